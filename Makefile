@@ -1,0 +1,31 @@
+# `make setup` costs nothing when it is up to date; everything else calls it first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup mini test check slow clean
+setup: .venv/.complete
+
+.venv/.complete: setup.py pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+mini: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" examples/mini/s0/run.sh
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/shellcheck -x .ci/run tools/*.sh examples/*/s0/*.sh
+	$(BIN)/python -m pytest
+
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf .venv build dist *.egg-info

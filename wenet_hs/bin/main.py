@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""wenet-hs: speech recognition with tree-structured output layers.
+
+Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test
+"""
+
+import importlib
+import sys
+
+from wenet_hs.bin.command import run_command
+
+COMMANDS = {
+    "prepare": "make data lists from a corpus: commonvoice, ucla, synthetic",
+    "units": "make the unit table: characters, phones or BPE",
+    "tree": "build a tree over the units, or show one",
+    "cmvn": "compute the global feature statistics",
+    "train": "train a model",
+    "average": "average checkpoints into final.pt",
+    "recognize": "decode a data list",
+    "score": "error rates of a decoded list",
+    "report": "one HTML page about one or more experiments",
+    "transcribe": "decode audio files",
+}
+
+
+def main() -> None:
+    """Entry point of the `wenet-hs` console script."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        listing = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+        print(f"{__doc__}\nCommands (wenet-hs COMMAND --help tells more):\n{listing}")
+        sys.exit(0)
+    if arguments[0] not in COMMANDS:
+        print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(run_command(importlib.import_module(f"wenet_hs.bin.{arguments[0]}"), arguments[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are either the old one or the complete new one, whatever happens while they are written."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from wenet_hs.errors import DataError
+
+
+def fsync_directory(folder: Path) -> None:
+    """Make renames inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
+    """A binary file to write that becomes `path` when the block ends well, and leaves no trace when it does not."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def write_atomic(path: Path | str, content: str | bytes) -> None:
+    """Write a whole file at once; text is UTF-8."""
+    with open_atomic(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def read_lines(path: Path | str) -> list[str]:
+    """The lines of a UTF-8 file, split at "\\n" alone (U+2028 and its kin are text), without a BOM or trailing CR.
+
+    Raises DataError naming the file (and line) when it is missing or not UTF-8.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    lines = []
+    for number, raw in enumerate(content.split(b"\n"), start=1):
+        try:
+            lines.append(raw.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}:{number}: not UTF-8 at byte {error.start}; convert the file to UTF-8") from error
+    if lines and not lines[-1]:
+        lines.pop()
+    return lines

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`data.list`: one utterance a line as JSON (WeNet's lists load), and `text`: one `key transcript` a line."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines, write_atomic
+
+_MAX_FAULTS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Utterance:
+    """One spoken sentence and where its audio is."""
+
+    key: str
+    """Unique name, without white space."""
+    wav: str
+    """Path of the audio file; a relative one is relative to the working folder, as in WeNet."""
+    txt: str
+    """Transcript, NFC."""
+    lang: str | None = None
+    """The corpus's own language code (Common Voice's locale, UCLA's ISO 639-3)."""
+    duration: float | None = None
+    """Length of the utterance in seconds."""
+    speaker: str | None = None
+    start: float | None = None
+    """Begin of the segment in `wav`, seconds; None is the begin of the file."""
+    end: float | None = None
+    """End of the segment in `wav`, seconds; None is the end of the file."""
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "key": str,
+    "wav": str,
+    "txt": str,
+    "lang": str,
+    "speaker": str,
+    "duration": (int, float),
+    "start": (int, float),
+    "end": (int, float),
+}
+
+
+def read_data_list(path: Path | str) -> list[Utterance]:
+    """The utterances of a `data.list`, in order. Keys that are not ours (WeNet lists may have them) are ignored.
+
+    Raises DataError with a line for each fault (the first ten): not JSON, a key missing or mistyped, a duplicate.
+    """
+    utterances: list[Utterance] = []
+    first_line: dict[str, int] = {}
+    faults: list[str] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            utterance = _parse(line)
+            if utterance.key in first_line:
+                raise ValueError(f"utterance {utterance.key!r} stands already on line {first_line[utterance.key]}")
+            first_line[utterance.key] = number
+            utterances.append(utterance)
+        except ValueError as error:
+            faults.append(f"{path}:{number}: {error}")
+    if faults:
+        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
+        raise DataError("\n".join(faults[:_MAX_FAULTS] + more))
+    if not utterances:
+        raise DataError(f"{path}: no utterances in it; run the stage that prepares the data again")
+    return utterances
+
+
+def _parse(line: str) -> Utterance:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+    if not isinstance(record, dict):
+        raise ValueError("expected a JSON object with key, wav and txt")
+    known = {field.name for field in fields(Utterance)}
+    record = {name: value for name, value in record.items() if name in known and value is not None}
+    for name in ("key", "wav", "txt"):
+        if name not in record:
+            raise ValueError(f"no {name!r} in this line")
+    for name, value in record.items():
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
+            raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {_type_name(name)}")
+    if not record["key"] or any(character.isspace() for character in record["key"]):
+        raise ValueError(f"key {record['key']!r} is empty or contains white space")
+    return Utterance(**record)
+
+
+def _type_name(name: str) -> str:
+    return "text" if _TYPES[name] is str else "a number of seconds"
+
+
+def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:
+    """Write a `data.list`; fields that are None are left out."""
+    records = ({k: v for k, v in asdict(utterance).items() if v is not None} for utterance in utterances)
+    write_atomic(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def read_text(path: Path | str) -> dict[str, str]:
+    """The transcripts of a `text` file by key; a key alone has an empty transcript. Raises DataError on a duplicate."""
+    transcripts: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        key, _, transcript = line.strip().partition(" ")
+        if not key:
+            continue
+        if key in transcripts:
+            raise DataError(f"{path}:{number}: utterance {key!r} occurs twice; keep one of the two lines")
+        transcripts[key] = transcript.strip()
+    return transcripts
+
+
+def write_text(path: Path | str, transcripts: Mapping[str, str]) -> None:
+    """Write one `key transcript` a line."""
+    write_atomic(path, "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()))
+
+
+def by_key(utterances: Iterable[Utterance]) -> dict[str, Utterance]:
+    """Look utterances up by their key."""
+    return {utterance.key: utterance for utterance in utterances}
+
+
+def as_record(utterance: Utterance) -> dict[str, Any]:
+    """The utterance as the JSON object that stands in `data.list`."""
+    return {k: v for k, v in asdict(utterance).items() if v is not None}
