@@ -15,11 +15,8 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
 
     The module's docstring opens `--help`; it has `add_arguments(parser)` and `run(args)`.
     """
-    name = (
-        module.__name__.rpartition(".")[2]
-        if module.__name__ != "__main__"
-        else str(module.__spec__.name).rpartition(".")[2]
-    )  # type: ignore[union-attr]
+    qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
+    name = qualified.rpartition(".")[2]
     parser = argparse.ArgumentParser(
         prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
