@@ -24,7 +24,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
     package_data={"wenet_hs": ["py.typed"]},
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import logging
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.errors import CheckpointError
+from wenet_hs.train import checkpoint as ckpt
+
+FILES = {"model.pt": b"weights" * 100, "state.json": b'{"progress": {}}'}
+
+
+def save(folder: Path, step: int) -> Path:
+    return ckpt.save_checkpoint(folder, step, FILES)
+
+
+def test_a_saved_checkpoint_reads_back_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = save(tmp_path, 7)
+    assert ckpt.read_checkpoint(path) == FILES
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000007"]
+    assert ckpt.step_of(path) == 7
+
+
+def test_checkpoints_are_listed_by_step_and_unfinished_ones_are_not(tmp_path: Path) -> None:
+    for step in (200, 30, 1000):
+        save(tmp_path, step)
+    (tmp_path / ".step-00002000.tmp").mkdir()
+    (tmp_path / "step-00003000.bad").mkdir()
+    assert [ckpt.step_of(path) for path in ckpt.list_checkpoints(tmp_path)] == [30, 200, 1000]
+    assert ckpt.list_checkpoints(tmp_path / "nowhere") == []
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    path = save(tmp_path, 1)
+    for name in (*FILES, ckpt.MANIFEST):
+        original = (path / name).read_bytes()
+        for _ in range(60):
+            position, bit = rng.randrange(len(original)), rng.randrange(8)
+            damaged = bytearray(original)
+            damaged[position] ^= 1 << bit
+            (path / name).write_bytes(damaged)
+            if name != ckpt.MANIFEST or not same_meaning(original, bytes(damaged)):
+                assert ckpt.damage(path) is not None, (name, position, bit)
+        (path / name).write_bytes(original)
+    assert ckpt.damage(path) is None
+
+
+def same_meaning(one: bytes, other: bytes) -> bool:
+    """A flip in the manifest's white space or in a byte count changes no sum."""
+    try:
+        sums = [{k: v["sha256"] for k, v in json.loads(text)["files"].items()} for text in (one, other)]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return sums[0] == sums[1]
+
+
+@pytest.mark.parametrize("name", [*FILES, ckpt.MANIFEST])
+def test_cut_and_missing_files_are_noticed(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, 1)
+    content = (path / name).read_bytes()
+    (path / name).write_bytes(content[: len(content) // 2])
+    assert ckpt.damage(path) is not None
+    (path / name).unlink()
+    assert f"{name} cannot be read" in str(ckpt.damage(path))
+    with pytest.raises(CheckpointError, match="use an earlier checkpoint"):
+        ckpt.read_checkpoint(path)
+
+
+def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = save(tmp_path, 1000), save(tmp_path, 1200)
+    (bad / "model.pt").write_bytes(b"other")
+    with caplog.at_level(logging.WARNING):
+        assert ckpt.newest_good(tmp_path) == good
+    assert "sha256 of model.pt differs from the manifest; using step-00001000 (200 steps older)" in caplog.text
+    assert (tmp_path / "step-00001200.bad").is_dir()
+    assert ckpt.newest_good(tmp_path) == good
+
+
+def test_no_good_checkpoint_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert ckpt.newest_good(tmp_path) is None
+    (save(tmp_path, 1) / ckpt.MANIFEST).unlink()
+    with caplog.at_level(logging.WARNING):
+        assert ckpt.newest_good(tmp_path) is None
+    assert "no older one is intact" in caplog.text
+
+
+def test_rotation_keeps_what_it_is_told_to(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3, 4)]
+    ckpt.rotate(tmp_path, {paths[0], paths[3]})
+    assert ckpt.list_checkpoints(tmp_path) == [paths[0], paths[3]]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="step-9: no such checkpoint folder"):
+        ckpt.read_checkpoint(tmp_path / "step-9")
+
+
+def child(work: object) -> int:
+    """Run `work` in a forked process; its exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        work()  # type: ignore[operator]
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_full_disk_costs_no_finished_checkpoint_and_the_message_says_disk(tmp_path: Path) -> None:
+    big = {"model.pt": b"x" * 50_000, "state.json": b"{}"}
+    first = ckpt.save_checkpoint(tmp_path / "c", 1, big)
+    message = tmp_path / "message"
+
+    def fill(limit: int) -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            ckpt.save_checkpoint(tmp_path / "c", 2, big)
+        except CheckpointError as error:
+            os.write(2, b"")
+            message.write_text(str(error)[:limit])
+
+    for limit in range(300, 50_000, 4_096):
+        message.unlink(missing_ok=True)
+        assert child(lambda limit=limit: fill(limit)) == 0  # type: ignore[misc]
+        assert "disk full while writing" in message.read_text()
+        assert "last good checkpoint: step-00000001" in message.read_text()
+        assert ckpt.list_checkpoints(tmp_path / "c") == [first]
+        assert ckpt.damage(first) is None
+        assert [p.name for p in (tmp_path / "c").iterdir()] == [first.name]
+
+
+def test_too_little_free_space_is_seen_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = save(tmp_path, 1)
+    usage = type("usage", (), {"free": 10})
+    monkeypatch.setattr(ckpt.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(CheckpointError, match="disk full .*need 0.0 MB.*last good checkpoint: step-00000001"):
+        save(tmp_path, 2)
+    assert ckpt.list_checkpoints(tmp_path) == [first]
+
+
+def kill_at_random(folder: Path, times: int, seed: int) -> None:
+    """Save in a child that is killed at a random instant; after each kill the newest checkpoint must load."""
+    rng = random.Random(seed)
+    acknowledged = 0
+    for _ in range(times):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            for step in range(acknowledged + 1, acknowledged + 10_000):
+                newest = save(folder, step)
+                os.write(writer, step.to_bytes(4, "big"))
+                ckpt.rotate(folder, {newest})
+            os._exit(0)
+        os.close(writer)
+        time.sleep(rng.uniform(0.0, 0.03))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        with os.fdopen(reader, "rb") as pipe:
+            steps = pipe.read()
+        if steps:
+            acknowledged = int.from_bytes(steps[-4:], "big")
+        newest_path = ckpt.newest_good(folder)
+        if acknowledged:
+            assert newest_path is not None
+            assert ckpt.step_of(newest_path) >= acknowledged, "an acknowledged checkpoint was lost"
+            acknowledged = ckpt.step_of(newest_path)
+            assert ckpt.read_checkpoint(newest_path) == FILES
+    assert acknowledged > 0
+    assert not list(folder.glob("*.bad")), "no kill may ever leave a damaged checkpoint"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_kills_at_random_instants_lose_nothing(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, times=40, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_thousand_kills_lose_nothing(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, times=1000, seed=2)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints as committed folders: either complete and verified by SHA-256, or not there.
+
+A checkpoint is written into `.step-N.tmp/`, each file fsynced, the manifest of SHA-256 sums last; then the folder is
+renamed to `step-N` and its parent fsynced. A process killed at any instant leaves the earlier checkpoints as they were.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import fsync_directory
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+_FORMAT = "wenet_hs.checkpoint/1"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of an optimizer step stands."""
+    return folder / f"step-{step:08d}"
+
+
+def step_of(path: Path) -> int:
+    """The optimizer step of a checkpoint folder."""
+    return int(path.name.removeprefix("step-"))
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The committed checkpoints in `folder`, oldest first; unfinished and damaged (`.bad`) ones are not among them."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if path.name.startswith("step-") and path.name[5:].isdecimal()]
+    return sorted((path for path in found if path.is_dir()), key=step_of)
+
+
+def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
+    """Commit `files` (name → content) as the checkpoint of `step`.
+
+    Raises CheckpointError when the disk is full; what was there before stays as it was.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = checkpoint_path(folder, step)
+    temporary = folder / f".{target.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    needed = sum(map(len, files.values()))
+    try:
+        if shutil.disk_usage(folder).free < needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        temporary.mkdir()
+        for name, content in files.items():
+            _write_synced(temporary / name, content)
+        _write_synced(temporary / MANIFEST, _manifest(files))
+        fsync_directory(temporary)
+        _commit(temporary, target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if error.errno not in _NO_SPACE:
+            raise
+        raise CheckpointError(_disk_full(target, needed)) from error
+    return target
+
+
+def _commit(temporary: Path, target: Path) -> None:
+    if target.exists():  # saved again after an explicit resume from an older checkpoint
+        shutil.rmtree(target)
+    temporary.rename(target)
+    fsync_directory(target.parent)
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _manifest(files: Mapping[str, bytes]) -> bytes:
+    sums = {
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)} for name, content in files.items()
+    }
+    return json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
+
+
+def _disk_full(target: Path, needed: int) -> str:
+    earlier = list_checkpoints(target.parent)
+    last_good = f"last good checkpoint: {earlier[-1].name}" if earlier else "no checkpoint was written before"
+    free = shutil.disk_usage(target.parent).free
+    return (
+        f"{target}: disk full while writing (need {needed / 1e6:.1f} MB, free {free / 1e6:.1f} MB); {last_good}; "
+        "make room and run the same command again"
+    )
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint folder, or None if every file is there with the SHA-256 of the manifest."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
+        if manifest["format"] != _FORMAT:
+            return f"{MANIFEST} is of format {manifest['format']!r}, expected {_FORMAT!r}"
+        expected = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    except OSError as error:
+        return f"{MANIFEST} cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} is damaged"
+    for name, sha256 in expected.items():
+        try:
+            with (path / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+        if found != sha256:
+            return f"sha256 of {name} differs from the manifest"
+    return None
+
+
+def read_checkpoint(path: Path) -> dict[str, bytes]:
+    """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: no such checkpoint folder; name one of {path.parent}/step-*")
+    fault = damage(path)
+    if fault is not None:
+        raise CheckpointError(f"{path}: {fault}; use an earlier checkpoint")
+    names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
+    return {name: (path / name).read_bytes() for name in names}
+
+
+def newest_good(folder: Path) -> Path | None:
+    """The newest checkpoint that verifies, or None. Damaged newer ones are kept as `NAME.bad`, with a warning each."""
+    bad: list[tuple[Path, str]] = []
+    good: Path | None = None
+    for path in reversed(list_checkpoints(folder)):
+        fault = damage(path)
+        if fault is None:
+            good = path
+            break
+        bad.append((path, fault))
+    for path, fault in bad:
+        older = f"using {good.name} ({step_of(path) - step_of(good)} steps older)" if good else "no older one is intact"
+        logger.warning("checkpoint %s: %s; %s", path, fault, older)
+        aside = path.with_name(path.name + ".bad")
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+    return good
+
+
+def rotate(folder: Path, keep: set[Path]) -> None:
+    """Delete the checkpoints outside `keep`. Called after a newer one is committed, so one is always there."""
+    for path in list_checkpoints(folder):
+        if path not in keep:
+            doomed = path.with_name(f".{path.name}.old")
+            shutil.rmtree(doomed, ignore_errors=True)
+            path.rename(doomed)  # first out of sight as a whole, so that a kill never leaves half a checkpoint
+            shutil.rmtree(doomed)
