@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokenizers: inverse of each other, nothing dropped, text is never taken for a special unit."""
+
+import io
+import pickle
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.normalize import normalize, normalize_phones
+from wenet_hs.text.tokenize import BpeTokenizer, CharTokenizer, PhoneTokenizer, make_tokenizer
+from wenet_hs.text.units import SpecialIds, UnitTable
+
+CHARS = UnitTable.from_units("abc▁ş")
+PHONES = UnitTable.from_units(["t͡ʃʰ", "a", "ã"])
+
+
+@pytest.fixture(scope="module")
+def bpe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bpe") / "bpe.model"
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["la casa blanca", "la cosa roja", "una casa roja"] * 20),
+        model_writer=model, vocab_size=18, model_type="bpe", normalization_rule_name="identity", minloglevel=2,
+    )  # fmt: skip
+    path.write_bytes(model.getvalue())
+    return path
+
+
+def bpe_table(model: Path) -> UnitTable:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.read_bytes())
+    pieces = [processor.id_to_piece(n) for n in range(len(processor))]
+    return UnitTable.from_units(piece for piece in pieces if piece not in ("<unk>", "<s>", "</s>"))
+
+
+def test_a_space_is_a_unit() -> None:
+    tokenizer = CharTokenizer(CHARS)
+    assert tokenizer.split("ab ş") == ["a", "b", "▁", "ş"]
+    assert tokenizer.encode("ab ş") == [3, 4, 7, 6]
+    assert tokenizer.decode(tokenizer.encode("ab ş")) == "ab ş"
+
+
+def test_an_unknown_unit_becomes_unk_and_is_counted() -> None:
+    tokenizer = CharTokenizer(CHARS)
+    assert tokenizer.encode("azbz") == [3, 1, 4, 1]
+    assert tokenizer.unknown("azbz") == Counter(z=2)
+    assert tokenizer.decode([3, 1, 4, 1]) == "a⁇b⁇"
+    assert PhoneTokenizer(PHONES).decode([1, PHONES.id_of("a") or 0]) == "⁇ a"
+
+
+def test_blank_begin_and_end_are_silent() -> None:
+    assert CharTokenizer(CHARS).decode([2, 0, 3, 0, 2]) == "a"
+
+
+def test_a_special_name_in_a_transcript_is_text() -> None:
+    tokenizer = PhoneTokenizer(PHONES)
+    assert tokenizer.encode("a <blank> <sos/eos>") == [PHONES.id_of("a"), 1, 1]
+    assert tokenizer.unknown("a <blank>") == Counter({"<blank>": 1})
+
+
+def test_a_table_without_unk_refuses_an_unknown_unit() -> None:
+    table = UnitTable(units=("<blank>", "<sos/eos>", "a"), special=SpecialIds(0, None, 1, 1))
+    tokenizer = CharTokenizer(table)
+    assert tokenizer.encode("a") == [2]
+    message = "transcript 'ab': unit 'b' is not in the unit table, which has no <unk>; use the table of these data"
+    with pytest.raises(DataError, match=re.escape(message)):
+        tokenizer.encode("ab")
+
+
+def test_phones_stay_whole_and_keep_their_modifiers() -> None:
+    tokenizer = PhoneTokenizer(PHONES)
+    assert tokenizer.split("t͡ʃʰ  a\u0303 ") == ["t͡ʃʰ", "ã"]
+    assert tokenizer.encode("t͡ʃʰ a\u0303") == [PHONES.id_of("t͡ʃʰ"), PHONES.id_of("ã")]
+
+
+@given(st.text(max_size=60), st.sampled_from(["ca", "tr", "uz", "fr", None]))
+def test_characters_join_to_the_normalised_text(text: str, lang: str | None) -> None:
+    tokenizer = CharTokenizer(CHARS)
+    normalized = normalize(text, lang)
+    assert tokenizer.join(tokenizer.split(normalized)) == normalized
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_phones_join_to_the_normalised_phones(text: str) -> None:
+    tokenizer = PhoneTokenizer(PHONES)
+    assert tokenizer.join(tokenizer.split(text)) == normalize_phones(text)
+
+
+@given(text=st.text(max_size=40))
+def test_bpe_pieces_join_to_the_normalised_text(bpe_model: Path, text: str) -> None:
+    tokenizer = make_tokenizer("bpe", bpe_table(bpe_model), bpe_model)
+    normalized = normalize(text, "es")
+    assert tokenizer.join(tokenizer.split(normalized)) == normalized
+
+
+def test_bpe_uses_pieces_longer_than_a_character(bpe_model: Path) -> None:
+    tokenizer = make_tokenizer("bpe", bpe_table(bpe_model), bpe_model)
+    ids = tokenizer.encode("la casa roja")
+    assert len(ids) < len("la casa roja")
+    assert 1 not in ids
+    assert tokenizer.decode(ids) == "la casa roja"
+    assert 1 in tokenizer.encode("la kasa")
+    assert sum(tokenizer.unknown("la kasa").values()) == 1
+
+
+def test_tokenizers_can_be_sent_to_workers(bpe_model: Path) -> None:
+    for tokenizer in (
+        CharTokenizer(CHARS),
+        PhoneTokenizer(PHONES),
+        BpeTokenizer(bpe_table(bpe_model), bpe_model),
+    ):
+        again = pickle.loads(pickle.dumps(tokenizer))
+        assert again.encode("la casa") == tokenizer.encode("la casa")
+
+
+def test_make_tokenizer_names_what_is_wrong(tmp_path: Path) -> None:
+    assert isinstance(make_tokenizer("char", CHARS), CharTokenizer)
+    assert isinstance(make_tokenizer("phone", PHONES), PhoneTokenizer)
+    with pytest.raises(ConfigError, match="tokenizer: must be one of char, phone, bpe, got 'word'"):
+        make_tokenizer("word", CHARS)
+    with pytest.raises(ConfigError, match="tokenizer bpe without a model; name the sentencepiece file"):
+        make_tokenizer("bpe", CHARS)
+    with pytest.raises(DataError, match=r"no\.model: cannot be read \(No such file or directory\); check the path"):
+        make_tokenizer("bpe", CHARS, tmp_path / "no.model")
+    (tmp_path / "text.model").write_text("not a model")
+    with pytest.raises(DataError, match=r"text\.model: not a sentencepiece model; make it with `wenet-hs units"):
+        make_tokenizer("bpe", CHARS, tmp_path / "text.model")

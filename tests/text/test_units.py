@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unit tables: order, round trip, WeNet's orders, and a line for each fault."""
+
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.units import SPECIAL_UNITS, SpecialIds, UnitTable, check_special
+
+WENET_NEW = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
+UNITS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n"), min_size=1, max_size=4)
+
+
+def table_of(path: Path, content: str) -> UnitTable:
+    path.write_text(content, encoding="utf-8")
+    return UnitTable.read(path)
+
+
+def test_units_start_at_three_in_code_point_order() -> None:
+    table = UnitTable.from_counts({"ş": 2, "b": 1, "a": 9, "▁": 4, "<unk>": 7})
+    assert table.units == ("<blank>", "<unk>", "<sos/eos>", "a", "b", "ş", "▁")
+    assert table.special == SpecialIds(blank=0, unk=1, sos=2, eos=2)
+    assert [table.id_of(unit) for unit in ("a", "▁", "z")] == [3, 6, None]
+    assert len(table) == 7
+    assert table.special_ids == {0, 1, 2}
+
+
+def test_rare_units_are_left_to_unk() -> None:
+    assert UnitTable.from_counts({"a": 1, "b": 2}, min_count=2).units[3:] == ("b",)
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2028", "\u0085", "\t", "\x1c"])
+def test_a_unit_that_is_white_space_comes_back(tmp_path: Path, space: str) -> None:
+    table = UnitTable.from_units(["a", space])
+    table.write(tmp_path / "units.txt")
+    assert UnitTable.read(tmp_path / "units.txt") == table
+
+
+@given(units=st.sets(UNITS, max_size=20))
+def test_every_table_comes_back(tmp_path_factory: pytest.TempPathFactory, units: set[str]) -> None:
+    path = tmp_path_factory.mktemp("units") / "units.txt"
+    table = UnitTable.from_units(units)
+    table.write(path)
+    again = UnitTable.read(path)
+    assert again == table
+    assert again.digest == table.digest
+    assert list(table.units[3:]) == sorted({unicodedata.normalize("NFC", unit) for unit in units} - set(SPECIAL_UNITS))
+
+
+def test_wenets_old_order_has_the_end_of_sentence_last(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "units.txt", "<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n")
+    assert table.special == SpecialIds(blank=0, unk=1, sos=4, eos=4)
+    assert table.id_of("b") == 3
+
+
+def test_lines_may_stand_in_any_order_and_be_divided_by_a_tab(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "units.txt", "a\t3\r\n<sos> 2\r\n<blank> 1\r\n<eos> 0\r\n")
+    assert table.units == ("<eos>", "<blank>", "<sos>", "a")
+    assert table.special == SpecialIds(blank=1, unk=None, sos=2, eos=0)
+
+
+def test_a_decomposed_unit_is_found_by_its_composed_form(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "units.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na\u0303 3\n")
+    assert table.id_of("ã") == 3
+    assert table.units[3] == "a\u0303"
+
+
+def test_the_digest_tells_two_orders_apart(tmp_path: Path) -> None:
+    first = table_of(tmp_path / "a.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na 3\nb 4\n")
+    second = table_of(tmp_path / "b.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na 4\nb 3\n")
+    assert first.digest != second.digest
+    assert re.fullmatch("[0-9a-f]{64}", first.digest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("<blank> 0\n<unk> 1\n<sos/eos> 2\na\n", "units.txt:4: expected `unit id`, found 'a'; write two fields"),
+        ("<blank> 0\na b 1\n", "units.txt:2: expected `unit id`, found 'a b 1'"),
+        ("<blank> 0\na -1\n", "units.txt:2: expected `unit id`, found 'a -1'"),
+        ("<blank> 0\na ²\n", "units.txt:2: expected `unit id`, found 'a ²'"),
+        ("<blank> 0\na 1\na 2\n", "units.txt:3: 'a' is the same unit as line 2; keep one"),
+        ("<blank> 0\né 1\ne\u0301 2\n", "is the same unit in another Unicode form (NFC) as line 2; keep one"),
+        ("<blank> 0\na 1\nb 1\n", "units.txt:3: id 1 stands already on line 2; ids must differ"),
+        ("<blank> 0\na 1\nb 3\n", "units.txt:3: id 3 in a table of 3 units; ids must be 0 to 2"),
+        ("<unk> 0\na 1\n", "units.txt: no unit <blank> and no unit <sos/eos>; make the table with `wenet-hs units`"),
+        ("<blank> 0\n<sos> 1\n", "units.txt: no unit <sos/eos>; make the table"),
+        ("", "units.txt: no units in it; make it with `wenet-hs units`"),
+    ],
+)
+def test_a_faulty_table_is_named_by_line(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        table_of(tmp_path / "units.txt", lines)
+
+
+def test_only_the_first_ten_faults_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        table_of(tmp_path / "units.txt", "".join(f"unit{n}\n" for n in range(30)))
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 11
+    assert lines[-1].endswith("units.txt: and 20 more faults")
+
+
+def test_a_wrong_call_is_a_value_error() -> None:
+    special = SpecialIds(0, 1, 2, 2)
+    with pytest.raises(ValueError, match="contains a space"):
+        UnitTable(units=("<blank>", "a b"), special=special)
+    with pytest.raises(ValueError, match="equal after NFC"):
+        UnitTable(units=("é", "e\u0301"), special=special)
+
+
+def test_special_tokens_that_agree_pass() -> None:
+    table = UnitTable.from_units(["a"])
+    check_special(table, WENET_NEW)
+    check_special(table, {"<sos/eos>": 2})
+    check_special(table, None)
+
+
+def test_special_tokens_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
+    old = table_of(tmp_path / "units.txt", "<blank> 0\n<unk> 1\na 2\nb 3\n<sos/eos> 4\n")
+    message = "tokenizer_conf.special_tokens: <sos> is 2, but is 4 in the unit table; use the units.txt of this model"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_special(old, WENET_NEW)
+    with pytest.raises(ConfigError, match=re.escape("<mask> is 9, but is not in the unit table")):
+        check_special(old, {"<mask>": 9})

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One spelling for one text: NFC, lower case by language, punctuation out; letters, marks and digits all stay.
+
+What is kept is decided by Unicode category (L*, M*, N*), so nothing depends on a list of letters. What a language
+writes with punctuation inside its words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of col·legi) is in `_RULES`.
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import regex  # type: ignore[import-untyped]
+
+_KEPT = frozenset("LMN")
+"""Main Unicode categories that always stay: letters, marks, numbers."""
+_GLUED = frozenset("'’‘‛`´′＇·՛՜՞")
+"""Punctuation that leaves no space behind, for it stands inside words (the Armenian marks on the stressed vowel)."""
+_ZERO_WIDTH_SPACE = "\u200b"
+
+# Apostrophes as people type them. ʼ and ʻ are letters (Lm): some languages write them, and they are never taken out.
+_TYPED = "['’‘‛`´′＇]"
+_TYPED_OR_LETTER = "['’‘‛`´′＇ʼʻ]"
+_BEFORE = r"(?<=[\p{L}\p{M}])"
+_INSIDE = _BEFORE + r"%s(?=\p{L})"
+_AFTER = _BEFORE + "%s"
+_OPENING = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){_TYPED}(?=\p{{L}})")
+_FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])")
+
+_JOINING_SCRIPTS = r"\p{Arab}\p{Syrc}\p{Deva}\p{Beng}\p{Guru}\p{Gujr}\p{Orya}\p{Taml}\p{Telu}\p{Knda}\p{Mlym}\p{Sinh}"
+_EVERYWHERE = (
+    # ZERO WIDTH (NON-)JOINER is spelling after a virama, and between the letters of these scripts.
+    (rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=\p{{L}})", None),
+    (r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
+)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """What a language keeps besides letters."""
+
+    spelling: tuple[tuple[str, str | None], ...] = ((_INSIDE % _TYPED, "'"),)
+    """Patterns that match one character each, and what becomes of it (None: it stays); the first match counts."""
+    dotless_i: bool = False
+    """I is the capital of ı, and İ of i."""
+    elision: bool = False
+    """An apostrophe may also end a word (un po'), so quotation marks of that shape must be told apart."""
+
+
+_ELISION = ((_AFTER % _TYPED_OR_LETTER, "'"),)
+_LETTER_APOSTROPHE = _Rules(spelling=((_INSIDE % _TYPED_OR_LETTER, "ʼ"),))
+_DOTLESS_I = _Rules(dotless_i=True)
+_DEFAULT = _Rules()
+_RULES: dict[str, _Rules] = {
+    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=l)", "l·"), *_ELISION), elision=True),
+    "fr": _Rules(spelling=_ELISION, elision=True),
+    "it": _Rules(spelling=_ELISION, elision=True),
+    "oc": _Rules(spelling=((r"(?<=[ns])·(?=h)", "·"), *_ELISION), elision=True),
+    "uk": _LETTER_APOSTROPHE,
+    "be": _LETTER_APOSTROPHE,
+    "tr": _DOTLESS_I,
+    "az": _DOTLESS_I,
+    "crh": _DOTLESS_I,
+    # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq belgisi (U+02BC).
+    "uz": _Rules(spelling=((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), (_INSIDE % _TYPED_OR_LETTER, "ʼ"))),
+}
+
+
+def normalize(text: str, lang: str | None) -> str:
+    """The text as it is trained on and scored: NFC, lower case, words divided by one space, no punctuation.
+
+    Every letter, mark and number of the input is still there, in lower case. `lang` is a corpus's code (`ca`, `pt-BR`);
+    one without rules of its own keeps an apostrophe inside a word as `'`. Normalised text stays as it is.
+    """
+    return normalize_counted(text, lang)[0]
+
+
+def normalize_counted(text: str, lang: str | None) -> tuple[str, Counter[str]]:
+    """Like `normalize`, with the characters that were taken out and how often; white space is not counted."""
+    rules = _RULES.get((lang or "").replace("_", "-").partition("-")[0].lower(), _DEFAULT)
+    removed: Counter[str] = Counter()
+    while True:
+        text, newly_removed = _one_pass(text, rules)
+        removed += newly_removed
+        # What stood on both sides of a character that leaves no space may now make one letter, or one apostrophe.
+        if all(_fate(character)[0] for character in newly_removed):
+            return text, removed
+
+
+def normalize_phones(text: str) -> str:
+    """A phonetic transcript: NFC, one space between phones. Never NFKC, which makes ʰ ʷ ʲ plain letters."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def _one_pass(text: str, rules: _Rules) -> tuple[str, Counter[str]]:
+    text = _lower(unicodedata.normalize("NFC", text), rules.dotless_i)
+    spelling = _spelling(text, rules)
+    if rules.elision:
+        for position in _closing_quotes(text):
+            spelling.pop(position, None)
+    pieces = []
+    removed: Counter[str] = Counter()
+    for position, character in enumerate(text):
+        piece, is_removed = (spelling[position], False) if position in spelling else _fate(character)
+        pieces.append(piece)
+        if is_removed:
+            removed[character] += 1
+    return unicodedata.normalize("NFC", " ".join("".join(pieces).split())), removed
+
+
+def _lower(text: str, dotless_i: bool) -> str:
+    text = text.replace("İ", "i")  # Python's lower case of İ is i and a combining dot: two units for one letter
+    if dotless_i:
+        text = text.replace("I", "ı").replace("i\u0307", "i")
+    return unicodedata.normalize("NFC", text.lower())
+
+
+@cache
+def _patterns(rules: _Rules) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
+    return tuple((regex.compile(pattern), written) for pattern, written in (*rules.spelling, *_EVERYWHERE))
+
+
+def _spelling(text: str, rules: _Rules) -> dict[int, str]:
+    """Positions of the characters that this language writes in its words, and how they are written."""
+    spelling: dict[int, str] = {}
+    for pattern, written in _patterns(rules):
+        for match in pattern.finditer(text):
+            spelling.setdefault(match.start(), match.group() if written is None else written)
+    return spelling
+
+
+def _closing_quotes(text: str) -> Iterator[int]:
+    """Positions of apostrophes at the end of a word that close a quotation opened before."""
+    marks = [(match.start(), 1) for match in _OPENING.finditer(text)]
+    marks += [(match.start(), -1) for match in _FINAL.finditer(text)]
+    num_open = 0
+    for position, step in sorted(marks):
+        if step < 0 and num_open > 0 and not text[position].isalpha():
+            yield position
+        num_open = max(0, num_open + step)
+
+
+@cache
+def _fate(character: str) -> tuple[str, bool]:
+    """What becomes of a character that no rule keeps: the text in its place, and whether that counts as taken out."""
+    if character.isspace():
+        return " ", False
+    category = unicodedata.category(character)
+    if category[0] in _KEPT:
+        return character, False
+    if character in _GLUED or (category == "Cf" and character != _ZERO_WIDTH_SPACE):
+        return "", True
+    return " ", True

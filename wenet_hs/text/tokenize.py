@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transcript to units to ids and back: characters (a space is `▁`), phones (split at spaces), BPE (sentencepiece)."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.units import UnitTable
+
+SPACE = "▁"
+UNKNOWN_SHOWN = "⁇"
+"""How `<unk>` is shown in decoded text: punctuation, so no normalised reference has it and it counts as an error."""
+KINDS = ("char", "phone", "bpe")
+
+
+class Tokenizer(ABC):
+    """Turns a normalised transcript into the ids of a unit table and ids into text. It can be sent to a worker."""
+
+    def __init__(self, table: UnitTable) -> None:
+        self.table = table
+
+    @abstractmethod
+    def split(self, text: str) -> list[str]:
+        """The units of a transcript, whether they are in the table or not."""
+
+    @abstractmethod
+    def join(self, units: Iterable[str]) -> str:
+        """The transcript of units: the inverse of `split` on normalised text."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a transcript; a unit that is not in the table is `<unk>`, never dropped.
+
+        Raises DataError when such a unit meets a table without `<unk>`.
+        """
+        ids = []
+        for unit in self.split(text):
+            unit_id = self._text_id(unit)
+            if unit_id is None:
+                unit_id = self.table.special.unk
+            if unit_id is None:
+                raise DataError(
+                    f"transcript {text!r}: unit {unit!r} is not in the unit table, which has no <unk>; "
+                    "use the table of these data, or one with <unk>"
+                )
+            ids.append(unit_id)
+        return ids
+
+    def unknown(self, text: str) -> Counter[str]:
+        """The units of a transcript that are not in the table, counted."""
+        return Counter(unit for unit in self.split(text) if self._text_id(unit) is None)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids: blank, begin and end are left out, `<unk>` is shown as `⁇`."""
+        special = self.table.special
+        silent = {special.blank, special.sos, special.eos}
+        shown = (
+            UNKNOWN_SHOWN if unit_id == special.unk else self.table.units[unit_id]
+            for unit_id in ids
+            if unit_id not in silent
+        )
+        return self.join(shown)
+
+    def _text_id(self, unit: str) -> int | None:
+        # "<blank>" written in a transcript is text, and must never become the blank of CTC.
+        unit_id = self.table.id_of(unit)
+        return None if unit_id in self.table.special_ids else unit_id
+
+
+class CharTokenizer(Tokenizer):
+    """One unit a code point of NFC text; a space is `▁`."""
+
+    def split(self, text: str) -> list[str]:
+        return [SPACE if character == " " else character for character in text]
+
+    def join(self, units: Iterable[str]) -> str:
+        return "".join(units).replace(SPACE, " ")
+
+
+class PhoneTokenizer(Tokenizer):
+    """One unit a phone, written with spaces between."""
+
+    def split(self, text: str) -> list[str]:
+        return normalize_phones(text).split()
+
+    def join(self, units: Iterable[str]) -> str:
+        return " ".join(units)
+
+
+class BpeTokenizer(Tokenizer):
+    """The pieces of a sentencepiece model; `▁` opens a word."""
+
+    def __init__(self, table: UnitTable, model: Path | str) -> None:
+        super().__init__(table)
+        self.processor = load_bpe_model(model)
+
+    def split(self, text: str) -> list[str]:
+        return list(self.processor.encode(text, out_type=str))
+
+    def join(self, units: Iterable[str]) -> str:
+        return "".join(units).replace(SPACE, " ").strip(" ")
+
+
+def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
+    """The tokenizer of a config: `char`, `phone` or `bpe`; the last needs its sentencepiece model."""
+    match kind:
+        case "char":
+            return CharTokenizer(table)
+        case "phone":
+            return PhoneTokenizer(table)
+        case "bpe":
+            if bpe_model is None:
+                raise ConfigError("tokenizer_conf.bpe_path: tokenizer bpe without a model; name the sentencepiece file")
+            return BpeTokenizer(table, bpe_model)
+    raise ConfigError(f"tokenizer: must be one of {', '.join(KINDS)}, got {kind!r}")
+
+
+def load_bpe_model(path: Path | str) -> sentencepiece.SentencePieceProcessor:
+    """A sentencepiece model. Raises DataError when the file is missing or something else."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path of the BPE model") from error
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, TypeError) as error:
+        raise DataError(f"{path}: not a sentencepiece model; make it with `wenet-hs units --kind bpe`") from error

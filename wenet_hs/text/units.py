@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`units.txt`: a model's output symbols and their ids, `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then by code point."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import read_lines, write_atomic
+
+BLANK = "<blank>"
+UNK = "<unk>"
+SOS_EOS = "<sos/eos>"
+SOS = "<sos>"
+EOS = "<eos>"
+SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
+_SPECIAL_NAMES = frozenset((*SPECIAL_UNITS, SOS, EOS))
+_MAX_FAULTS = 10
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the units that are no text; `sos` and `eos` are one id in WeNet's tables."""
+
+    blank: int
+    unk: int | None
+    """None in a table without `<unk>`; then a unit that is not in the table is an error."""
+    sos: int
+    eos: int
+
+
+@dataclass(frozen=True)
+class UnitTable:
+    """All units in the order of their ids. Two units are never equal after NFC."""
+
+    units: tuple[str, ...]
+    special: SpecialIds
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def __post_init__(self) -> None:
+        for unit in self.units:
+            if not unit or " " in unit or "\n" in unit:
+                raise ValueError(f"unit {unit!r} is empty or contains a space or line end")
+        if len(self._ids) != len(self.units):
+            raise ValueError("two units are equal after NFC")
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {_nfc(unit): unit_id for unit_id, unit in enumerate(self.units)}
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that stand for no text: blank, unknown, begin and end."""
+        ids = (self.special.blank, self.special.unk, self.special.sos, self.special.eos)
+        return frozenset(unit_id for unit_id in ids if unit_id is not None)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the table as it is written: equal exactly when units and ids are equal."""
+        return hashlib.sha256(self._content().encode("utf-8")).hexdigest()
+
+    def id_of(self, unit: str) -> int | None:
+        """The id of a unit (compared in NFC), None when it is not in the table."""
+        return self._ids.get(_nfc(unit))
+
+    @classmethod
+    def from_units(cls, units: Iterable[str]) -> "UnitTable":
+        """The table of these units: the special ones first, then the others, NFC, in code point order, each once."""
+        ordinary = sorted({_nfc(unit) for unit in units} - _SPECIAL_NAMES)
+        return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int], min_count: int = 1) -> "UnitTable":
+        """The table of the units that occur at least `min_count` times; the others will be `<unk>`."""
+        return cls.from_units(unit for unit, count in counts.items() if count >= min_count)
+
+    @classmethod
+    def read(cls, path: Path | str) -> "UnitTable":
+        """Read `unit id` lines in any order; the special ids are found by name, so WeNet's old order loads as well.
+
+        Raises DataError, a line for each fault: `units.txt:12: …`.
+        """
+        entries, faults = _parse(path)
+        faults += _faults_of_ids(path, entries) if not faults else []
+        if faults:
+            more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
+            raise DataError("\n".join(faults[:_MAX_FAULTS] + more))
+        units = tuple(unit for unit, _ in sorted(entries.items(), key=lambda entry: entry[1][0]))
+        return cls(units=units, special=_special_ids(path, {unit: entry[0] for unit, entry in entries.items()}))
+
+    def write(self, path: Path | str) -> None:
+        """Write one `unit id` a line."""
+        write_atomic(path, self._content())
+
+    def _content(self) -> str:
+        return "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units))
+
+
+def check_special(table: UnitTable, special_tokens: Mapping[str, int] | None, where: str = "tokenizer_conf") -> None:
+    """Raise ConfigError when `special_tokens` of a config gives another id than the table does.
+
+    WeNet would train with the config's ids, that is with an ordinary unit as end of sentence.
+    """
+    ids = {BLANK: table.special.blank, UNK: table.special.unk, SOS: table.special.sos, EOS: table.special.eos}
+    ids[SOS_EOS] = table.special.sos
+    for name, configured in (special_tokens or {}).items():
+        found = ids.get(name, table.id_of(name))
+        if found != configured:
+            stands = f"is {found} in the unit table" if found is not None else "is not in the unit table"
+            raise ConfigError(
+                f"{where}.special_tokens: {name} is {configured}, but {stands}; use the units.txt of this model, "
+                "or leave special_tokens out"
+            )
+
+
+def _nfc(unit: str) -> str:
+    return unicodedata.normalize("NFC", unit)
+
+
+def _parse(path: Path | str) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Units with (id, line number), and the faults of single lines."""
+    entries: dict[str, tuple[int, int]] = {}
+    first: dict[str, int] = {}
+    faults = []
+    for number, line in enumerate(read_lines(path), start=1):
+        # A unit may itself be white space (U+3000), so only the last space or tab divides.
+        unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
+        if not unit or " " in unit or not (digits.isascii() and digits.isdigit()):
+            faults.append(f"{path}:{number}: expected `unit id`, found {line!r}; write two fields on each line")
+        elif _nfc(unit) in first:
+            same = "the same unit" if unit in entries else "the same unit in another Unicode form (NFC)"
+            faults.append(f"{path}:{number}: {unit!r} is {same} as line {first[_nfc(unit)]}; keep one")
+        else:
+            first[_nfc(unit)] = number
+            entries[unit] = (int(digits), number)
+    if not entries and not faults:
+        faults.append(f"{path}: no units in it; make it with `wenet-hs units`")
+    return entries, faults
+
+
+def _faults_of_ids(path: Path | str, entries: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Ids must be 0…V-1, each once."""
+    faults = []
+    line_of: dict[int, int] = {}
+    for unit_id, number in entries.values():
+        if unit_id in line_of:
+            faults.append(f"{path}:{number}: id {unit_id} stands already on line {line_of[unit_id]}; ids must differ")
+        elif unit_id >= len(entries):
+            faults.append(
+                f"{path}:{number}: id {unit_id} in a table of {len(entries)} units; ids must be 0 to {len(entries) - 1}"
+            )
+        line_of.setdefault(unit_id, number)
+    return faults
+
+
+def _special_ids(path: Path | str, ids: Mapping[str, int]) -> SpecialIds:
+    sos, eos = ids.get(SOS, ids.get(SOS_EOS)), ids.get(EOS, ids.get(SOS_EOS))
+    missing = [BLANK] if BLANK not in ids else []
+    missing += [SOS_EOS] if sos is None or eos is None else []
+    if missing or sos is None or eos is None:
+        raise DataError(f"{path}: no unit {' and no unit '.join(missing)}; make the table with `wenet-hs units`")
+    return SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos)
