@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of the network and of its text: encoder, decoder, head, CTC, tokenizer, CMVN and the loss."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from wenet_hs.config.section import BelowOne, Count, CountOrZero, Fraction, Positive, Section, setting_error
+
+Activation = Literal["swish", "relu", "gelu"]
+SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
+
+
+class EncoderConf(Section):
+    """The encoder; these defaults are those of `encoder: conformer`."""
+
+    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """Width of the encoder and of the decoder."""
+    attention_heads: Count = 4
+    """Heads; they share the width equally."""
+    linear_units: Count = 2048
+    """Inner width of the feed-forward layers."""
+    num_blocks: Count = 6
+    """Layers."""
+    dropout_rate: BelowOne = 0.1
+    """Dropout of each branch and inside the feed-forward layers."""
+    positional_dropout_rate: BelowOne = 0.1
+    """Dropout after the positional encoding."""
+    attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights."""
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
+    """Subsampling in time by 4, 6, 8, or none."""
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
+    """Positional encoding: given to the attention, added to the input, or none."""
+    normalize_before: bool = True
+    """LayerNorm before each branch (true) or after it."""
+    macaron_style: bool = True
+    """Two half feed-forward layers around attention and convolution instead of one behind them."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
+    """Whether the attention scores see the positional encoding."""
+    activation_type: Activation = "swish"
+    """Nonlinearity of feed-forward and convolution."""
+    use_cnn_module: bool = True
+    """Whether layers have a convolution."""
+    cnn_module_kernel: Count = 15
+    """Width of the depthwise convolution in frames of the encoder; odd."""
+    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
+    """Normalisation inside the convolution."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+
+    @field_validator("attention_heads")
+    @classmethod
+    def _share_the_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("output_size", heads)
+        if width % heads:
+            raise setting_error("attention_heads", f"output_size {width} is not divisible by {heads} heads")
+        return heads
+
+    @field_validator("cnn_module_kernel")
+    @classmethod
+    def _has_a_middle(cls, kernel: int) -> int:
+        if kernel % 2 == 0:
+            raise setting_error("cnn_module_kernel", f"must be odd, got {kernel}")
+        return kernel
+
+
+class TransformerEncoderConf(EncoderConf):
+    """The same keys with the defaults of `encoder: transformer`, which has neither macaron layers nor convolutions."""
+
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "abs_pos"
+    """Positional encoding: given to the attention, added to the input, or none."""
+    macaron_style: bool = False
+    """Always false."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "selfattn"
+    """Whether the attention scores see the positional encoding."""
+    activation_type: Activation = "relu"
+    """Nonlinearity of the feed-forward layers."""
+    use_cnn_module: bool = False
+    """Always false."""
+
+    @field_validator("macaron_style", "use_cnn_module")
+    @classmethod
+    def _conformer_only(cls, value: bool, info: ValidationInfo) -> bool:
+        if value:
+            raise setting_error(info.field_name or "", "encoder: transformer has none; remove it or take conformer")
+        return value
+
+
+class DecoderConf(Section):
+    """The attention decoder; its width is the encoder's."""
+
+    attention_heads: Count = 4
+    """Heads; they share the width equally."""
+    linear_units: Count = 2048
+    """Inner width of the feed-forward layers."""
+    num_blocks: Count = 6
+    """Layers of the decoder that writes from left to right."""
+    r_num_blocks: CountOrZero = 0
+    """Layers of the decoder that writes from right to left; for `decoder: bitransformer` only."""
+    dropout_rate: BelowOne = 0.1
+    """Dropout of each branch and inside the feed-forward layers."""
+    positional_dropout_rate: BelowOne = 0.1
+    """Dropout after the positional encoding."""
+    self_attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights over the units written so far."""
+    src_attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights over the encoder's output."""
+    normalize_before: bool = True
+    """LayerNorm before each branch (true) or after it."""
+    activation_type: Activation = "relu"
+    """Nonlinearity of the feed-forward layers."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+
+
+class SoftmaxHeadConf(Section):
+    """`head: softmax` has no settings."""
+
+
+class HSoftmaxHeadConf(Section):
+    """`head: hsoftmax`: a binary tree over the units, a logistic decision at each inner node."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units."""
+    bias: bool = False
+    """Whether a node's decision has a bias beside its vector."""
+
+
+class CtcConf(Section):
+    """The CTC branch."""
+
+    ctc_blank_id: CountOrZero | None = None
+    """Id of the blank; null: that of `<blank>` in the unit table."""
+
+
+class TokenizerConf(Section):
+    """From text to units and back."""
+
+    symbol_table_path: str | None = None
+    """Path of units.txt."""
+    bpe_path: str | None = None
+    """Path of the sentencepiece model; for `tokenizer: bpe` only."""
+    split_with_space: bool = False
+    """WeNet's way to say that units stand between spaces: with `tokenizer: char` it makes it `phone`."""
+    connect_symbol: Literal["", " "] = ""
+    """What WeNet writes between the units of a hypothesis; here phones are joined by a space, characters by nothing."""
+    special_tokens: dict[SpecialUnit, CountOrZero] | None = None
+    """Ids of `<blank>`, `<unk>`, `<sos>` and `<eos>`; null: those of the unit table."""
+
+
+class CmvnConf(Section):
+    """Normalisation of the features by the statistics of the training set."""
+
+    cmvn_file: str | None = None
+    """Path of global_cmvn."""
+    is_json_cmvn: Literal[True] = True
+    """The file is WeNet's JSON, the one format read here."""
+
+
+class ModelConf(Section):
+    """How the losses are put together."""
+
+    ctc_weight: Fraction = 0.5
+    """Share of CTC in the loss; the attention decoder has the rest."""
+    ctc_weight_final: Fraction | None = None
+    """Share of CTC from optimizer step `ctc_weight_steps` on, reached in a straight line; null: it stays."""
+    ctc_weight_steps: CountOrZero = 0
+    """Optimizer steps from `ctc_weight` to `ctc_weight_final`."""
+    ignore_id: Literal[-1] = -1
+    """What stands behind the targets of the shorter utterances of a batch."""
+    reverse_weight: Fraction = 0.0
+    """Share of the right-to-left decoder in the attention loss; for `decoder: bitransformer` only."""
+    lsm_weight: BelowOne = 0.0
+    """Label smoothing: probability mass spread over the other units."""
+    length_normalized_loss: Literal[False] = False
+    """Training divides the sums of both losses by the targets of an optimizer step, whatever the batches."""
+
+    @field_validator("ctc_weight_steps")
+    @classmethod
+    def _goes_with_final(cls, steps: int, info: ValidationInfo) -> int:
+        changes = info.data.get("ctc_weight_final") is not None
+        if changes and not steps:
+            raise setting_error("ctc_weight_steps", "must be at least 1 where ctc_weight_final is given")
+        if steps and not changes and "ctc_weight_final" in info.data:
+            raise setting_error("ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this")
+        return steps
