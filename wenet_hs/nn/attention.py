@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multi-headed attention, and WeNet's variant with positions in the keys.
+
+Dimension key: B batch, L query, S key, D width, H heads, K width of a head.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class MultiHeadAttention(nn.Module):
+    """Scaled dot-product attention (Vaswani et al. 2017). A query that may see no key gets zero, never NaN."""
+
+    def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
+        super().__init__()
+        if size % num_heads:
+            raise ValueError(f"the width {size} is not divisible by the number of heads {num_heads}")
+        self.num_heads = num_heads
+        self.head_size = size // num_heads
+        self.dropout_rate = dropout_rate
+        self.linear_q = nn.Linear(size, size)
+        self.linear_k = nn.Linear(size, size)
+        self.linear_v = nn.Linear(size, size)
+        self.linear_out = nn.Linear(size, size)
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """What a decoder may cache: memory (B, S, D) → keys and values, (B, H, S, K) each."""
+        return self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """query (B, L, D), keys and values (B, H, S, K), mask (B or 1, L or 1, S) bool or None → (B, L, D)."""
+        mask_B1LS = None if mask is None else mask[:, None]
+        return self._combine(self._split(self.linear_q(query)), keys, values, mask_B1LS)
+
+    def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
+        """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` have no part in it."""
+        return self.attend(query, *self.keys_values(memory), mask)
+
+    def _split(self, x_BLD: Tensor) -> Tensor:
+        return x_BLD.view(*x_BLD.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
+
+    def _combine(self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None) -> Tensor:
+        """`mask`, (B, H or 1, L or 1, S), is bool, or float to be added to the scores."""
+        if mask is not None:
+            mask = mask.expand(-1, -1, query_BHLK.size(2), -1)
+        dropout_rate = self.dropout_rate if self.training else 0.0
+        out_BHLK = F.scaled_dot_product_attention(
+            query_BHLK, keys_BHSK, values_BHSK, attn_mask=mask, dropout_p=dropout_rate
+        )
+        out: Tensor = self.linear_out(out_BHLK.transpose(1, 2).flatten(2))
+        return out
+
+
+class RelPositionAttention(MultiHeadAttention):
+    """WeNet's `rel_selfattn`: scores ((q+u)·k + (q+v)·p) / √K with p the embedding of the key's *absolute* position.
+
+    WeNet has no `rel_shift`, so this is not Transformer-XL's attention. That makes it cheap: the score is
+    (q+u)·(k+p) + (v-u)·p, one product of queries with keys and one number for each key.
+    """
+
+    def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
+        super().__init__(num_heads, size, dropout_rate=dropout_rate)
+        self.linear_pos = nn.Linear(size, size, bias=False)
+        self.pos_bias_u = nn.Parameter(torch.empty(num_heads, self.head_size))
+        self.pos_bias_v = nn.Parameter(torch.empty(num_heads, self.head_size))
+        nn.init.xavier_uniform_(self.pos_bias_u)
+        nn.init.xavier_uniform_(self.pos_bias_v)
+
+    def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
+        """query (B, L, D), memory (B, S, D), mask (B or 1, 1 or L, S), positions (1, S, D) of the keys → (B, L, D)."""
+        if positions is None:
+            raise ValueError("rel_selfattn needs the positions of the keys")
+        keys_BHSK, values_BHSK = self.keys_values(memory)
+        positions_1HSK = self._split(self.linear_pos(positions))
+        query_BHLK = self._split(F.linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))
+        difference_H1K = (self.pos_bias_v - self.pos_bias_u)[:, None] / math.sqrt(self.head_size)
+        bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
+        if mask is not None:
+            bias_1H1S = bias_1H1S.masked_fill(~mask[:, None], -math.inf)
+        return self._combine(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Conformer's convolution module (Gulati et al. 2020), in which padding never reaches a frame of speech.
+
+Dimension key: B batch, T time, D width.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wenet_hs.nn.feed_forward import make_activation
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch normalization over the valid frames alone; with nothing padded it is nn.BatchNorm1d, names included."""
+
+    def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.num_batches_tracked: Tensor
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+        self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D) float32."""
+        x_BTD = x.float()
+        mean_D, var_D = self._batch_statistics(x_BTD, mask) if self.training else (self.running_mean, self.running_var)
+        scale_D = self.weight * torch.rsqrt(var_D + self.eps)
+        return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
+
+    def _batch_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        # A weighted sum instead of x[mask]: no copy of the batch, and no wait for the size on a GPU.
+        weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
+        count = weight_BT1.sum()
+        mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
+        var_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1)) / count.clamp(min=1)
+        with torch.no_grad():
+            rate = self.momentum * (count > 0)  # a batch without a single frame teaches nothing
+            unbiased_D = var_D * count / (count - 1).clamp(min=1)
+            self.running_mean.lerp_(mean_D, rate)
+            self.running_var.lerp_(unbiased_D, rate)
+            self.num_batches_tracked += 1
+        return mean_D, var_D
+
+
+class MaskedLayerNorm(nn.LayerNorm):
+    """Layer normalization of each frame, called as the batch normalization is."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (B, T, D) → (B, T, D); the mask has no part in it."""
+        return super().forward(x)
+
+
+class ConvolutionModule(nn.Module):
+    """Pointwise, GLU, depthwise, norm, activation, pointwise."""
+
+    def __init__(self, size: int, kernel_size: int, *, activation: str = "swish", norm: str = "batch_norm") -> None:
+        super().__init__()
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
+        if norm not in ("batch_norm", "layer_norm"):
+            raise ValueError(f"norm must be batch_norm or layer_norm, got {norm!r}")
+        # Conv1d for the shapes of WeNet's parameters; a kernel of one frame is applied as a linear layer.
+        self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
+        self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
+        self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else MaskedLayerNorm(size)
+        self.pointwise_conv2 = nn.Conv1d(size, size, 1)
+        self.activation = make_activation(activation)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D); what padded frames hold is unspecified."""
+        x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
+        # WeNet masks before the first layer, whose bias then fills the padding and leaks into the next convolution.
+        x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
+        x_BTD = self._depthwise(x_BTD)
+        return _pointwise(self.pointwise_conv2, self.activation(self.norm(x_BTD, mask)))
+
+    def _depthwise(self, x_BTD: Tensor) -> Tensor:
+        # As a convolution over an image of height 1, which is several times faster than conv1d on a CPU.
+        x_BD1T = x_BTD.transpose(1, 2)[:, :, None]
+        weight = self.depthwise_conv.weight[:, :, None]
+        padding = (0, weight.size(-1) // 2)
+        out_BD1T = F.conv2d(x_BD1T, weight, self.depthwise_conv.bias, padding=padding, groups=x_BTD.size(-1))
+        return out_BD1T[:, :, 0].transpose(1, 2)
+
+
+def _pointwise(convolution: nn.Conv1d, x_BTD: Tensor) -> Tensor:
+    return F.linear(x_BTD, convolution.weight[:, :, 0], convolution.bias)

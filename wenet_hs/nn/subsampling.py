@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From feature frames to encoder frames: fewer, wider, with their positions.
+
+Convolutions are unpadded, so a valid output frame is computed from valid input frames alone.
+Dimension key: B batch, T frames, F features, C channels, D width.
+"""
+
+from typing import overload
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wenet_hs.nn.positional import PositionalEncoding
+
+CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
+    "conv2d": ((3, 2), (3, 2)),
+    "conv2d6": ((3, 2), (5, 3)),
+    "conv2d8": ((3, 2), (3, 2), (3, 2)),
+}
+"""WeNet's `input_layer` → (kernel, stride) of each convolution, in time and in frequency."""
+
+
+class Subsampling(nn.Module):
+    """The door of an encoder. `min_frames` is the least number of frames that gives one output frame."""
+
+    min_frames: int = 1
+
+    @overload
+    def subsampled_length(self, length: int) -> int: ...
+    @overload
+    def subsampled_length(self, length: Tensor) -> Tensor: ...
+    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
+        """How many output frames `length` input frames give, never below 0; (B,) → (B,)."""
+        raise NotImplementedError
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """features (B, T, F) → (x (B, T', D), positions (1, T', D))."""
+        raise NotImplementedError
+
+
+class Conv2dSubsampling(Subsampling):
+    """Two or three convolutions with ReLU, then a linear layer: a quarter, a sixth or an eighth of the frames."""
+
+    def __init__(self, kind: str, feature_dim: int, size: int, positional: PositionalEncoding) -> None:
+        super().__init__()
+        self.kind = kind
+        self.geometry = CONVOLUTIONS[kind]
+        layers: list[nn.Module] = []
+        for index, (kernel, stride) in enumerate(self.geometry):
+            layers += [nn.Conv2d(size if index else 1, size, kernel, stride), nn.ReLU(inplace=True)]
+        self.conv = nn.Sequential(*layers)
+        bins = int(_output_length(feature_dim, self.geometry))
+        if bins < 1:
+            raise ValueError(f"{kind} cannot subsample {feature_dim} features: nothing is left of them")
+        linear = nn.Linear(size * bins, size)
+        if kind == "conv2d":  # WeNet's names
+            self.out = nn.Sequential(linear)
+        else:
+            self.linear = linear
+        self.pos_enc = positional
+        self.min_frames = _least_input(self.geometry)
+
+    @overload
+    def subsampled_length(self, length: int) -> int: ...
+    @overload
+    def subsampled_length(self, length: Tensor) -> Tensor: ...
+    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
+        frames = _output_length(length, self.geometry)
+        return frames.clamp(min=0) if isinstance(frames, Tensor) else max(frames, 0)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        x_BCTF = self.conv(features[:, None])
+        project = self.out if self.kind == "conv2d" else self.linear
+        x_BTD = project(x_BCTF.transpose(1, 2).flatten(2))
+        out: tuple[Tensor, Tensor] = self.pos_enc(x_BTD)
+        return out
+
+
+class LinearSubsampling(Subsampling):
+    """No subsampling: a linear layer and a normalization for each frame."""
+
+    def __init__(self, feature_dim: int, size: int, *, dropout_rate: float, positional: PositionalEncoding) -> None:
+        super().__init__()
+        self.out = nn.Sequential(nn.Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
+        self.pos_enc = positional
+
+    @overload
+    def subsampled_length(self, length: int) -> int: ...
+    @overload
+    def subsampled_length(self, length: Tensor) -> Tensor: ...
+    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
+        return length
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        out: tuple[Tensor, Tensor] = self.pos_enc(self.out(features))
+        return out
+
+
+def pad_time(features: Tensor, min_frames: int) -> Tensor:
+    """features (B, T, F) with zeros behind them where T is below `min_frames`."""
+    missing = min_frames - features.size(1)
+    return F.pad(features, (0, 0, 0, missing)) if missing > 0 else features
+
+
+@overload
+def _output_length(length: int, geometry: tuple[tuple[int, int], ...]) -> int: ...
+@overload
+def _output_length(length: Tensor, geometry: tuple[tuple[int, int], ...]) -> Tensor: ...
+def _output_length(length: int | Tensor, geometry: tuple[tuple[int, int], ...]) -> int | Tensor:
+    for kernel, stride in geometry:
+        length = (length - kernel) // stride + 1
+    return length
+
+
+def _least_input(geometry: tuple[tuple[int, int], ...]) -> int:
+    frames = 1
+    for kernel, stride in reversed(geometry):
+        frames = (frames - 1) * stride + kernel
+    return frames
