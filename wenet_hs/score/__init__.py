@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Error rates by explicit units, with what they were counted on and how sure they are."""
+
+from wenet_hs.score.align import Alignment, ErrorCounts, Operation, align, count_errors
+from wenet_hs.score.bootstrap import Interval, bootstrap_interval
+from wenet_hs.score.error_rate import LanguageScore, MacroScore, Report, ScoredUtterance, error_rate, score
+from wenet_hs.score.record import read_report
+from wenet_hs.score.units import METRICS, Rules, split_units
+
+__all__ = [
+    "METRICS",
+    "Alignment",
+    "ErrorCounts",
+    "Interval",
+    "LanguageScore",
+    "MacroScore",
+    "Operation",
+    "Report",
+    "Rules",
+    "ScoredUtterance",
+    "align",
+    "bootstrap_interval",
+    "count_errors",
+    "error_rate",
+    "read_report",
+    "score",
+    "split_units",
+]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alignments of minimal edit distance between two lists of units, and the counts that come of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rapidfuzz.distance import Levenshtein
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCounts:
+    """Errors against a reference; the counts of several utterances add up with `+` and `sum(…, ErrorCounts())`."""
+
+    num_units: int = 0
+    """N: units of the reference."""
+    substitutions: int = 0
+    deletions: int = 0
+    """Units of the reference that the hypothesis lacks."""
+    insertions: int = 0
+    """Units of the hypothesis that the reference lacks; counted even where the reference is empty."""
+
+    def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
+        return ErrorCounts(
+            self.num_units + other.num_units,
+            self.substitutions + other.substitutions,
+            self.deletions + other.deletions,
+            self.insertions + other.insertions,
+        )
+
+    @property
+    def errors(self) -> int:
+        """S + D + I."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def rate(self) -> float | None:
+        """Errors over reference units, a fraction that may pass 1; None where there is no reference unit."""
+        return self.errors / self.num_units if self.num_units else None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of an alignment: equal or substituted where both sides are there, else a deletion or an insertion."""
+
+    ref: str | None
+    """The reference's unit; None for an insertion."""
+    hyp: str | None
+    """The hypothesis's unit; None for a deletion."""
+
+    @property
+    def kind(self) -> str:
+        """C (correct), S, D or I."""
+        if self.ref is None:
+            return "I"
+        if self.hyp is None:
+            return "D"
+        return "C" if self.ref == self.hyp else "S"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """A shortest way from the reference to the hypothesis; of several, always the same one."""
+
+    operations: tuple[Operation, ...]
+
+    @property
+    def counts(self) -> ErrorCounts:
+        """N, S, D and I of this alignment."""
+        kinds = [operation.kind for operation in self.operations]
+        return ErrorCounts(len(kinds) - kinds.count("I"), kinds.count("S"), kinds.count("D"), kinds.count("I"))
+
+
+def align(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
+    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each)."""
+    ref_ids, hyp_ids = _as_ids(ref, hyp)
+    operations: list[Operation] = []
+    for code in Levenshtein.opcodes(ref_ids, hyp_ids):
+        refs: list[str | None] = [*ref[code.src_start : code.src_end]]
+        hyps: list[str | None] = [*hyp[code.dest_start : code.dest_end]]
+        length = max(len(refs), len(hyps))
+        refs += [None] * (length - len(refs))
+        hyps += [None] * (length - len(hyps))
+        operations += map(Operation, refs, hyps)
+    return Alignment(tuple(operations))
+
+
+def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
+    """The counts of `align(ref, hyp)`, without the pairs."""
+    if ref == hyp:
+        return ErrorCounts(len(ref))
+    tags = [edit.tag for edit in Levenshtein.editops(*_as_ids(ref, hyp))]
+    return ErrorCounts(len(ref), tags.count("replace"), tags.count("delete"), tags.count("insert"))
+
+
+def _as_ids(ref: Sequence[str], hyp: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Small integers for units: rapidfuzz compares hashes, and those of strings could collide."""
+    ids: dict[str, int] = {}
+    return [ids.setdefault(unit, len(ids)) for unit in ref], [ids.setdefault(unit, len(ids)) for unit in hyp]

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Error rates of a set of utterances: a language, macro and micro average, with nothing left out silently."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from wenet_hs.errors import DataError
+from wenet_hs.score.align import ErrorCounts, count_errors
+from wenet_hs.score.bootstrap import Interval, intervals
+from wenet_hs.score.units import Rules, split_by
+
+ALL = "all"  # the one line of a report without languages
+_MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredUtterance:
+    """One utterance: its transcripts as given, and its errors."""
+
+    lang: str
+    ref: str
+    hyp: str | None
+    """None: no hypothesis, so that every reference unit is a deletion."""
+    counts: ErrorCounts
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageScore:
+    """The error rate of one language, or of all utterances taken together (micro average)."""
+
+    utterances: int
+    counts: ErrorCounts
+    interval: Interval | None
+
+    @property
+    def rate(self) -> float | None:
+        """Errors over reference units, a fraction; None without a reference unit."""
+        return self.counts.rate
+
+
+@dataclass(frozen=True, slots=True)
+class MacroScore:
+    """The mean of the languages' rates, a fraction; None where no language has a rate."""
+
+    rate: float | None
+    num_languages: int
+    interval: Interval | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that is known of one scoring; `wenet_hs.score.table` prints it, `wenet_hs.score.record` keeps it as JSON."""
+
+    name: str
+    """What was scored, in the user's words; may be empty."""
+    rules: Rules
+    signature: str
+    languages: dict[str, LanguageScore]
+    macro: MacroScore
+    micro: LanguageScore
+    missing: tuple[str, ...]
+    """Keys without a hypothesis, which count as deletions."""
+    extra: tuple[str, ...]
+    """Keys of hypotheses without a reference, which count nowhere."""
+    utterances: dict[str, ScoredUtterance]
+    num_resamples: int
+
+    def format(self) -> str:
+        """The report as a plain-text table."""
+        from wenet_hs.score.table import format_report
+
+        return format_report(self)
+
+    def to_json(self) -> str:
+        """The report as JSON text, which `wenet_hs.score.record.read_report` reads again."""
+        from wenet_hs.score.record import to_json
+
+        return to_json(self)
+
+
+def error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> ErrorCounts:
+    """The pooled counts of (reference units, hypothesis units) pairs; `.rate` is the error rate."""
+    return sum((count_errors(ref, hyp) for ref, hyp in pairs), ErrorCounts())
+
+
+def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
+    """Refuse an empty reference, and hypotheses that no reference asks for; `names` are what a message calls the two.
+
+    Raises DataError: a rate over another set of utterances than asked for would look like a result.
+    """
+    if not reference:
+        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
+    extra = sorted(hypothesis - reference)
+    if extra and not allow_extra:
+        raise DataError(
+            f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} for utterances that {names[0]} lacks "
+            f"({name_some(extra)}); score it against its own reference, or allow them (--allow_extra)"
+        )
+
+
+def score(
+    reference: Mapping[str, str],
+    hypothesis: Mapping[str, str],
+    *,
+    rules: Rules,
+    langs: Mapping[str, str] | None = None,
+    name: str = "",
+    allow_extra: bool = False,
+    num_resamples: int = 1000,
+) -> Report:
+    """Score transcripts by key. Keys themselves are never scored.
+
+    Args:
+      reference, hypothesis: transcript of each key, normalised alike as `rules` say.
+      langs: language of each key; without it there is one line, "all".
+      num_resamples: of the bootstrap; 0 for no intervals.
+
+    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) a hypothesis too many.
+    """
+    check_keys(reference.keys(), hypothesis.keys(), names=("the reference", "the hypotheses"), allow_extra=allow_extra)
+    if num_resamples < 0:
+        raise ValueError(f"num_resamples is {num_resamples}, must be at least 0")
+    of_key = _languages(reference, langs)
+    utterances = {
+        key: ScoredUtterance(
+            of_key[key],
+            text,
+            hypothesis.get(key),
+            count_errors(split_by(text, rules), split_by(hypothesis.get(key, ""), rules)),
+        )
+        for key, text in reference.items()
+    }
+    languages, macro, micro = _summarize(utterances, num_resamples)
+    return Report(
+        name=name,
+        rules=rules,
+        signature=rules.signature(languages if langs is not None else ()),
+        languages=languages,
+        macro=macro,
+        micro=micro,
+        missing=tuple(sorted(reference.keys() - hypothesis.keys())),
+        extra=tuple(sorted(hypothesis.keys() - reference.keys())),
+        utterances=utterances,
+        num_resamples=num_resamples,
+    )
+
+
+def _languages(reference: Mapping[str, str], langs: Mapping[str, str] | None) -> Mapping[str, str]:
+    if langs is None:
+        return dict.fromkeys(reference, ALL)
+    unknown = sorted(key for key in reference if key not in langs)
+    if unknown:
+        raise DataError(
+            f"the languages: {count_of(len(unknown), 'reference utterance')} without one ({name_some(unknown)}); "
+            "take the data.list that the reference was made from"
+        )
+    return langs
+
+
+def _summarize(
+    utterances: Mapping[str, ScoredUtterance], num_resamples: int
+) -> tuple[dict[str, LanguageScore], MacroScore, LanguageScore]:
+    counts: dict[str, list[ErrorCounts]] = {lang: [] for lang in sorted({u.lang for u in utterances.values()})}
+    for _, utterance in sorted(utterances.items()):  # the order of a file changes no interval
+        counts[utterance.lang].append(utterance.counts)
+    each, macro, micro = intervals(counts, num_resamples=num_resamples)
+    languages = {
+        lang: LanguageScore(len(of_lang), sum(of_lang, ErrorCounts()), each[lang]) for lang, of_lang in counts.items()
+    }
+    rates = [language.rate for language in languages.values() if language.rate is not None]
+    total = sum((language.counts for language in languages.values()), ErrorCounts())
+    return (
+        languages,
+        MacroScore(sum(rates) / len(rates) if rates else None, len(rates), macro),
+        LanguageScore(len(utterances), total, micro),
+    )
+
+
+def count_of(number: int, singular: str, plural: str = "") -> str:
+    """A number and its noun: `1 utterance`, `1,200 utterances`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def name_some(keys: Sequence[str]) -> str:
+    """The first few keys, for a message of one line."""
+    return ", ".join(keys[:_MAX_NAMED]) + (f", and {len(keys) - _MAX_NAMED:,} more" if len(keys) > _MAX_NAMED else "")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scoring as JSON, for other programs and for the report page. Rates are fractions; keys N, S, D, I as everywhere."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+from wenet_hs.score.align import ErrorCounts
+from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
+from wenet_hs.score.error_rate import LanguageScore, MacroScore, Report, ScoredUtterance
+from wenet_hs.score.units import Rules
+
+FORMAT = "wenet_hs.score/1"
+
+
+def to_json(report: Report) -> str:
+    """The report as JSON text: conditions first, then a line for each language and for each utterance."""
+    head = {
+        "format": FORMAT,
+        "name": report.name,
+        "signature": report.signature,
+        "rules": asdict(report.rules),
+        "bootstrap": {"num_resamples": report.num_resamples, "seed": SEED, "confidence": CONFIDENCE},
+        "macro": {
+            "languages": report.macro.num_languages,
+            "rate": report.macro.rate,
+            "interval": report.macro.interval,
+        },
+        "micro": _of_language(report.micro),
+        "missing": report.missing,
+        "extra": report.extra,
+    }
+    lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
+    lines.append(_table("languages", {lang: _of_language(score) for lang, score in report.languages.items()}))
+    lines.append(_table("utterances", {key: _of_utterance(value) for key, value in report.utterances.items()}))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_report(path: Path | str) -> Report:
+    """Read a `score --json` file. Raises DataError naming the file when it is not one."""
+    try:
+        record = json.loads("\n".join(read_lines(path)))
+        if record.get("format") != FORMAT:
+            raise ValueError(f"format is {record.get('format')!r}, expected {FORMAT!r}")
+        return _from_record(record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        fault = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}: not a file of `score --json` ({fault}); run `wenet-hs score` again") from error
+
+
+def _from_record(record: dict[str, Any]) -> Report:
+    macro = record["macro"]
+    return Report(
+        name=record["name"],
+        rules=Rules(**record["rules"]),
+        signature=record["signature"],
+        languages={lang: _language(value) for lang, value in record["languages"].items()},
+        macro=MacroScore(macro["rate"], macro["languages"], _interval(macro["interval"])),
+        micro=_language(record["micro"]),
+        missing=tuple(record["missing"]),
+        extra=tuple(record["extra"]),
+        utterances={
+            key: ScoredUtterance(value["lang"], value["ref"], value["hyp"], _counts(value))
+            for key, value in record["utterances"].items()
+        },
+        num_resamples=record["bootstrap"]["num_resamples"],
+    )
+
+
+def _table(name: str, records: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        f"  {json.dumps(key, ensure_ascii=False)}: {json.dumps(r, ensure_ascii=False)}" for key, r in records.items()
+    ]
+    return f"{json.dumps(name)}: {{\n" + ",\n".join(rows) + "\n}"
+
+
+def _of_counts(counts: ErrorCounts) -> dict[str, int]:
+    return {
+        "N": counts.num_units,
+        "S": counts.substitutions,
+        "D": counts.deletions,
+        "I": counts.insertions,
+    }
+
+
+def _of_language(score: LanguageScore) -> dict[str, Any]:
+    facts = {"utterances": score.utterances, **_of_counts(score.counts)}
+    return {**facts, "rate": score.rate, "interval": score.interval}
+
+
+def _of_utterance(utterance: ScoredUtterance) -> dict[str, Any]:
+    facts = {"lang": utterance.lang, **_of_counts(utterance.counts)}
+    return {**facts, "ref": utterance.ref, "hyp": utterance.hyp}
+
+
+def _counts(record: dict[str, Any]) -> ErrorCounts:
+    return ErrorCounts(record["N"], record["S"], record["D"], record["I"])
+
+
+def _language(record: dict[str, Any]) -> LanguageScore:
+    return LanguageScore(record["utterances"], _counts(record), _interval(record["interval"]))
+
+
+def _interval(bounds: list[float] | None) -> Interval | None:
+    return None if bounds is None else Interval(*bounds)
