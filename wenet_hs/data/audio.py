@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audio files to mono waveforms at one rate, with every way a clip can be bad told in one line.
+
+libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. "It decoded" is not "it is intact": libsndfile reads a
+cut-off wav or mp3 without a word, so what was decoded is compared with what the header declares. An Ogg file declares
+no length; only the `expected_duration_s` of `check_clip` finds a cut there.
+"""
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+import torch
+from torch import Tensor
+
+from wenet_hs.errors import DataError
+
+MAX_DURATION_S = 24 * 3600.0
+MAX_CHANNELS = 64
+MIN_RATE, MAX_RATE = (
+    1_000,
+    1_000_000,
+)  # Hz; outside, a header is damaged or hostile, and resampling could need any amount of memory
+_BLOCK_SAMPLES = (
+    1 << 22
+)  # decoded at a time (16 MiB), so that memory follows the audio that is there, not the header's word
+_MAX_CHUNKS = 1000  # of a wav before its samples; a file of zeros would be walked through for ever
+_SEGMENT_SLACK_S = 0.1  # annotated ends are rounded
+_SILENCE_RANGE = 1e-4  # about three steps of 16 bits: dithered digital silence stays inside, quiet speech does not
+
+Samples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AudioInfo:
+    """What a header says."""
+
+    duration_s: float
+    sample_rate: int
+    """In Hz."""
+    channels: int
+
+
+class _Fault(Exception):
+    """Why audio cannot be used, without the file's name: `read_audio` adds it, `check_clip` returns the bare reason."""
+
+
+def read_audio(
+    source: str | Path | bytes, *, start: float | None = None, end: float | None = None, sample_rate: int = 16000
+) -> Tensor:
+    """The waveform of a file, or of a file's bytes: channels averaged, resampled to `sample_rate` where needed.
+
+    Args:
+        start, end: the segment to read, in seconds; the file is read from `start`, not from its begin.
+
+    Returns: (samples,) float32 in [-1, 1], never empty, always finite.
+    Raises: DataError with the file's name: missing, empty, not audio, cut off, damaged, not finite, of absurd size.
+    """
+    try:
+        waveform, rate = _decode(source, start, end)
+    except _Fault as fault:
+        raise DataError(f"{_name(source)}: {fault}; restore the file, or take it out of the data list") from fault
+    return resample(torch.from_numpy(waveform), rate, sample_rate)
+
+
+def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
+    """The same sound at another rate. waveform: (samples,) float32. Returns: (about samples * to_rate / from_rate,)."""
+    if from_rate == to_rate:
+        return waveform
+    return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
+
+
+def probe_audio(path: str | Path) -> AudioInfo:
+    """Duration, rate and channels from the header alone. Raises DataError as `read_audio` does, but may miss a cut."""
+    try:
+        with _open(path) as file:
+            _check_header(file)
+            return AudioInfo(
+                duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels
+            )
+    except _Fault as fault:
+        raise DataError(f"{path}: {fault}; restore the file, or take it out of the data list") from fault
+
+
+def check_clip(
+    path: str | Path,
+    expected_duration_s: float | None = None,
+    *,
+    min_duration_s: float = 0.1,
+    max_duration_s: float = 600.0,
+) -> str | None:
+    """Why a clip is of no use for training, or None if it is good. Decodes it whole.
+
+    Args:
+        expected_duration_s: what the corpus says. A clip further from it than 2 % and 100 ms has lost or won audio.
+    """
+    try:
+        waveform, rate = _decode(path, None, None)
+    except _Fault as fault:
+        return str(fault)
+    duration_s = len(waveform) / rate
+    if expected_duration_s is not None and not durations_agree(duration_s, expected_duration_s):
+        what = "cut off" if duration_s < expected_duration_s else "too long"
+        return f"{what}: {duration_s:.2f} s, the corpus says {expected_duration_s:.2f} s"
+    if duration_s < min_duration_s:
+        return f"shorter than {min_duration_s:g} s: {duration_s:.3f} s"
+    if duration_s > max_duration_s:
+        return f"longer than {max_duration_s:g} s: {duration_s:.1f} s"
+    return "silent" if is_silent(torch.from_numpy(waveform)) else None
+
+
+def durations_agree(actual_s: float, expected_s: float) -> bool:
+    """Whether two durations differ by no more than coding padding and rounding do: 2 % or 100 ms, whichever is more."""
+    return abs(actual_s - expected_s) <= max(0.1, 0.02 * expected_s)
+
+
+def is_silent(waveform: Tensor) -> bool:
+    """Whether there is nothing to hear: all samples within 1e-4 of each other (a constant offset is silence too).
+
+    waveform: (samples,) in [-1, 1].
+    """
+    return waveform.numel() == 0 or float(waveform.max() - waveform.min()) < _SILENCE_RANGE
+
+
+def _name(source: str | Path | bytes) -> str:
+    return f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
+
+
+def _decode(source: str | Path | bytes, start: float | None, end: float | None) -> tuple[Samples, int]:
+    """Mono samples (n,) and their rate."""
+    with _open(source) as file:
+        _check_header(file)
+        rate: int = file.samplerate
+        first, last = _segment(file.frames, rate, start, end)
+        try:
+            if first:
+                file.seek(first)
+            waveform = _read_mono(file, last - first)
+        except soundfile.LibsndfileError as error:
+            raise _Fault(f"damaged or cut off ({error.error_string.strip()})") from error
+    if len(waveform) < last - first:
+        raise _Fault(
+            f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
+        )
+    if not np.isfinite(waveform).all():
+        raise _Fault("samples that are not finite (NaN or infinity)")
+    return waveform, rate
+
+
+def _open(source: str | Path | bytes) -> soundfile.SoundFile:
+    try:
+        if not isinstance(source, bytes) and not Path(source).is_file():
+            raise _Fault("not a file" if Path(source).exists() else "missing")
+        _check_riff_size(source)
+        return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
+    except soundfile.LibsndfileError as error:
+        raise _Fault(f"not audio that can be read ({error.error_string.strip()})") from error
+    except OSError as error:
+        raise _Fault(f"cannot be read ({error.strerror})") from error
+
+
+def _check_header(file: soundfile.SoundFile) -> None:
+    if not MIN_RATE <= file.samplerate <= MAX_RATE:
+        raise _Fault(f"declares a sample rate of {file.samplerate} Hz")
+    if file.channels > MAX_CHANNELS:
+        raise _Fault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
+    if file.frames > MAX_DURATION_S * file.samplerate:
+        raise _Fault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
+    if file.frames <= 0:
+        raise _Fault("empty: no samples in it")
+
+
+def _check_riff_size(source: str | Path | bytes) -> None:
+    """Refuse an empty file, and a wav whose data chunk is longer than the file: libsndfile mends that in silence."""
+    with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
+        total = file.seek(0, os.SEEK_END)
+        if not total:
+            raise _Fault("empty: 0 bytes")
+        file.seek(0)
+        header = file.read(12)
+        if header[:4] != b"RIFF" or header[8:] != b"WAVE":
+            return
+        declared = _data_chunk_size(file)
+        present = total - file.tell()
+    if declared > present:
+        raise _Fault(f"cut off: {present} bytes of audio, its header declares {declared}")
+
+
+def _data_chunk_size(file: BinaryIO) -> int:
+    """The declared size of the `data` chunk, the file left at its first byte; 0 if there is no such chunk."""
+    for _ in range(_MAX_CHUNKS):
+        header = file.read(8)
+        size = int.from_bytes(header[4:], "little")
+        if header[:4] == b"data":
+            return size
+        file.seek(size + size % 2, os.SEEK_CUR)
+    return 0
+
+
+def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
+    """The first sample of the segment and the one after its last."""
+    duration_s = num_samples / rate
+    first_s = 0.0 if start is None else start
+    last_s = duration_s if end is None else end
+    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_SLACK_S:
+        raise _Fault(f"a segment from {first_s:g} to {last_s:g} s does not lie in its {duration_s:.2f} s")
+    first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
+    if first >= last:
+        raise _Fault(f"a segment from {first_s:g} to {last_s:g} s has no samples")
+    return first, last
+
+
+def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
+    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends before."""
+    blocks: list[Samples] = []
+    block = max(1, _BLOCK_SAMPLES // file.channels)
+    while num_samples > 0:
+        samples = file.read(min(block, num_samples), dtype="float32", always_2d=True)
+        if not len(samples):
+            break
+        blocks.append(samples[:, 0] if file.channels == 1 else samples.mean(axis=1))
+        num_samples -= len(samples)
+    return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.float32)

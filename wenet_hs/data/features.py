@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log-Mel features as Kaldi and WeNet compute them.
+
+Dimension key: N samples, T frames, S samples a frame, F Mel bins.
+"""
+
+import torch
+from torch import Tensor
+from torchaudio.compliance import kaldi
+
+from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.data.audio import durations_agree, read_audio
+from wenet_hs.data.augment import speed_perturb
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
+
+_INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
+
+
+def fbank(
+    waveform: Tensor,
+    *,
+    sample_rate: int = 16000,
+    num_mel_bins: int = 80,
+    frame_length_ms: float = 25.0,
+    frame_shift_ms: float = 10.0,
+    dither: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Log-Mel energies: Povey window, no energy floor, only whole windows (Kaldi's `snip-edges`).
+
+    Args:
+        waveform: (N,) float32 in [-1, 1].
+        dither: standard deviation of the noise added to each sample of each frame, in steps of 16 bits (Kaldi's 1.0).
+        generator: source of that noise, needed where dither > 0: the global random state is never touched.
+
+    Returns: (T, F) float32 with T = num_frames(N): (0, F) where the audio is shorter than one window.
+    """
+    if num_mel_bins < 4:
+        raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {num_mel_bins}")
+    size = _samples(sample_rate, frame_length_ms)
+    if len(waveform) < size:
+        return torch.empty(0, num_mel_bins)
+    wave_N = waveform * _INT16_SCALE
+    if dither > 0.0:
+        if generator is None:
+            raise ValueError("fbank: dither needs a generator")
+        wave_N = _dithered_frames(wave_N, size, _samples(sample_rate, frame_shift_ms), dither, generator)
+        frame_shift_ms = frame_length_ms
+    features_TF: Tensor = kaldi.fbank(
+        wave_N.unsqueeze(0),
+        num_mel_bins=num_mel_bins,
+        frame_length=frame_length_ms,
+        frame_shift=frame_shift_ms,
+        dither=0.0,
+        energy_floor=0.0,
+        sample_frequency=float(sample_rate),
+    )
+    return features_TF
+
+
+def num_frames(
+    num_samples: int, *, sample_rate: int = 16000, frame_length_ms: float = 25.0, frame_shift_ms: float = 10.0
+) -> int:
+    """How many frames `fbank` makes of so many samples."""
+    size, shift = _samples(sample_rate, frame_length_ms), _samples(sample_rate, frame_shift_ms)
+    return 0 if num_samples < size else 1 + (num_samples - size) // shift
+
+
+def _samples(sample_rate: int, duration_ms: float) -> int:
+    samples = int(sample_rate * duration_ms * 0.001)  # rounded as Kaldi rounds
+    if samples < 2:
+        raise ConfigError(
+            f"fbank_conf: a frame of {duration_ms:g} ms is under two samples at {sample_rate} Hz; use more"
+        )
+    return samples
+
+
+def _dithered_frames(wave_N: Tensor, size: int, shift: int, dither: float, generator: torch.Generator) -> Tensor:
+    """The frames, each with its own noise, laid end to end: (T*S,).
+
+    Kaldi draws fresh noise for every frame, overlapping samples included. Whatever follows works on single frames, so
+    frames without overlap give exactly Kaldi's distribution, from our generator.
+    """
+    frames_TS = wave_N.unfold(0, size, shift)
+    noise_TS = torch.randn(frames_TS.shape, generator=generator, dtype=wave_N.dtype)
+    return (frames_TS + dither * noise_TS).reshape(-1)
+
+
+def utterance_features(
+    utterance: Utterance,
+    conf: DatasetConf,
+    *,
+    speed: float = 1.0,
+    dither: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The features (T, F) of an utterance's audio, read from its file, as `conf` wants them.
+
+    Raises: DataError naming the utterance and the file; also where the audio is not as long as the list says.
+    """
+    rate = conf.resample_conf.resample_rate
+    try:
+        waveform = read_audio(utterance.wav, start=utterance.start, end=utterance.end, sample_rate=rate)
+    except DataError as error:
+        raise DataError(f"utterance {utterance.key}: {error}") from error
+    duration_s = len(waveform) / rate
+    if utterance.duration is not None and not durations_agree(duration_s, utterance.duration):
+        raise DataError(
+            f"utterance {utterance.key}: {utterance.wav}: {duration_s:.2f} s of audio, the data list says "
+            f"{utterance.duration:.2f} s; prepare the data again"
+        )
+    return fbank(
+        speed_perturb(waveform, speed),
+        sample_rate=rate,
+        num_mel_bins=conf.fbank_conf.num_mel_bins,
+        frame_length_ms=conf.fbank_conf.frame_length,
+        frame_shift_ms=conf.fbank_conf.frame_shift,
+        dither=dither,
+        generator=generator,
+    )

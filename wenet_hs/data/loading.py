@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values computed ahead of their use, in order, by a thread or by worker processes; how many changes no value."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from wenet_hs.errors import DataError
+
+AHEAD = 2
+"""Values kept ready by the thread, or by each worker process."""
+
+Value = TypeVar("Value")
+
+
+def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: int = 0) -> Iterator[Value]:
+    """`load(position)` for each position, in order, computed before it is asked for.
+
+    Args:
+        load: a pure function; with worker processes it must be picklable where processes are spawned.
+        num_workers: 0 is one thread of this process: audio is decoded and transformed outside Python's lock, so it
+            still overlaps with training. More are processes, for when one thread does not keep up.
+
+    Raises: whatever `load` raises, at its place in the order; a DataError of a worker keeps its one line.
+    """
+    return _in_processes(load, positions, num_workers) if num_workers else _in_thread(load, positions)
+
+
+def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
+    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load-ahead")
+    ahead: deque[Future[Value]] = deque()
+    try:
+        for position in positions:
+            ahead.append(pool.submit(load, position))
+            if len(ahead) > AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """A DataError on its way out of a worker: torch would wrap the exception itself in the worker's traceback."""
+
+    message: str
+
+
+class _Positions(Dataset[Value | _Fault]):
+    def __init__(self, load: Callable[[int], Value]) -> None:
+        self._load = load
+
+    def __getitem__(self, position: int) -> Value | _Fault:
+        try:
+            return self._load(position)
+        except DataError as error:
+            return _Fault(str(error))
+
+
+def _in_processes(load: Callable[[int], Value], positions: range, num_workers: int) -> Iterator[Value]:
+    loader: DataLoader[Value | _Fault] = DataLoader(
+        _Positions(load),
+        batch_size=None,
+        sampler=positions,
+        num_workers=num_workers,
+        prefetch_factor=AHEAD,
+        collate_fn=_unchanged,
+        generator=torch.Generator(),  # or DataLoader draws from the global state, and a resumed run differs
+    )
+    for value in loader:
+        if isinstance(value, _Fault):
+            raise DataError(value.message)
+        yield value
+
+
+def _unchanged(value: Value) -> Value:
+    return value
