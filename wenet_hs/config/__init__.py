@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of an experiment: typed, read from YAML, written back."""
+
+from wenet_hs.config.load import config_changes, dump_config, load_config
+from wenet_hs.config.schema import (
+    AdamWConf,
+    BatchConf,
+    CmvnConf,
+    CtcConf,
+    DatasetConf,
+    DecoderConf,
+    EncoderConf,
+    ExperimentConfig,
+    FbankConf,
+    FilterConf,
+    HSoftmaxHeadConf,
+    ModelConf,
+    OptimConf,
+    ResampleConf,
+    SchedulerConf,
+    SoftmaxHeadConf,
+    SpecAugConf,
+    TokenizerConf,
+    TransformerEncoderConf,
+)
+
+__all__ = [
+    "AdamWConf",
+    "BatchConf",
+    "CmvnConf",
+    "CtcConf",
+    "DatasetConf",
+    "DecoderConf",
+    "EncoderConf",
+    "ExperimentConfig",
+    "FbankConf",
+    "FilterConf",
+    "HSoftmaxHeadConf",
+    "ModelConf",
+    "OptimConf",
+    "ResampleConf",
+    "SchedulerConf",
+    "SoftmaxHeadConf",
+    "SpecAugConf",
+    "TokenizerConf",
+    "TransformerEncoderConf",
+    "config_changes",
+    "dump_config",
+    "load_config",
+]
