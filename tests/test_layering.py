@@ -22,7 +22,7 @@ LAYERS = (
     "errors files",
 )
 RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
-SIBLINGS = {("build", "interop"), ("files", "errors")}  # `interop` stands beside `build`
+SIBLINGS = {("build", "interop"), ("interop", "build"), ("files", "errors")}  # `interop` stands beside `build`
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

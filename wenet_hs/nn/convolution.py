@@ -28,8 +28,8 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D) float32."""
-        x_BTD = x.float()
+        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D) in the dtype of the weights."""
+        x_BTD = x.to(self.weight.dtype)
         mean_D, var_D = self._batch_statistics(x_BTD, mask) if self.training else (self.running_mean, self.running_var)
         scale_D = self.weight * torch.rsqrt(var_D + self.eps)
         return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)

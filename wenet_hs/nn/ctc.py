@@ -32,7 +32,8 @@ class Ctc(nn.Module):
     def log_probs(self, memory: Tensor) -> Tensor:
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
         with torch.autocast(memory.device.type, enabled=False):
-            return F.log_softmax(self.ctc_lo(self.dropout(memory.float())), dim=-1)
+            wide_BTD = memory.to(self.ctc_lo.weight.dtype)
+            return F.log_softmax(self.ctc_lo(self.dropout(wide_BTD)), dim=-1)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """The sum of the batch's costs in nats, 0-dim float32; an infeasible utterance costs 0 (see ctc_feasible).

@@ -57,8 +57,8 @@ class RelativePositionalEncoding(PositionalEncoding):
 
     def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
         positions_1TD = self.positions(x.size(1), offset=offset, device=x.device)
-        # float32 here keeps the sums of the residual branches in float32 under autocast.
-        return self.dropout(x.float() * self.scale), self.dropout(positions_1TD)
+        # Their dtype keeps the sums of the residual branches in float32 under autocast.
+        return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)
 
 
 class NoPositionalEncoding(PositionalEncoding):

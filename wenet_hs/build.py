@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to a model, and from an experiment folder to all that recognition needs.
+
+The only file that knows configuration and modules. Dimension key: F features, V units, D width.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import (
+    DecoderConf,
+    EncoderConf,
+    ExperimentConfig,
+    HSoftmaxHeadConf,
+    SoftmaxHeadConf,
+)
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.hsoftmax import HSoftmaxHead
+from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.interop.state import convert_state_dict, is_wenet
+from wenet_hs.interop.weights import check_num_units, load_state, load_weights
+from wenet_hs.model import AsrModel
+from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
+from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
+from wenet_hs.nn.convolution import ConvolutionModule
+from wenet_hs.nn.ctc import Ctc
+from wenet_hs.nn.encoder import Encoder, GlobalCmvn
+from wenet_hs.nn.feed_forward import FeedForward
+from wenet_hs.nn.positional import (
+    AbsolutePositionalEncoding,
+    NoPositionalEncoding,
+    PositionalEncoding,
+    RelativePositionalEncoding,
+)
+from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
+from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
+from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
+from wenet_hs.text.units import SpecialIds, UnitTable, check_special
+from wenet_hs.tree import Tree
+
+__all__ = ["Experiment", "build_model", "initialize_from", "load_experiment", "load_state", "state_cmvn"]
+
+Cmvn = tuple[Tensor, Tensor]
+"""Mean and inverse standard deviation of the features, (F,) each."""
+
+_POSITIONAL: dict[str, type[PositionalEncoding]] = {
+    "rel_pos": RelativePositionalEncoding,
+    "abs_pos": AbsolutePositionalEncoding,
+    "no_pos": NoPositionalEncoding,
+}
+_HEADS = ("head.", "right_head.")
+
+
+# ---- from a configuration to a model
+
+
+def build_model(
+    config: ExperimentConfig,
+    num_units: int,
+    special: SpecialIds,
+    *,
+    feature_dim: int | None = None,
+    tree: Tree | None = None,
+    units: Sequence[str] | None = None,
+    cmvn: Cmvn | None = None,
+) -> AsrModel:
+    """A model with fresh weights, which depend on torch's random state alone.
+
+    Args:
+        num_units: size of the output layer, V.
+        feature_dim: features a frame, F; None for the configuration's `num_mel_bins`.
+        tree: of `head: hsoftmax`.
+        units: of the unit table, so that a tree of other units is refused; without them only its size is compared.
+        cmvn: statistics for `encoder.global_cmvn`; None for none.
+
+    Raises: ConfigError, or DataError where tree or cmvn do not fit.
+    """
+    feature_dim = feature_dim or config.dataset_conf.fbank_conf.num_mel_bins
+    _check_sizes(config, num_units, special, feature_dim=feature_dim)
+    if cmvn is not None and len(cmvn[0]) != feature_dim:
+        raise DataError(
+            f"{config.cmvn_conf.cmvn_file or 'global_cmvn'}: statistics of {len(cmvn[0])} features, but the model has "
+            f"{feature_dim}; compute it again with `wenet-hs cmvn`"
+        )
+    size = config.encoder_conf.output_size
+    decoder = _decoder(config.decoder, config.decoder_conf, size, num_units)
+    model = AsrModel(
+        _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn),
+        decoder,
+        head=_head(config, num_units, tree, units=units),
+        right_head=_head(config, num_units, tree) if isinstance(decoder, BiTransformerDecoder) else None,
+        ctc=Ctc(size, num_units, blank=special.blank),
+        special=special,
+    )
+    model.ctc_weight = config.model_conf.ctc_weight
+    model.reverse_weight = config.model_conf.reverse_weight
+    model.lsm_weight = config.model_conf.lsm_weight
+    return model
+
+
+def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds, *, feature_dim: int) -> None:
+    """What WeNet writes into a train.yaml must be true of the model that is built from it."""
+    for key, found, expected, what in (
+        ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
+        ("vocab_size", config.vocab_size, num_units, "the unit table has that many units"),
+        ("input_dim", config.input_dim, feature_dim, "dataset_conf.fbank_conf.num_mel_bins"),
+        ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
+    ):
+        if found is not None and found != expected:
+            raise ConfigError(f"{key}: {found}, expected {expected} ({what}); remove the line or use the right file")
+
+
+def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> Encoder:
+    layer = _conformer_layer if kind == "conformer" else _transformer_layer
+    return Encoder(
+        _subsampling(conf, feature_dim),
+        [layer(conf) for _ in range(conf.num_blocks)],
+        output_size=conf.output_size,
+        global_cmvn=None if cmvn is None else GlobalCmvn(*cmvn),
+        normalize_before=conf.normalize_before,
+        norm_eps=conf.norm_eps,
+    )
+
+
+def _subsampling(conf: EncoderConf, feature_dim: int) -> Subsampling:
+    positional = _POSITIONAL[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    if conf.input_layer == "linear":
+        return LinearSubsampling(feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional)
+    return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional)
+
+
+def _self_attention(conf: EncoderConf) -> MultiHeadAttention:
+    kind = RelPositionAttention if conf.selfattention_layer_type == "rel_selfattn" else MultiHeadAttention
+    return kind(conf.attention_heads, conf.output_size, dropout_rate=conf.attention_dropout_rate)
+
+
+def _feed_forward(conf: EncoderConf | DecoderConf, size: int) -> FeedForward:
+    return FeedForward(size, conf.linear_units, dropout_rate=conf.dropout_rate, activation=conf.activation_type)
+
+
+def _conformer_layer(conf: EncoderConf) -> ConformerLayer:
+    size = conf.output_size
+    convolution = ConvolutionModule(
+        size, conf.cnn_module_kernel, activation=conf.activation_type, norm=conf.cnn_module_norm
+    )
+    return ConformerLayer(
+        _self_attention(conf),
+        _feed_forward(conf, size),
+        feed_forward_macaron=_feed_forward(conf, size) if conf.macaron_style else None,
+        conv_module=convolution if conf.use_cnn_module else None,
+        dropout_rate=conf.dropout_rate,
+        normalize_before=conf.normalize_before,
+        norm_eps=conf.norm_eps,
+    )
+
+
+def _transformer_layer(conf: EncoderConf) -> TransformerEncoderLayer:
+    return TransformerEncoderLayer(
+        _self_attention(conf),
+        _feed_forward(conf, conf.output_size),
+        dropout_rate=conf.dropout_rate,
+        normalize_before=conf.normalize_before,
+        norm_eps=conf.norm_eps,
+    )
+
+
+def _decoder(kind: str, conf: DecoderConf, size: int, num_units: int) -> TransformerDecoder | BiTransformerDecoder:
+    left = _one_decoder(conf, size, num_units, num_blocks=conf.num_blocks)
+    if kind == "transformer":
+        return left
+    return BiTransformerDecoder(left, _one_decoder(conf, size, num_units, num_blocks=conf.r_num_blocks))
+
+
+def _one_decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -> TransformerDecoder:
+    layers = [
+        TransformerDecoderLayer(
+            MultiHeadAttention(conf.attention_heads, size, dropout_rate=conf.self_attention_dropout_rate),
+            MultiHeadAttention(conf.attention_heads, size, dropout_rate=conf.src_attention_dropout_rate),
+            _feed_forward(conf, size),
+            dropout_rate=conf.dropout_rate,
+            normalize_before=conf.normalize_before,
+            norm_eps=conf.norm_eps,
+        )
+        for _ in range(num_blocks)
+    ]
+    positional = AbsolutePositionalEncoding(size, conf.positional_dropout_rate)
+    return TransformerDecoder(
+        num_units, positional, layers, normalize_before=conf.normalize_before, norm_eps=conf.norm_eps
+    )
+
+
+def _head(
+    config: ExperimentConfig, num_units: int, tree: Tree | None, *, units: Sequence[str] | None = None
+) -> OutputHead:
+    size = config.encoder_conf.output_size
+    match config.head_conf:
+        case SoftmaxHeadConf():
+            return SoftmaxHead(size, num_units)
+        case HSoftmaxHeadConf(tree=path, bias=bias):
+            if tree is None:
+                raise ValueError("head: hsoftmax is built with a tree")
+            _check_tree(tree, num_units, units, path)
+            return HSoftmaxHead(size, tree, bias=bias)
+
+
+def _check_tree(tree: Tree, num_units: int, units: Sequence[str] | None, path: str) -> None:
+    """The leaf of unit i must be unit i of the table. Raises DataError naming the first difference."""
+    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
+    if tree.num_units != num_units:
+        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
+        if leaf != unit:
+            raise DataError(
+                f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}; {remedy}"
+            )
+
+
+# ---- weights
+
+
+def initialize_from(model: AsrModel, checkpoint: Path | str) -> list[str]:
+    """Start from trained weights, ours or WeNet's, of a model with the same units; the head may be of another kind.
+
+    Returns the names of the parameters that stay new: none, or those of the head where the checkpoint's does not fit.
+    Raises: CheckpointError where anything but the head differs.
+    """
+    state = _our_state(checkpoint)
+    check_num_units(state, model.num_units, str(checkpoint), "this model")
+    own = model.state_dict()
+    theirs = {name: value.shape for name, value in state.items() if name.startswith(_HEADS)}
+    ours = {name: value.shape for name, value in own.items() if name.startswith(_HEADS)}
+    if theirs == ours and not _another_tree(model, Path(checkpoint)):
+        load_weights(model, state, str(checkpoint))
+        return []
+    body = {name: value for name, value in state.items() if name not in theirs}
+    load_weights(model, {**body, **{name: own[name] for name in ours}}, str(checkpoint))
+    return list(ours)
+
+
+def _another_tree(model: AsrModel, checkpoint: Path) -> bool:
+    """Whether the `tree.json` beside the checkpoint is not the model's, so that its vectors belong to other nodes."""
+    if not isinstance(model.head, HSoftmaxHead):
+        return False
+    folders = checkpoint.absolute().parents[:2] if checkpoint.is_dir() else checkpoint.absolute().parents[:1]
+    for path in (folder / "tree.json" for folder in folders):
+        if path.is_file():
+            nodes, turns = Tree.load(path).paths()
+            head = model.head
+            return not (np.array_equal(nodes, head.nodes.cpu()) and np.array_equal(turns, head.turns.cpu()))
+    return False
+
+
+def _our_state(path: Path | str) -> dict[str, Tensor]:
+    state = load_state(path)
+    return convert_state_dict(state) if is_wenet(state) else state
+
+
+def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:
+    """The statistics of the features in a state_dict, which stand there whatever the configuration says of them.
+
+    Where the configuration has them and the weights do not, a placeholder: load_weights will then name what is missing.
+    """
+    found = state.get("encoder.global_cmvn.mean"), state.get("encoder.global_cmvn.istd")
+    if found[0] is not None and found[1] is not None:
+        return found[0], found[1]
+    feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
+    return None if config.cmvn is None else (torch.zeros(feature_dim), torch.ones(feature_dim))
+
+
+# ---- experiment folders
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A trained model and what belongs to it."""
+
+    config: ExperimentConfig
+    tokenizer: Tokenizer
+    model: AsrModel
+    """In evaluation mode."""
+    model_dir: Path
+
+
+def load_experiment(
+    model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
+) -> Experiment:
+    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), wherever it was moved to.
+
+    Args:
+        checkpoint: weights instead of `final.pt`: a file, or a checkpoint folder.
+
+    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or of another model.
+    """
+    model_dir = Path(model_dir)
+    config = load_config(_in_folder(model_dir, "train.yaml"))
+    table_path = _in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
+    table = UnitTable.read(table_path)
+    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+    check_special(table, special, f"{model_dir / 'train.yaml'}: tokenizer_conf")
+    path = _in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
+    state = load_state(path)
+    if is_wenet(state):
+        _check_old_convention(config, table, table_path)
+        state = convert_state_dict(state)
+    check_num_units(state, len(table), str(path), str(table_path))
+    tree = None
+    if isinstance(config.head_conf, HSoftmaxHeadConf):
+        tree = Tree.load(_in_folder(model_dir, config.head_conf.tree))
+    cmvn = state_cmvn(state, config)
+    model = build_model(config, len(table), table.special, tree=tree, units=table.units, cmvn=cmvn)
+    load_weights(model, state, str(path))
+    bpe = config.tokenizer_conf.bpe_path
+    tokenizer = make_tokenizer(config.tokenizer, table, None if bpe is None else _in_folder(model_dir, bpe))
+    return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
+
+
+def _in_folder(model_dir: Path, *names: str) -> Path:
+    """The first of `names`, by its base name, that is in the folder. Raises CheckpointError if none is."""
+    base_names = [Path(name).name for name in names]
+    for name in base_names:
+        if (model_dir / name).is_file():
+            return model_dir / name
+    if not model_dir.is_dir():
+        raise CheckpointError(f"{model_dir}: no such folder; give the --model_dir of a training")
+    command = _MADE_BY.get(base_names[0], "wenet-hs train")
+    raise CheckpointError(
+        f"{model_dir / base_names[0]}: no such file; `{command} --model_dir {model_dir}` writes it, "
+        "or copy it from the model's own folder"
+    )
+
+
+_MADE_BY = {"final.pt": "wenet-hs average"}
+
+
+def _check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
+    """Without `special_tokens` WeNet trains with <sos/eos> = V - 1, whatever the table calls that unit."""
+    last = len(table) - 1
+    if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
+        raise CheckpointError(
+            f"{table_path}: <sos/eos> is {table.special.eos}, but WeNet trained this model with {last}, as its "
+            "train.yaml has no tokenizer_conf.special_tokens; use the model's own units.txt, or add special_tokens"
+        )

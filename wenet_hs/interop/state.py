@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of parameters: WeNet's and ours. They differ in the output layer alone, which is a head of its own here."""
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.model import AsrModel
+
+_OUTPUT_LAYERS = {
+    "decoder.output_layer.": "head.output.",
+    "decoder.left_decoder.output_layer.": "head.output.",
+    "decoder.right_decoder.output_layer.": "right_head.output.",
+}
+_LEGACY = re.compile(r"\.pe$|\.concat_linear\d?\.")
+"""Tables of positions (since 2024-03) and layers that were never used (before 2022-05); neither has an effect."""
+
+
+def is_wenet(state: Mapping[str, Tensor]) -> bool:
+    """Whether a state_dict is WeNet's: its decoder has an output layer inside."""
+    return any(name.startswith(prefix) for name in state for prefix in _OUTPUT_LAYERS)
+
+
+def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """WeNet's state_dict under our names, without what has no effect; the tensors are shared, not copied."""
+    converted = {_our_name(name): value for name, value in state.items() if not _LEGACY.search(name)}
+    # WeNet's average_model.py divides the counter of batches too, which makes it a float.
+    return {name: value.long() if name.endswith(".num_batches_tracked") else value for name, value in converted.items()}
+
+
+def to_wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
+    """The state_dict of a model under WeNet's names. Raises ValueError if a head is not a softmax."""
+    heads = [model.head] if model.right_head is None else [model.head, model.right_head]
+    if not all(isinstance(head, SoftmaxHead) for head in heads):
+        raise ValueError(f"WeNet has no {type(model.head).__name__}: only a model with a softmax head has a WeNet form")
+    both = model.right_head is not None
+    renames = {ours: theirs for theirs, ours in _OUTPUT_LAYERS.items() if (theirs != "decoder.output_layer.") == both}
+    return {_renamed(name, renames): value for name, value in model.state_dict().items()}
+
+
+def _our_name(name: str) -> str:
+    return _renamed(name, _OUTPUT_LAYERS)
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    for old, new in prefixes.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WeNet's models: a `train.yaml` and a `final.pt` become an AsrModel with the same numbers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from wenet_hs.build import build_model, state_cmvn
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.errors import CheckpointError
+from wenet_hs.interop.state import convert_state_dict, to_wenet_state_dict
+from wenet_hs.interop.weights import load_state, load_weights, state_num_units
+from wenet_hs.model import AsrModel
+from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
+
+__all__ = ["convert_state_dict", "load_model", "special_ids", "to_wenet_state_dict"]
+
+
+def load_model(
+    train_yaml: Path | str, final_pt: Path | str | Mapping[str, Tensor], overrides: Sequence[str] = ()
+) -> AsrModel:
+    """A WeNet model, ready to decode (in evaluation mode, on the CPU).
+
+    Args:
+        train_yaml: WeNet's configuration, old or new.
+        final_pt: WeNet's weights: a file, or the state_dict itself.
+        overrides: as for load_config; `encoder_conf.norm_eps=1e-12` and the decoder's are for models before 2022-01-11.
+
+    Raises: ConfigError, or CheckpointError where the weights are damaged or do not fit the configuration.
+    """
+    config = load_config(train_yaml, overrides)
+    where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
+    state = convert_state_dict(final_pt if isinstance(final_pt, Mapping) else load_state(final_pt))
+    num_units = state_num_units(state, where)
+    special = special_ids(config, num_units)
+    if not max(special.blank, special.sos, special.eos) < num_units:
+        raise CheckpointError(
+            f"{where}: {num_units} units, but {train_yaml} has special ids {special}; they do not fit"
+        )
+    model = build_model(config, num_units, special, cmvn=state_cmvn(state, config))
+    load_weights(model, state, where)
+    return model.eval()
+
+
+def special_ids(config: ExperimentConfig, num_units: int) -> SpecialIds:
+    """The special units of a WeNet model: its `special_tokens`, or by its old convention <sos/eos> = V - 1."""
+    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+    blank = config.ctc_conf.ctc_blank_id
+    return SpecialIds(
+        blank=special.get(BLANK, 0 if blank is None else blank),
+        unk=special.get(UNK),
+        sos=special.get(SOS, num_units - 1),
+        eos=special.get(EOS, num_units - 1),
+    )

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The acoustic model: encoder, decoder with its output head, CTC; from a batch to its losses.
+
+Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder, D width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from wenet_hs.data.dataset import Batch
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.nn.ctc import Ctc
+from wenet_hs.nn.encoder import Encoder
+from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
+from wenet_hs.text.units import SpecialIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """Sums over a batch, in nats: 0-dim float32 tensors, to be divided once by the targets of the whole window."""
+
+    total: Tensor
+    """ctc_weight · ctc + (1 - ctc_weight) · attention; the one to differentiate."""
+    attention: Tensor
+    """Of both directions, weighted; 0 where ctc_weight is 1 and the decoder is not run."""
+    ctc: Tensor
+    """0 where ctc_weight is 0 and CTC is not run."""
+    num_targets: int
+    """Labels, and one end of sentence for each utterance."""
+    num_correct: Tensor
+    """How many of these targets the head ranks first, 0-dim int64."""
+
+
+class AsrModel(nn.Module):
+    """A joint CTC and attention model (Watanabe et al. 2017). Padding never changes what an utterance costs."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: TransformerDecoder | BiTransformerDecoder,
+        *,
+        head: OutputHead,
+        ctc: Ctc,
+        special: SpecialIds,
+        right_head: OutputHead | None = None,
+    ) -> None:
+        """`right_head` is the head of the right-to-left decoder, given exactly with a BiTransformerDecoder.
+
+        The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
+        of the right-to-left decoder) and `lsm_weight` (label smoothing), all in [0, 1].
+        """
+        super().__init__()
+        if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
+            raise ValueError("a right_head goes with a BiTransformerDecoder, and the other way round")
+        self.encoder = encoder
+        self.decoder = decoder
+        self.head = head
+        self.right_head = right_head
+        self.ctc = ctc
+        self.special = special
+        self.ctc_weight = 0.5
+        self.reverse_weight = 0.0
+        self.lsm_weight = 0.0
+
+    @property
+    def num_units(self) -> int:
+        """Size of the output layer, V."""
+        return self.head.num_units
+
+    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""
+        out: tuple[Tensor, Tensor] = self.encoder(features, lengths)
+        return out
+
+    def forward(self, batch: Batch) -> Losses:
+        """The losses of a batch, summed; see Losses. A branch of weight 0 is not run."""
+        memory, memory_lengths = self.encode(batch.features, batch.feature_lengths)
+        attention = ctc = memory.new_zeros((), dtype=torch.float32)
+        num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
+        if self.ctc_weight < 1:
+            attention, num_correct = self._attention(memory, memory_lengths, batch)
+        if self.ctc_weight > 0:
+            ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
+        return Losses(
+            total=self.ctc_weight * ctc + (1 - self.ctc_weight) * attention,
+            attention=attention,
+            ctc=ctc,
+            num_targets=batch.num_targets,
+            num_correct=num_correct,
+        )
+
+    def _attention(self, memory: Tensor, memory_lengths: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
+        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
+        loss, num_correct = self._head_loss(self.head, hidden, targets, batch.target_lengths)
+        if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
+            labels = reverse_labels(batch.targets, batch.target_lengths)
+            units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
+            hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
+            right, _ = self._head_loss(self.right_head, hidden, targets, batch.target_lengths)
+            loss = loss * (1 - self.reverse_weight) + right * self.reverse_weight
+        return loss, num_correct
+
+    def _head_loss(
+        self, head: OutputHead, hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The summed cost and how many targets are ranked first, over the positions that are no padding."""
+        valid_BM = length_mask(target_lengths_B + 1, targets_BM.size(1))
+        hidden_ND, targets_N = hidden_BMD[valid_BM], targets_BM[valid_BM]
+        loss = head.loss(hidden_ND, targets_N, smoothing=self.lsm_weight).sum()
+        with torch.no_grad():
+            num_correct = (head.log_probs(hidden_ND).argmax(-1) == targets_N).sum()
+        return loss, num_correct
+
+
+def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[Tensor, Tensor]:
+    """What the decoder reads and what it should write: labels (B, L), lengths (B,) → two (B, L + 1).
+
+    The first is <sos> and the labels, the second the labels and <eos>; both are padded with <eos>.
+    """
+    valid_BL = length_mask(lengths, labels.size(1))
+    labels_BL = labels.masked_fill(~valid_BL, special.eos)
+    sos_B1 = labels.new_full((len(labels), 1), special.sos)
+    eos_B1 = labels.new_full((len(labels), 1), special.eos)
+    return torch.cat([sos_B1, labels_BL], dim=1), torch.cat([labels_BL, eos_B1], dim=1)
+
+
+def reverse_labels(labels: Tensor, lengths: Tensor) -> Tensor:
+    """Each row of labels (B, L) back to front within its own length (B,); padding stays where it is."""
+    positions_L = torch.arange(labels.size(1), device=labels.device)
+    valid_BL = length_mask(lengths, labels.size(1))
+    source_BL = torch.where(valid_BL, lengths[:, None] - 1 - positions_L, positions_L)
+    return labels.gather(1, source_BL)
