@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import sentencepiece
-
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.bpe import load_bpe_model
 from wenet_hs.text.normalize import normalize_phones
 from wenet_hs.text.units import UnitTable
 
@@ -119,13 +118,7 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     raise ConfigError(f"tokenizer: must be one of {', '.join(KINDS)}, got {kind!r}")
 
 
-def load_bpe_model(path: Path | str) -> sentencepiece.SentencePieceProcessor:
-    """A sentencepiece model. Raises DataError when the file is missing or something else."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path of the BPE model") from error
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=content)
-    except (RuntimeError, TypeError) as error:
-        raise DataError(f"{path}: not a sentencepiece model; make it with `wenet-hs units --kind bpe`") from error
+def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
+    """How often each character or phone occurs."""
+    tokenizer = make_tokenizer(kind, UnitTable.from_units(()))
+    return Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
