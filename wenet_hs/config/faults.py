@@ -80,11 +80,11 @@ def _dotted(location: Location) -> str:
 
 
 def _not_a_choice(dotted: str, expected: str, value: object) -> str:
-    choices = re.findall(r"'([^']*)'", expected)
+    choices = [choice if choice.strip() else repr(choice) for choice in re.findall(r"'([^']*)'", expected)]
     if value in CHOICES.get(dotted, ()):
         return f"WeNet's {value!r} is not supported; use {', '.join(choices)}"
     if choices:
-        return f"must be one of {', '.join(choice if choice.strip() else repr(choice) for choice in choices)}, got {describe(value)}"
+        return f"must be one of {', '.join(choices)}, got {describe(value)}"
     return f"{describe(value)} is not supported, only {expected.lower()} is"
 
 

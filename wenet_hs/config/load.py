@@ -53,8 +53,9 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
 
 def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] = _NONE) -> None:
     """Write every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
-    if provenance:
-        config = config.model_copy(update={"provenance": dict(provenance)})
+    if provenance:  # a command line may hold bytes that are not UTF-8
+        escaped = {key: text.encode("utf-8", "backslashreplace").decode("utf-8") for key, text in provenance.items()}
+        config = config.model_copy(update={"provenance": escaped})
     settings = config.model_dump(mode="json")
     text = yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     write_atomic(path, f"# Every setting of this experiment, as it was run.\n{text}")
@@ -120,9 +121,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, None if isinstance(resolve_scalar(text), str) else '"'
-    )
+    is_plain = text.isprintable() and isinstance(resolve_scalar(text), str)  # other styles change U+0085 and its kin
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if is_plain else '"')
 
 
 _Dumper.add_representer(str, _represent_text)

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and writing a config: every fault at once with file, line and key; overrides; the resolved file."""
+
+import errno
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.config import ExperimentConfig, HSoftmaxHeadConf, config_changes, dump_config, load_config
+from wenet_hs.errors import ConfigError
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write `a.yaml` into the working folder, so that messages begin with that name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_text(text: str) -> Path:
+        Path("a.yaml").write_text(text, "utf-8")
+        return Path("a.yaml")
+
+    return write_text
+
+
+def faults(path: Path, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return str(caught.value).split("\n")
+
+
+def test_a_config_is_typed(write: Write) -> None:
+    config = load_config(
+        write("head: hsoftmax\nhead_conf: {tree: data/tree.json}\noptim_conf: {lr: 1e-3}\nseed: 010\n")
+    )
+    assert config.head_conf == HSoftmaxHeadConf(tree="data/tree.json")
+    assert (config.optim_conf.lr, config.seed) == (0.001, 10)
+    assert load_config("a.yaml") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("encoder_conf:\n  num_block: 3", "a.yaml:2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
+        (
+            "encoder_conf:\n  num_blocks: twelve",
+            "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 'twelve'",
+        ),
+        ("encoder_conf:\n  num_blocks: 1.5", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 1.5"),
+        ("encoder_conf:\n  num_blocks: true", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got true"),
+        ("encoder_conf:\n  num_blocks: 0", "a.yaml:2: encoder_conf.num_blocks: must be greater than 0, got 0"),
+        ("encoder_conf:\n  num_blocks:", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got null"),
+        ("encoder_conf:\n  dropout_rate: 1", "a.yaml:2: encoder_conf.dropout_rate: must be less than 1, got 1"),
+        (
+            "encoder_conf:\n  dropout_rate: .nan",
+            "a.yaml:2: encoder_conf.dropout_rate: must be a finite number, got nan",
+        ),
+        ("encoder_conf: {output_size: 31}", "a.yaml:1: encoder_conf.output_size: must be a multiple of 2, got 31"),
+        ("encoder_conf: 3", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got 3"),
+        ("encoder_conf:\n- a", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got a list"),
+        ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, got 'hsoft'"),
+        ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, got 'no'"),
+        ("head: [softmax]", "a.yaml:1: head: must be one of softmax, hsoftmax, got a list"),
+        ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing"),
+        ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
+        ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
+        ("tokeniser: char", "a.yaml:1: tokeniser: unknown key; did you mean `tokenizer`?"),
+        ("ctc_weight: 0.3", "a.yaml:1: ctc_weight: unknown key; did you mean `model_conf.ctc_weight`?"),
+        ("zzz: 1", "a.yaml:1: zzz: unknown key; remove it"),
+        ("dataset_conf:\n  shufle: true", "a.yaml:2: dataset_conf.shufle: unknown key; did you mean `shuffle`?"),
+        ('"a\\nb": 1', "a.yaml:1: a\\nb: unknown key; remove it"),
+        ("optim_conf:\n  lr: 0,002", "a.yaml:2: optim_conf.lr: must be a number, got '0,002'"),
+        ("optim_conf:\n  lr: [1, 2]", "a.yaml:2: optim_conf.lr: must be a number, got a list"),
+        ("optim_conf: {betas: 0.9}", "a.yaml:1: optim_conf.betas: must be a list, got 0.9"),
+        ("optim_conf:\n  betas:\n  - 0.9\n  - 2", "a.yaml:4: optim_conf.betas[1]: must be less than 1, got 2"),
+        ("optim_conf: {betas: [0.9]}", "a.yaml:1: optim_conf.betas[1]: missing"),
+        ("optim_conf: {betas: [0, 0, 0]}", "a.yaml:1: optim_conf.betas: must have 2 values, got 3"),
+        ("model_conf: {reverse_weight: -1}", "a.yaml:1: model_conf.reverse_weight: must be at least 0, got -1"),
+        ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be at most 1, got 2"),
+        ("model_conf: {ignore_id: 0}", "a.yaml:1: model_conf.ignore_id: 0 is not supported, only -1 is"),
+        ("dataset_conf: {spec_aug: on}", "a.yaml:1: dataset_conf.spec_aug: must be true or false, got 'on'"),
+        (
+            "tokenizer_conf: {connect_symbol: _}",
+            "a.yaml:1: tokenizer_conf.connect_symbol: must be one of '', ' ', got '_'",
+        ),
+        (
+            "tokenizer_conf:\n  special_tokens:\n    <blnk>: 0",
+            "a.yaml:3: tokenizer_conf.special_tokens.<blnk>: unknown key; did you mean `<blank>`?",
+        ),
+        ("seed: 1\nseed: 2", "a.yaml:2: seed: stands already on line 1; keep one"),
+        ("provenance: 3", "a.yaml:1: provenance: must be a section of `key: value` lines, got 3"),
+        (
+            "decoder_conf:\n  num_blocks: 1\nencoder_conf:\n  output_size: 30",
+            "a.yaml:3: encoder_conf.attention_heads: output_size 30 is not divisible by 4 heads",
+        ),
+        (
+            "cmvn: global_cmvn",
+            "a.yaml:1: cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
+        ),
+        (
+            "decoder: transformer\nmodel_conf:\n  lsm_weight: 0.1\n  reverse_weight: 0.3",
+            "a.yaml:4: model_conf.reverse_weight: only decoder: bitransformer writes from right to left",
+        ),
+    ],
+)
+def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, fault: str) -> None:
+    assert faults(write(text)) == [fault]
+
+
+def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
+    path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  causal: true\nseed: x\nseed: 1\noptim: {}\n")
+    assert faults(path, "max_epoch=none", "nope") == [
+        "a.yaml:1: head: must be one of softmax, hsoftmax, got 'hsoft'",
+        "a.yaml:3: encoder_conf.num_block: unknown key; did you mean `num_blocks`?",
+        "a.yaml:4: encoder_conf.causal: true is not supported (streaming encoders are not implemented); "
+        "remove it or set false",
+        "a.yaml:5: seed: must be a whole number, got 'x'",
+        "a.yaml:6: seed: stands already on line 5; keep one",
+        "a.yaml:7: optim: must be one of adam, adamw, got a section",
+        "--override_config nope: no value; write it as section.key=value",
+        "--override_config max_epoch=none: max_epoch: must be a whole number, got 'none'",
+    ]
+
+
+def test_overrides_change_add_and_replace(write: Write) -> None:
+    path = write("encoder_conf: {num_blocks: 12}\nseed: 1\n")
+    config = load_config(
+        path,
+        [
+            "encoder_conf.num_blocks=3",
+            "decoder_conf.num_blocks 2",  # WeNet's spelling
+            "dataset_conf.batch_conf={batch_type: bucket, bucket_boundaries: [5], bucket_batch_sizes: [4, 2]}",
+            "optim_conf.lr = 1e-3",
+            "provenance.note=it's fine",
+            "seed=2",
+            "seed=3",
+            "max_minutes=",
+        ],
+    )
+    assert (config.encoder_conf.num_blocks, config.decoder_conf.num_blocks) == (3, 2)
+    assert config.dataset_conf.batch_conf.bucket_batch_sizes == (4, 2)
+    assert (config.optim_conf.lr, config.seed, config.max_minutes) == (0.001, 3, None)
+
+
+def test_an_override_through_an_alias_changes_one_place(write: Write) -> None:
+    text = "encoder_conf: &conf {attention_heads: 2, linear_units: 8}\ndecoder_conf: *conf\n"
+    config = load_config(write(text), ["encoder_conf.linear_units=16"])
+    assert (config.encoder_conf.linear_units, config.decoder_conf.linear_units) == (16, 8)
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("max_epoch", "no value; write it as section.key=value"),
+        ("", "no value; write it as section.key=value"),
+        ("=3", "no value; write it as section.key=value"),
+        ("max_epock=3", "max_epock: unknown key; did you mean `max_epoch`?"),
+        ("encoder_conf.num_block=3", "encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
+        ("seed.x=3", "seed.x: no section holds this key; write it as section.key=value"),
+        ("encoder_conf..x=3", "encoder_conf.: unknown key; remove it"),
+        ("max_epoch=[", "not YAML: expected the node content, but found '<stream end>'"),
+        ("max_epoch=*a", "alias *a has no anchor &a before it"),
+        ("max_epoch=!!int 3", "tag 'tag:yaml.org,2002:int' is not supported; remove it"),
+        ("max_epoch=3.5", "max_epoch: must be a whole number, got 3.5"),
+        ("encoder_conf.causal=true", "encoder_conf.causal: true is not supported (streaming encoders"),
+        ("encoder_conf.attention_heads=3", "encoder_conf.attention_heads: output_size 256 is not divisible by 3 heads"),
+    ],
+)
+def test_faults_of_an_override_name_the_override(write: Write, override: str, fault: str) -> None:
+    (line,) = faults(write("seed: 1\n"), override)
+    assert line.startswith(f"--override_config {override}: {fault}")
+
+
+def test_an_override_of_an_absent_key_of_a_faulty_section_keeps_the_files_line(write: Write) -> None:
+    assert faults(write("seed: 1\nhead: hsoftmax\n"), "head_conf.bias=true") == [
+        "--override_config head_conf.bias=true: head_conf.tree: missing"
+    ]
+
+
+def test_what_was_written_reads_back_equal(write: Write, tmp_path: Path) -> None:
+    text = "head: hsoftmax\nhead_conf: {tree: '010', bias: true}\ncmvn: global_cmvn\ncmvn_conf: {cmvn_file: 'no'}\n"
+    config = load_config(write(text), ["encoder=transformer", "tokenizer_conf.special_tokens={<blank>: 0, <eos>: 2}"])
+    provenance = {"git": "1e-3", "command": "wenet-hs train --override_config 'a: b' # x", "python": "3.11"}
+    dump_config(config, tmp_path / "folder" / "train.yaml", provenance)
+    again = load_config(tmp_path / "folder" / "train.yaml")
+    assert again == config.model_copy(update={"provenance": provenance})
+    assert type(again.encoder_conf) is type(config.encoder_conf)
+    dump_config(again, tmp_path / "second.yaml")
+    assert load_config(tmp_path / "second.yaml") == again
+
+
+def test_the_resolved_file_raises_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dump_config(ExperimentConfig(), tmp_path / "train.yaml")
+    assert load_config(tmp_path / "train.yaml") == ExperimentConfig()
+    assert caplog.records == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
+    config = ExperimentConfig(tokenizer_conf={"symbol_table_path": text}, provenance={text: text})  # type: ignore[arg-type]
+    dump_config(config, tmp_path / "train.yaml")
+    assert load_config(tmp_path / "train.yaml") == config
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "train.yaml"
+    dump_config(ExperimentConfig(), path)
+    before = path.read_bytes()
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        dump_config(ExperimentConfig(seed=1), path)
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["train.yaml"]
+
+
+def test_provenance_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
+    dump_config(ExperimentConfig(), tmp_path / "train.yaml", {"command": "train \udcff.yaml"})
+    assert load_config(tmp_path / "train.yaml").provenance == {"command": "train \\udcff.yaml"}
+
+
+def test_changes_between_two_configs() -> None:
+    old = ExperimentConfig(seed=1, provenance={"git": "a"})
+    new = ExperimentConfig(
+        seed=2,
+        head="hsoftmax",
+        head_conf=HSoftmaxHeadConf(tree="t"),
+        tokenizer_conf={"special_tokens": {"<sos>": 2}},  # type: ignore[arg-type]
+    )
+    assert config_changes(old, old) == []
+    assert config_changes(old, new) == [
+        ("head", "softmax", "hsoftmax"),
+        ("seed", 1, 2),
+        ("head_conf.tree", None, "t"),
+        ("head_conf.bias", None, False),
+        ("tokenizer_conf.special_tokens.<sos>", None, 2),
+    ]
+
+
+def test_a_warning_is_one_record(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    path = write("dataset_conf: {shuffle: true, sort: true}\ntrain_engine: torch_ddp\nencoder_conf: {causal: false}\n")
+    with caplog.at_level(logging.WARNING):
+        load_config(path)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "a.yaml: settings of WeNet without effect here: "
+        "train_engine (torchrun is the one engine and the command line names the folder); "
+        "dataset_conf.shuffle, dataset_conf.sort (batches are planned from the seed, the epoch and the durations)"
+    )

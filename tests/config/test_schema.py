@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections: WeNet's defaults, frozen values, ranges, and settings that must fit each other."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from wenet_hs.config import (
+    AdamWConf,
+    BatchConf,
+    DatasetConf,
+    EncoderConf,
+    ExperimentConfig,
+    FilterConf,
+    HSoftmaxHeadConf,
+    OptimConf,
+    SoftmaxHeadConf,
+    TransformerEncoderConf,
+)
+from wenet_hs.config.section import Section
+
+
+def sections(kind: type[Section]) -> Iterator[type[Section]]:
+    yield kind
+    for field in kind.model_fields.values():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Section):
+                yield from sections(part)
+
+
+ALL = [*sections(ExperimentConfig), TransformerEncoderConf, AdamWConf]
+
+
+def fault_of(**settings: Any) -> str:
+    """`key: text` of the one fault that the settings have."""
+    with pytest.raises(ValidationError) as caught:
+        ExperimentConfig(**settings)
+    (error,) = caught.value.errors()
+    if error["type"] == "setting":
+        return error["msg"]
+    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
+
+
+@pytest.mark.parametrize("section", ALL, ids=lambda section: section.__name__)
+def test_every_field_is_documented(section: type[Section]) -> None:
+    assert section.__doc__
+    for name, field in section.model_fields.items():
+        assert field.description, f"{section.__name__}.{name} has no docstring"
+
+
+def test_the_defaults_are_wenets() -> None:
+    config = ExperimentConfig()
+    assert (config.encoder, config.decoder, config.model, config.dataset) == (
+        *("conformer", "bitransformer", "asr_model", "asr"),
+    )
+    encoder = config.encoder_conf
+    assert (encoder.output_size, encoder.attention_heads, encoder.linear_units, encoder.num_blocks) == (256, 4, 2048, 6)
+    assert (encoder.pos_enc_layer_type, encoder.selfattention_layer_type) == ("rel_pos", "rel_selfattn")
+    assert (encoder.cnn_module_kernel, encoder.cnn_module_norm, encoder.norm_eps) == (15, "batch_norm", 1e-5)
+    assert (config.decoder_conf.activation_type, config.decoder_conf.r_num_blocks) == ("relu", 0)
+    assert (config.model_conf.ctc_weight, config.model_conf.lsm_weight, config.model_conf.ignore_id) == (0.5, 0.0, -1)
+    limits = config.dataset_conf.filter_conf
+    assert (limits.max_length, limits.min_length, limits.token_max_length) == (10240, 10, 200)
+    assert (config.dataset_conf.spec_aug, config.dataset_conf.speed_perturb) == (True, False)
+    assert (config.grad_clip, config.max_epoch, config.log_interval, config.save_interval) == (50.0, 100, 10, None)
+    assert config.scheduler_conf.warmup_steps == 25000
+
+
+def test_a_transformer_encoder_has_its_own_defaults() -> None:
+    encoder = ExperimentConfig(encoder="transformer").encoder_conf
+    assert isinstance(encoder, TransformerEncoderConf)
+    assert (encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type) == (
+        *("abs_pos", "selfattn", "relu"),
+    )
+    assert (encoder.macaron_style, encoder.use_cnn_module) == (False, False)
+    wider = ExperimentConfig(encoder="transformer", encoder_conf=EncoderConf(output_size=512)).encoder_conf
+    assert (wider.output_size, wider.activation_type) == (512, "relu")
+
+
+def test_the_head_chooses_the_class_of_its_section() -> None:
+    assert ExperimentConfig().head_conf == SoftmaxHeadConf()
+    tree = ExperimentConfig(head="hsoftmax", head_conf={"tree": "tree.json"}).head_conf  # type: ignore[arg-type]
+    assert tree == HSoftmaxHeadConf(tree="tree.json", bias=False)
+    assert ExperimentConfig(head="hsoftmax", head_conf=tree).head_conf is tree
+    assert fault_of(head="hsoftmax") == "head_conf.tree: Field required"
+    assert fault_of(head_conf={"tree": "tree.json"}) == "head_conf.tree: Extra inputs are not permitted"
+    assert fault_of(head="softmax", head_conf=tree) == "head_conf.tree: Extra inputs are not permitted"
+
+
+def test_adamw_decays_by_default_as_in_torch() -> None:
+    assert ExperimentConfig().optim_conf == OptimConf(weight_decay=0.0)
+    assert ExperimentConfig(optim="adamw").optim_conf.weight_decay == 0.01
+    assert ExperimentConfig(optim="adamw", optim_conf={"weight_decay": 0.0}).optim_conf.weight_decay == 0.0  # type: ignore[arg-type]
+
+
+def test_values_are_frozen_and_comparable() -> None:
+    config = ExperimentConfig()
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 1  # type: ignore[misc]
+    assert config == ExperimentConfig()
+    assert config != ExperimentConfig(seed=1)
+
+
+def test_whole_numbers_stand_for_floats_and_nothing_else_does() -> None:
+    conf = OptimConf(lr=1)
+    assert conf.lr == 1.0
+    assert isinstance(conf.lr, float)
+    for wrong in (True, "0.1", None, [0.1], float("nan"), float("inf")):
+        with pytest.raises(ValidationError):
+            OptimConf(lr=wrong)  # type: ignore[arg-type]
+    for wrong in (True, 2.0, "2"):
+        with pytest.raises(ValidationError):
+            EncoderConf(num_blocks=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder_conf": {"dropout_rate": 1.0}},
+        {"encoder_conf": {"dropout_rate": -0.1}},
+        {"encoder_conf": {"num_blocks": 0}},
+        {"encoder_conf": {"norm_eps": 0.0}},
+        {"decoder_conf": {"num_blocks": 0}},
+        {"model_conf": {"ctc_weight": 1.5}},
+        {"model_conf": {"lsm_weight": 1.0}},
+        {"model_conf": {"ignore_id": 0}},
+        {"model_conf": {"length_normalized_loss": True}},
+        {"dataset_conf": {"fbank_conf": {"dither": -1.0}}},
+        {"dataset_conf": {"batch_conf": {"batch_size": 0}}},
+        {"dataset_conf": {"batch_conf": {"bucket_boundaries": [0]}}},
+        {"optim_conf": {"lr": 0.0}},
+        {"optim_conf": {"betas": [0.9]}},
+        {"optim_conf": {"betas": [0.9, 1.0]}},
+        {"scheduler_conf": {"warmup_steps": -1}},
+        {"grad_clip": 0.0},
+        {"accum_grad": 0},
+        {"save_interval": 0},
+        {"max_minutes": 0},
+        {"keep_checkpoints": 0},
+        {"tokenizer_conf": {"special_tokens": {"<sos>": -1}}},
+        {"tokenizer_conf": {"special_tokens": {"<start>": 1}}},
+        {"cmvn_conf": {"is_json_cmvn": False}},
+        {"provenance": {"python": 3}},
+    ],
+    ids=str,
+)
+def test_ranges(settings: dict[str, Any]) -> None:
+    assert fault_of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (
+            {"encoder_conf": {"output_size": 30}, "decoder_conf": {"attention_heads": 3}},
+            "attention_heads: output_size 30 is not divisible by 4 heads",
+        ),
+        (
+            {"encoder_conf": {"output_size": 64}, "decoder_conf": {"attention_heads": 3}},
+            "decoder_conf.attention_heads: encoder_conf.output_size 64 is not divisible by 3 heads",
+        ),
+        ({"encoder_conf": {"cnn_module_kernel": 8}}, "cnn_module_kernel: must be odd, got 8"),
+        (
+            {"encoder": "transformer", "encoder_conf": {"use_cnn_module": True}},
+            "use_cnn_module: encoder: transformer has none; remove it or take conformer",
+        ),
+        (
+            {"decoder": "transformer", "decoder_conf": {"r_num_blocks": 3}},
+            "decoder_conf.r_num_blocks: only decoder: bitransformer writes from right to left",
+        ),
+        (
+            {"decoder": "transformer", "model_conf": {"reverse_weight": 0.3}},
+            "model_conf.reverse_weight: only decoder: bitransformer writes from right to left",
+        ),
+        (
+            {"model_conf": {"ctc_weight_final": 0.1}},
+            "ctc_weight_steps: must be at least 1 where ctc_weight_final is given",
+        ),
+        (
+            {"model_conf": {"ctc_weight_steps": 10}},
+            "ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this",
+        ),
+        (
+            {"tokenizer": "bpe"},
+            "tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model",
+        ),
+        (
+            {"tokenizer": "bpe", "tokenizer_conf": {"bpe_path": "a", "split_with_space": True}},
+            "tokenizer_conf.split_with_space: true is not supported with tokenizer: bpe",
+        ),
+        (
+            {"tokenizer_conf": {"connect_symbol": " "}},
+            "tokenizer_conf.connect_symbol: must be empty with tokenizer: char",
+        ),
+        (
+            {"cmvn": "global_cmvn"},
+            "cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
+        ),
+        (
+            {"dataset_conf": {"fbank_conf": {"num_mel_bins": 6}}},
+            "dataset_conf.fbank_conf.num_mel_bins: input_layer: conv2d needs at least 7, got 6",
+        ),
+        (
+            {"dataset_conf": {"filter_conf": {"min_length": 11, "max_length": 10}}},
+            "min_length: must not be above max_length, 10, got 11",
+        ),
+        (
+            {"dataset_conf": {"filter_conf": {"max_output_input_ratio": 0.0001}}},
+            "max_output_input_ratio: must not be below min_output_input_ratio, 0.0005, got 0.0001",
+        ),
+        (
+            {"dataset_conf": {"batch_conf": {"bucket_boundaries": [5, 5]}}},
+            "bucket_boundaries: must ascend, got [5, 5]",
+        ),
+        (
+            {"dataset_conf": {"batch_conf": {"batch_type": "bucket", "bucket_boundaries": [5]}}},
+            "bucket_batch_sizes: 1 bucket_boundaries make 2 buckets, got 0 sizes",
+        ),
+        ({"scheduler": "warmup_cosine"}, "scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it"),
+        (
+            {"scheduler": "warmup_cosine", "scheduler_conf": {"total_steps": 10}},
+            "scheduler_conf.total_steps: must be above warmup_steps, 25000",
+        ),
+        (
+            {"scheduler_conf": {"total_steps": 10}},
+            "scheduler_conf.total_steps: scheduler: warmuplr has no end; remove it",
+        ),
+        ({"input_dim": 40}, "input_dim: is 40, but dataset_conf.fbank_conf.num_mel_bins is 80"),
+        ({"output_dim": 40, "vocab_size": 41}, "vocab_size: is 41, but output_dim is 40"),
+    ],
+)
+def test_settings_must_fit_each_other(settings: dict[str, Any], fault: str) -> None:
+    assert fault_of(**settings) == fault
+
+
+def test_buckets() -> None:
+    conf = BatchConf(batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(32, 16, 8))
+    assert conf.bucket_batch_sizes == (32, 16, 8)
+
+
+def test_phones_are_wenets_characters_split_at_spaces() -> None:
+    conf = {"split_with_space": True, "connect_symbol": " "}
+    assert ExperimentConfig(tokenizer_conf=conf).tokenizer == "phone"  # type: ignore[arg-type]
+    assert ExperimentConfig(tokenizer="char", tokenizer_conf=conf).tokenizer == "phone"  # type: ignore[arg-type]
+    assert ExperimentConfig(tokenizer_conf={"split_with_space": False}).tokenizer == "char"  # type: ignore[arg-type]
+
+
+def test_an_empty_section_is_all_defaults() -> None:
+    assert ExperimentConfig(encoder_conf=None, dataset_conf=None) == ExperimentConfig()  # type: ignore[arg-type]
+    assert DatasetConf(filter_conf=None).filter_conf == FilterConf()  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every YAML file of the project loads; a broken one is a ConfigError with its line, whatever is broken in it."""
+
+import copy
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.config import config_changes, load_config
+from wenet_hs.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted({*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("**/conf/*.yaml")})
+BASE = (ROOT / "conf" / "train_conformer_hsoftmax.yaml").read_text("utf-8")
+JUNK = st.sampled_from(
+    [None, True, False, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}]
+)
+QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_there_are_configs() -> None:
+    assert {path.name for path in SHIPPED} >= {"train_conformer.yaml", "train_conformer_hsoftmax.yaml"}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_shipped_config_loads_and_opens_with_its_command(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config(path)
+    assert caplog.records == []
+    comment = path.read_text("utf-8").partition("\n\n")[0]
+    assert all(line.startswith("#") for line in comment.splitlines())
+    assert "wenet-hs train" in comment or "run.sh" in comment
+
+
+def test_the_papers_two_configs_differ_in_the_head_alone() -> None:
+    softmax = load_config(ROOT / "conf" / "train_conformer.yaml")
+    tree = load_config(ROOT / "conf" / "train_conformer_hsoftmax.yaml")
+    assert config_changes(softmax, tree) == [
+        ("head", "softmax", "hsoftmax"),
+        ("head_conf.tree", None, "data/tree.json"),
+        ("head_conf.bias", None, False),
+    ]
+
+
+def test_the_papers_settings() -> None:
+    config = load_config(ROOT / "conf" / "train_conformer.yaml")
+    assert (config.encoder_conf.num_blocks, config.decoder_conf.num_blocks) == (12, 6)
+    assert (config.decoder, config.encoder_conf.input_layer) == ("transformer", "conv2d")
+    aug = config.dataset_conf.spec_aug_conf
+    assert (aug.num_f_mask, aug.max_f, aug.num_t_mask, aug.max_t) == (2, 10, 2, 50)
+    assert (config.optim_conf.lr, config.scheduler_conf.warmup_steps, config.max_epoch) == (5e-5, 25000, 100)
+
+
+def load_or_fault(path: Path, content: str) -> None:
+    """Nothing but a config or a ConfigError whose every line has the file and the line comes out of `load_config`."""
+    path.write_text(content, "utf-8", newline="")
+    try:
+        load_config(path)
+    except ConfigError as error:
+        for line in str(error).split("\n"):
+            assert re.match(rf"{re.escape(str(path))}:[1-9][0-9]*: \S", line), line
+
+
+def sections(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = [part for value in tree.values() if isinstance(value, dict) for part in sections(value)]
+    return [tree, *inner]
+
+
+@QUIET
+@given(st.data())
+def test_any_change_of_a_setting_loads_or_names_its_line(tmp_path: Path, data: st.DataObject) -> None:
+    tree = copy.deepcopy(yaml.safe_load(BASE))
+    for _ in range(data.draw(st.integers(1, 3))):
+        section = data.draw(st.sampled_from([part for part in sections(tree) if part]))
+        key = data.draw(st.sampled_from(sorted(section)))
+        match data.draw(st.sampled_from(["delete", "misspell", "retype"])):
+            case "delete":
+                del section[key]
+            case "misspell":
+                at = data.draw(st.integers(0, len(key) - 1))
+                section[key[:at] + key[at + 1 :] + data.draw(st.sampled_from(["", "s", "_"]))] = section.pop(key)
+            case _:
+                section[key] = copy.deepcopy(data.draw(JUNK))
+        if not tree:
+            break
+    load_or_fault(tmp_path / "a.yaml", yaml.safe_dump(tree, sort_keys=False))
+
+
+@QUIET
+@given(
+    at=st.integers(0, len(BASE)),
+    cut=st.integers(0, 5),
+    put=st.text(st.sampled_from(":-[]{}&*!%#'\"|>?,@` \t\n~a0é"), max_size=4),
+)
+def test_any_change_of_the_text_loads_or_names_its_line(tmp_path: Path, at: int, cut: int, put: str) -> None:
+    load_or_fault(tmp_path / "a.yaml", BASE[:at] + put + BASE[at + cut :])
