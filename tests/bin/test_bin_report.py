@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs report` as a user calls it."""
+
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.bin import report as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.score import Rules, score
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    result = tmp_path / "exp/a/decoded/attention"
+    result.mkdir(parents=True)
+    (result / "score.json").write_text(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per")).to_json())
+    (tmp_path / "stats.json").write_text('{"simulated": true}')
+    return tmp_path
+
+
+def call(line: str) -> int:
+    return run_command(command, line.split())
+
+
+def test_writes_the_page_and_says_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--exp exp/a --test decoded --stats stats.json --title T"
+    assert call(f"{options} --out out/report.html") == 0
+    assert capsys.readouterr().out == "out/report.html\n"
+    page = (folder / "out/report.html").read_text("utf-8")
+    assert "<title>T</title>" in page
+    assert "100.00 %" in page and "(simulated speech)" in page
+    again = "wenet-hs report --exp exp/a --out out/report.html --stats stats.json --test decoded --title T"
+    assert f"<code>{again}</code>" in page
+
+
+def test_the_title_names_the_experiments(folder: Path) -> None:
+    assert call("--exp exp/a --test decoded --out r.html") == 0
+    page = (folder / "r.html").read_text("utf-8")
+    assert "<h1>a</h1>" in page
+    assert "(simulated speech)" not in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--exp exp/z", "exp/z: no such experiment folder; check --exp"),
+        ("--exp exp/a", "exp/a: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an experiment folder?"),
+        ("--exp exp/a --test decoded --stats no.json", "no.json: cannot be read (No such file or directory)"),
+    ],
+)
+def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(f"{options} --out r.html") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(message) and err.count("\n") == 1
+    assert not (folder / "r.html").exists()

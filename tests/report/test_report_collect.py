@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read from an experiment folder, what is said to be absent, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.errors import DataError
+from wenet_hs.report.collect import collect, in_order, is_simulated, read_curves, short_names
+
+Make = Callable[..., Path]
+
+
+def test_a_complete_folder(make_experiment: Make) -> None:
+    (experiment,) = collect([make_experiment("exp/a")])
+    assert (experiment.name, experiment.head, experiment.absent) == ("a", "hsoftmax", ())
+    assert experiment.settings["encoder_conf"] == {"num_blocks": 4}
+    assert "provenance" not in experiment.settings
+    assert experiment.provenance["git"] == "1a2b3c4"
+    assert list(experiment.scores) == ["ctc_greedy_search", "attention"]
+    assert experiment.best_mode == "attention"
+    assert experiment.tree is not None and experiment.tree.num_units == 5
+    assert [record["step"] for record in experiment.curves["valid"]] == [10, 20, 30, 40, 50]
+    assert experiment.curves["train"][0]["loss_ctc"] == 9
+    assert experiment.speeds == {"attention": {"audio_seconds": 100.0, "wall_seconds": 25.0, "rtf": 0.25}}
+    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, "beam_size": 10}
+
+
+def test_a_softmax_head_lacks_no_tree(make_experiment: Make) -> None:
+    (experiment,) = collect([make_experiment("a", head="softmax")])
+    assert (experiment.tree, experiment.absent) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("files", "phrase"),
+    [
+        (["train.yaml"], "train.yaml (settings, versions)"),
+        (["metrics.jsonl"], "metrics.jsonl (training curves)"),
+        (["tree.json"], "tree.json (the tree)"),
+        (["test/rtf.json"], "test/rtf.json (speed)"),
+        (
+            ["test/attention/score.json", "test/ctc_greedy_search/score.json"],
+            "test/<mode>/score.json (error rates)",
+        ),
+    ],
+)
+def test_what_is_not_there_is_said(files: list[str], phrase: str, make_experiment: Make) -> None:
+    folder = make_experiment("a")
+    for file in files:
+        (folder / file).unlink()
+    (experiment,) = collect([folder])
+    assert experiment.absent == (phrase,)
+    assert (experiment.best_mode is None) == ("score" in phrase)
+
+
+def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
+    assert short_names([tmp_path / "x/exp/a", tmp_path / "x/exp/b"]) == ["a", "b"]
+    assert short_names([tmp_path / "x/exp/a", tmp_path / "y/exp/a"]) == ["x/exp/a", "y/exp/a"]
+
+
+def test_modes_are_ordered_as_people_know_them() -> None:
+    assert in_order(["zz", "attention", "aa", "ctc_greedy_search"]) == ["ctc_greedy_search", "attention", "aa", "zz"]
+
+
+def test_wrong_folders_are_refused(make_experiment: Make, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere: no such experiment folder; check --exp$"):
+        collect([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an exp"):
+        collect([tmp_path / "empty"])
+    folder = make_experiment("a")
+    with pytest.raises(DataError, match="a: the same experiment twice; give each --exp once"):
+        collect([folder, folder / "../a"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); make it again"),
+        ("test/rtf.json", '{"modes": {"attention": 3}}', "rtf.json: not the rtf.json of `recognize`; decode again"),
+        ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
+        ("test/attention/score.json", "{}", "attention/score.json: not a file of `score --json`"),
+        ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
+    ],
+)
+def test_damaged_files_are_named(file: str, content: str, message: str, make_experiment: Make) -> None:
+    folder = make_experiment("a")
+    (folder / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        collect([folder])
+
+
+def test_a_last_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train", "step": 1, "loss": 2, "note": "x"}\n{"kind": "train", "st')
+    assert read_curves(path) == {"train": [{"step": 1.0, "loss": 2.0}]}
+
+
+@pytest.mark.parametrize(
+    ("stats", "answer"),
+    [
+        ({"simulated": True}, True),
+        ({"speech": {"simulated": True}}, True),
+        ({"parts": [{"simulated": True}]}, True),
+        ({"simulated": False, "name": "simulated"}, False),
+        ({}, False),
+    ],
+)
+def test_simulated_speech_is_known_from_the_data(stats: dict[str, object], answer: bool, tmp_path: Path) -> None:
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    assert is_simulated(tmp_path / "stats.json") is answer

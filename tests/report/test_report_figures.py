@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts are well-formed SVG whose points stand where the values say."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.report.figures import Dot, Line, interval_chart, line_chart, log_ticks, short, thin, ticks
+
+
+def parse(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)
+
+
+def heights(svg: str) -> list[float]:
+    line = next(element for element in parse(svg).iter("polyline"))
+    return [float(point.split(",")[1]) for point in line.attrib["points"].split()]
+
+
+def test_a_straight_line_is_straight_and_rises() -> None:
+    ys = heights(line_chart([Line(points=[(0, 0), (50, 1), (100, 2)], colour=0)], label="x"))
+    assert ys[0] > ys[1] > ys[2]
+    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
+
+
+def test_decades_are_equally_far_apart_on_the_logarithmic_axis() -> None:
+    svg = line_chart([Line(points=[(1, 100), (2, 10), (3, 1)], colour=0)], label="x", decades=True)
+    ys = heights(svg)
+    assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2)
+    assert "log scale" in svg
+    assert "log scale" not in line_chart([Line(points=[(1, 100), (2, 50)], colour=0)], label="x", decades=True)
+    assert "log scale" not in line_chart([Line(points=[(1, 100), (2, 0)], colour=0)], label="x", decades=True)
+
+
+def test_faint_lines_lie_below_and_text_is_escaped() -> None:
+    lines = [Line(points=[(1, 1), (2, 2)], colour=1), Line(points=[(1, 1), (2, 2)], colour=0, faint=True)]
+    svg = line_chart(lines, label="<&>", show=lambda value: f"<{value:g}>")
+    assert [line.attrib["class"] for line in parse(svg).iter("polyline")] == ["c0 faint", "c1"]
+    assert parse(svg).attrib["aria-label"] == "<&>"
+
+
+@pytest.mark.parametrize("points", [[(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]])
+def test_few_or_equal_values_can_be_drawn(points: list[tuple[float, float]]) -> None:
+    svg = line_chart([Line(points=points, colour=0)], label="x")
+    assert len(list(parse(svg).iter("circle"))) == sum(math.isfinite(value) for _, value in points)
+    assert "nan" not in svg
+
+
+def test_nothing_to_draw_is_no_chart() -> None:
+    assert line_chart([Line(points=[], colour=0)], label="x") == ""
+    assert line_chart([Line(points=[(1, math.inf)], colour=0)], label="x") == ""
+    assert interval_chart([], label="x") == ""
+
+
+def test_intervals_reach_from_low_to_high() -> None:
+    rows = [
+        (
+            "<ky>",
+            [Dot(rate=0.2, low=0.1, high=0.4, colour=0, label="a"), Dot(rate=1, low=1, high=1, colour=7, label="b")],
+        )
+    ]
+    svg = parse(interval_chart(rows, label="x"))
+    first, second = (group for group in svg.iter("g"))
+    line, circle = first.find("line"), first.find("circle")
+    assert line is not None and circle is not None
+    low, middle, high = float(line.attrib["x1"]), float(circle.attrib["cx"]), float(line.attrib["x2"])
+    assert (high - middle) == pytest.approx(2 * (middle - low), abs=0.3)
+    assert [title.text for title in svg.iter("title")] == ["a", "b"]
+    assert second.find("line").attrib["class"] == "c1", "colours begin anew after the last"  # type: ignore[union-attr]
+    assert "<ky>" in [text.text for text in svg.iter("text")]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_ticks_are_few_round_and_enclose_the_range(low: float, width: float) -> None:
+    marks = ticks(low, low + width)
+    assert 2 <= len(marks) <= 9
+    assert marks[0] <= low + 1e-6 * width + 1e-9 * abs(low)
+    assert marks[-1] >= low + width - 1e-6 * width - 1e-9 * abs(low)
+
+
+def test_ticks_by_hand() -> None:
+    assert ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(3, 17) == [0, 5, 10, 15, 20]
+    assert ticks(2, 2) == [1, 1.5, 2, 2.5, 3]
+    assert log_ticks(0.3, 30) == [0.5, 1, 2, 5, 10, 20]
+    assert log_ticks(1, 1e5) == [1, 10, 100, 1000, 10000, 100000]
+    assert (short(250), short(12000), short(1500)) == ("250", "12k", "1.5k")
+
+
+def test_long_curves_are_thinned_by_means() -> None:
+    assert thin([(1, 1.0), (2, 3.0), (3, 5.0), (4, 7.0)], most=2) == [(2, 2.0), (4, 6.0)]
+    assert len(thin([(step, 1.0) for step in range(12_345)])) <= 200
+    svg = line_chart([Line(points=[(step, 1.0) for step in range(5000)], colour=0)], label="x")
+    assert len(re.findall(r"\d,\d", svg)) <= 200

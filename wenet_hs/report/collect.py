@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of an experiment, read from its folder. What is not there is listed, not guessed."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.config.yaml_source import read_yaml
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+from wenet_hs.score import Report, read_report
+from wenet_hs.tree.tree import Tree
+
+MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring", "joint")
+PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An experiment folder as the page needs it."""
+
+    name: str
+    """The shortest end of the folder's path that no other experiment of the page has."""
+    folder: Path
+    settings: dict[str, Any]
+    """train.yaml without its provenance; empty where absent."""
+    provenance: dict[str, Any]
+    """Command, commit and versions of the training; empty where absent."""
+    curves: dict[str, list[dict[str, float]]]
+    """Records of metrics.jsonl by kind, "train" and "valid"; empty where absent."""
+    tree: Tree | None
+    scores: dict[str, Report]
+    """Scoring of each decoding mode, in the order of `MODES`."""
+    speeds: dict[str, dict[str, Any]]
+    """`audio_seconds`, `wall_seconds` and `rtf` of each mode."""
+    speed_conditions: dict[str, Any]
+    """Device, number of threads, beam size, as rtf.json has them."""
+    absent: tuple[str, ...]
+    """What the folder lacks, each as a phrase."""
+
+    @property
+    def head(self) -> str:
+        """The output head, as train.yaml names it."""
+        return str(self.settings.get("head", "unknown"))
+
+    @property
+    def best_mode(self) -> str | None:
+        """The mode of the lowest macro average; of equal ones the first. None without a scored mode."""
+        rates = {mode: report.macro.rate for mode, report in self.scores.items() if report.macro.rate is not None}
+        return min(rates, key=lambda mode: rates[mode]) if rates else None
+
+
+def collect(folders: Sequence[Path], *, test: str = "test") -> list[Experiment]:
+    """Read experiment folders, whose decoding results are in the sub-folder `test`.
+
+    Raises DataError for a folder given twice, not there, without anything to report, or with a damaged file.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such experiment folder; check --exp")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise DataError(f"{folders[-1]}: the same experiment twice; give each --exp once")
+    return [_collect(folder, name, test) for folder, name in zip(folders, short_names(folders), strict=True)]
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """The shortest path ends that tell the folders apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def is_simulated(stats: Path) -> bool:
+    """Whether the stats.json of the data says that the speech is simulated."""
+    return _says_simulated(_read_json(stats))
+
+
+def _collect(folder: Path, name: str, test: str) -> Experiment:
+    settings = _read_settings(folder / "train.yaml")
+    curves = read_curves(folder / "metrics.jsonl")
+    scores = _read_scores(folder / test)
+    if not (settings or curves or scores):
+        raise DataError(
+            f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
+        )
+    tree = Tree.load(folder / "tree.json") if (folder / "tree.json").is_file() else None
+    speeds = _read_speeds(folder / test / "rtf.json")
+    modes = speeds.pop("modes", {})
+    missing = {
+        "train.yaml (settings, versions)": settings,
+        "metrics.jsonl (training curves)": curves,
+        "tree.json (the tree)": tree or settings.get("head") not in (None, "hsoftmax"),
+        f"{test}/<mode>/score.json (error rates)": scores,
+        f"{test}/rtf.json (speed)": modes,
+    }
+    return Experiment(
+        name=name,
+        folder=folder,
+        provenance=settings.pop(PROVENANCE, None) or {},
+        settings=settings,
+        curves=curves,
+        tree=tree,
+        scores=scores,
+        speeds={mode: modes[mode] for mode in in_order(modes)},
+        speed_conditions=speeds,
+        absent=tuple(what for what, found in missing.items() if not found),
+    )
+
+
+def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
+    """The records of metrics.jsonl by kind, numbers alone. A last line cut off by a kill is left out."""
+    if not path.is_file():
+        return {}
+    curves: dict[str, list[dict[str, float]]] = {}
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            kind, step = record["kind"], record["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path}:{number}: not a record of a training with `kind` and `step`") from error
+        numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+        curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
+    return curves
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    settings = read_yaml(path)[0].plain()
+    return dict(settings)
+
+
+def _read_scores(folder: Path) -> dict[str, Report]:
+    modes = [path.parent.name for path in folder.glob("*/score.json")]
+    return {mode: read_report(folder / mode / "score.json") for mode in in_order(modes)}
+
+
+def _read_speeds(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    speeds = _read_json(path)
+    modes = speeds.get("modes", {}) if isinstance(speeds, dict) else None
+    if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
+        raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
+    return dict(speeds)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads("\n".join(read_lines(path)))
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}); make it again") from error
+
+
+def _says_simulated(value: Any) -> bool:
+    """`"simulated": true` anywhere: the data's own facts may stand in a section."""
+    if isinstance(value, Mapping):
+        return value.get("simulated") is True or any(map(_says_simulated, value.values()))
+    return isinstance(value, list) and any(map(_says_simulated, value))
+
+
+def in_order(modes: Iterable[str]) -> list[str]:
+    """Decoding modes as `MODES` orders them, others after them by name."""
+    return sorted(modes, key=lambda mode: (MODES.index(mode) if mode in MODES else len(MODES), mode))
