@@ -39,7 +39,8 @@ figure { margin: 0; }
 .charts + figure { margin-top: 1.5rem; }
 .card .simulated { font-size: 1rem; }
 figcaption { font-size: .92rem; max-width: 46rem; }
-svg { width: 100%; height: auto; font: 12px system-ui, "Noto Sans", sans-serif; color: var(--text); }
+svg { color: var(--text); }
+.chart svg { width: 100%; height: auto; font: 12px system-ui, "Noto Sans", sans-serif; }
 .wide { max-width: 34rem; margin-top: 1.2rem; }
 .chart svg text { fill: var(--quiet); }
 .chart svg .tick { text-anchor: middle; }
@@ -51,8 +52,8 @@ svg { width: 100%; height: auto; font: 12px system-ui, "Noto Sans", sans-serif; 
 .key::before { content: ""; display: inline-block; width: .8rem; height: .8rem; border-radius: 50%; margin-right: .4rem;
   vertical-align: -.05rem; background: currentColor; }
 .key span { color: var(--text); }
-.tree { overflow: auto; max-height: 46rem; }
-.tree svg { width: auto; max-width: none; height: auto; }
+.tree { overflow-x: auto; }
+.tree svg { display: block; }
 details { margin: .6rem 0; }
 summary { cursor: pointer; font-weight: 600; padding: .3rem 0; }
 .utterance { padding: .5rem 0; border-bottom: 1px solid var(--line); }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import regex
+import regex  # type: ignore[import-untyped]
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
