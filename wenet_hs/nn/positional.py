@@ -36,7 +36,8 @@ class PositionalEncoding(nn.Module):
         end = offset + length
         if end > len(self._table_TD) or self._table_TD.device != device:
             rows = max(end, _FIRST_TABLE, len(self._table_TD))
-            self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
+            with torch.inference_mode(False):  # training, after recognition, must be able to use the same table
+                self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
         return self._table_TD[None, offset:end]
 
     def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The losses: WeNet's, additive over utterances, blind to padding, and only of the branches that have a weight."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import NUM_UNITS, SPECIAL, padded, row_of, small_batch, small_model
+from torch import Tensor
+
+from wenet_hs.data.dataset import Batch
+from wenet_hs.interop.wenet import load_model
+from wenet_hs.model import AsrModel, Losses, reverse_labels, with_sos_eos
+from wenet_hs.nn.ctc import Ctc
+from wenet_hs.text.units import SpecialIds
+
+MODELS = {
+    "softmax": small_model(),
+    "hsoftmax": small_model(head="hsoftmax", head_conf={"tree": "tree.json"}),
+    "bitransformer": small_model(
+        decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3}
+    ),
+}
+
+
+def golden_batch(arrays: dict[str, Tensor], group: list[int]) -> Batch:
+    features = [arrays[f"{index}.feats"] for index in group]
+    targets = [arrays[f"{index}.target"] for index in group]
+    return Batch(
+        keys=[str(index) for index in group],
+        features=padded(features, 0.0),
+        feature_lengths=torch.tensor([len(frames) for frames in features]),
+        targets=padded(targets, -1),
+        target_lengths=torch.tensor([len(labels) for labels in targets]),
+        audio_seconds=1.0,
+        num_targets=sum(len(labels) + 1 for labels in targets),
+    )
+
+
+@pytest.mark.parametrize("name", ("conformer_transformer", "conformer_layernorm_old_eos"))
+def test_losses_are_wenets(shared_dir: Path, name: str) -> None:
+    folder = shared_dir / "golden" / "wenet"
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
+    state = {key.removeprefix("param."): value for key, value in arrays.items() if key.startswith("param.")}
+    model = load_model(folder / f"{name}.yaml", state)
+    assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
+    assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
+    for group in ([0], [1], [2], [0, 1, 2]):
+        with torch.inference_mode():
+            losses = model(golden_batch(arrays, group))
+        for found, key in ((losses.total, "loss"), (losses.attention, "loss_att"), (losses.ctc, "loss_ctc")):
+            expected = sum(float(arrays[f"{index}.{key}"]) for index in group)
+            assert float(found) == pytest.approx(expected, abs=1e-4 * len(group))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@settings(max_examples=8, deadline=None)
+@given(shapes=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 6)), min_size=2, max_size=4))
+def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(kind: str, shapes: list[tuple[int, int]]) -> None:
+    batch = small_batch([frames for frames, _ in shapes], [labels for _, labels in shapes])
+    with torch.inference_mode():
+        losses = MODELS[kind](batch)
+        singly = [MODELS[kind](row_of(batch, index)) for index in range(len(shapes))]
+    for name in ("total", "attention", "ctc"):
+        expected = torch.stack([getattr(one, name) for one in singly]).sum()
+        torch.testing.assert_close(getattr(losses, name), expected, atol=1e-5 * len(shapes), rtol=1e-5)
+    assert losses.num_targets == sum(labels + 1 for _, labels in shapes)
+    assert int(losses.num_correct) == sum(int(one.num_correct) for one in singly)
+
+
+def by_hand(model: AsrModel, batch: Batch) -> dict[str, float]:
+    """The attention losses of one utterance, from the head's own `loss`, in each direction."""
+    memory, lengths = model.encode(batch.features, batch.feature_lengths)
+    labels = batch.targets[0].tolist()
+    costs = {}
+    for name, sequence in (("left", labels), ("right", labels[::-1])):
+        decoder = model.decoder if name == "left" else model.decoder.right_decoder
+        head = model.head if name == "left" else model.right_head
+        units_in = torch.tensor([[SPECIAL.sos, *sequence]])
+        hidden = decoder(memory, lengths, units_in, torch.tensor([len(labels) + 1]))
+        costs[name] = float(head.loss(hidden[0], torch.tensor([*sequence, SPECIAL.eos]), 0.1).sum())
+    return costs
+
+
+def test_total_by_hand() -> None:
+    model, batch = MODELS["bitransformer"], small_batch([40], [5])
+    with torch.inference_mode():
+        losses, costs = model(batch), by_hand(model, batch)
+    attention = 0.7 * costs["left"] + 0.3 * costs["right"]
+    assert float(losses.attention) == pytest.approx(attention, rel=1e-5)
+    assert float(losses.total) == pytest.approx(0.3 * float(losses.ctc) + 0.7 * attention, rel=1e-5)
+
+
+def with_weight(model: AsrModel, batch: Batch, weight: float) -> Losses:
+    before, model.ctc_weight = model.ctc_weight, weight
+    try:
+        return model(batch)
+    finally:
+        model.ctc_weight = before
+
+
+def test_a_branch_without_weight_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = MODELS["softmax"], small_batch([40, 33], [5, 2])
+    both = model(batch)
+
+    def never(*args: object) -> None:
+        raise AssertionError("run")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.decoder, "forward", never)
+        only_ctc = with_weight(model, batch, 1.0)
+    torch.testing.assert_close(only_ctc.total, both.ctc)
+    assert float(only_ctc.attention) == 0.0
+    assert int(only_ctc.num_correct) == 0
+    monkeypatch.setattr(Ctc, "loss", never)
+    only_attention = with_weight(model, batch, 0.0)
+    torch.testing.assert_close(only_attention.total, both.attention)
+    assert float(only_attention.ctc) == 0.0
+
+
+def test_correct_targets_are_counted() -> None:
+    """A head that always says <eos> is right once an utterance."""
+    model, batch = small_model(), small_batch([40, 33, 50], [5, 2, 3])
+    with torch.no_grad():
+        model.head.output.bias[SPECIAL.eos] = 1e4
+    losses = model(batch)
+    assert int(losses.num_correct) == 3
+    assert losses.num_correct.dtype == torch.int64
+
+
+def test_float32_losses_and_gradients_under_autocast() -> None:
+    for kind in MODELS:
+        model, batch = MODELS[kind], small_batch([40, 33], [5, 2])
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            losses = model(batch)
+        exact = model(batch)
+        for name in ("total", "attention", "ctc"):
+            assert getattr(losses, name).dtype == torch.float32
+            torch.testing.assert_close(getattr(losses, name), getattr(exact, name), rtol=0.05, atol=0.5)
+        model.zero_grad()
+        losses.total.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        model.zero_grad()
+
+
+def test_an_infeasible_utterance_costs_no_ctc() -> None:
+    batch = small_batch([20, 40], [9, 2])
+    losses, second = MODELS["softmax"](batch), MODELS["softmax"](row_of(batch, 1))
+    torch.testing.assert_close(losses.ctc, second.ctc, atol=1e-4, rtol=1e-5)
+
+
+def test_decoder_input_and_output_by_hand() -> None:
+    labels, lengths = torch.tensor([[5, 6, 7], [8, -1, -1], [-1, -1, -1]]), torch.tensor([3, 1, 0])
+    units_in, targets = with_sos_eos(labels, lengths, SpecialIds(blank=0, unk=1, sos=9, eos=2))
+    assert units_in.tolist() == [[9, 5, 6, 7], [9, 8, 2, 2], [9, 2, 2, 2]]
+    assert targets.tolist() == [[5, 6, 7, 2], [8, 2, 2, 2], [2, 2, 2, 2]]
+    assert reverse_labels(labels, lengths).tolist() == [[7, 6, 5], [8, -1, -1], [-1, -1, -1]]
+
+
+def test_an_empty_batch_of_labels() -> None:
+    losses = MODELS["bitransformer"](small_batch([30, 20], [0, 0]))
+    assert losses.num_targets == 2
+    assert losses.total.isfinite()
+
+
+def test_head_and_decoder_go_together() -> None:
+    model = MODELS["softmax"]
+    with pytest.raises(ValueError, match="a right_head goes with a BiTransformerDecoder"):
+        AsrModel(model.encoder, model.decoder, head=model.head, right_head=model.head, ctc=model.ctc, special=SPECIAL)
+    assert model.num_units == NUM_UNITS
+
+
+def test_the_order_of_a_batch_does_not_matter() -> None:
+    batch = small_batch([40, 33, 50], [5, 2, 3])
+    order = torch.tensor([2, 0, 1])
+    tensors = ("features", "feature_lengths", "targets", "target_lengths")
+    other = replace(batch, **{name: getattr(batch, name)[order] for name in tensors})
+    torch.testing.assert_close(MODELS["softmax"](other).total, MODELS["softmax"](batch).total)
