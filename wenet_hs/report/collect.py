@@ -89,14 +89,13 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
     tree = Tree.load(folder / "tree.json") if (folder / "tree.json").is_file() else None
-    speeds = _read_speeds(folder / test / "rtf.json")
-    modes = speeds.pop("modes", {})
+    speeds, speed_conditions = _read_speeds(folder / test / "rtf.json")
     missing = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
         "tree.json (the tree)": tree or settings.get("head") not in (None, "hsoftmax"),
         f"{test}/<mode>/score.json (error rates)": scores,
-        f"{test}/rtf.json (speed)": modes,
+        f"{test}/rtf.json (speed)": speeds,
     }
     return Experiment(
         name=name,
@@ -106,8 +105,8 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         curves=curves,
         tree=tree,
         scores=scores,
-        speeds={mode: modes[mode] for mode in in_order(modes)},
-        speed_conditions=speeds,
+        speeds=speeds,
+        speed_conditions=speed_conditions,
         absent=tuple(what for what, found in missing.items() if not found),
     )
 
@@ -143,14 +142,17 @@ def _read_scores(folder: Path) -> dict[str, Report]:
     return {mode: read_report(folder / mode / "score.json") for mode in in_order(modes)}
 
 
-def _read_speeds(path: Path) -> dict[str, Any]:
+def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The figures of each mode, and the conditions: what the file says once for all of them, sections left out."""
     if not path.is_file():
-        return {}
-    speeds = _read_json(path)
-    modes = speeds.get("modes", {}) if isinstance(speeds, dict) else None
+        return {}, {}
+    record = _read_json(path)
+    modes = record.get("modes") if isinstance(record, dict) else None
     if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
         raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
-    return dict(speeds)
+    common = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
+    audio_seconds = common.pop("audio_seconds", None)
+    return {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in in_order(modes)}, common
 
 
 def _read_json(path: Path) -> Any:
