@@ -83,7 +83,7 @@ def build_model(
     Raises: ConfigError, or DataError where tree or cmvn do not fit.
     """
     feature_dim = feature_dim or config.dataset_conf.fbank_conf.num_mel_bins
-    _check_sizes(config, num_units, special, feature_dim=feature_dim)
+    _check_sizes(config, num_units, special)
     if cmvn is not None and len(cmvn[0]) != feature_dim:
         raise DataError(
             f"{config.cmvn_conf.cmvn_file or 'global_cmvn'}: statistics of {len(cmvn[0])} features, but the model has "
@@ -105,12 +105,11 @@ def build_model(
     return model
 
 
-def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds, *, feature_dim: int) -> None:
+def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds) -> None:
     """What WeNet writes into a train.yaml must be true of the model that is built from it."""
     for key, found, expected, what in (
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
         ("vocab_size", config.vocab_size, num_units, "the unit table has that many units"),
-        ("input_dim", config.input_dim, feature_dim, "dataset_conf.fbank_conf.num_mel_bins"),
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
     ):
         if found is not None and found != expected:

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading weights: damage, hostility and misfits each give one line, and no code in a file ever runs."""
+
+import io
+import os
+import pickle
+import random
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import small_model
+from torch import nn
+
+from wenet_hs.errors import CheckpointError
+from wenet_hs.interop.weights import load_state, load_weights
+
+
+def saved(content: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+GOOD = saved({"a": torch.arange(6.0), "b": torch.zeros((), dtype=torch.int64)})
+
+
+def load_bytes(path: Path, content: bytes) -> dict[str, torch.Tensor]:
+    path.write_bytes(content)
+    return load_state(path)
+
+
+def test_a_file_and_a_checkpoint_folder(tmp_path: Path) -> None:
+    assert list(load_bytes(tmp_path / "x.pt", GOOD)) == ["a", "b"]
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "model.pt").write_bytes(GOOD)
+    assert load_state(tmp_path / "step-1")["a"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_old_file_of_pytorch(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save(OrderedDict(a=torch.ones(2)), buffer, _use_new_zipfile_serialization=False)
+    assert load_bytes(tmp_path / "x.pt", buffer.getvalue())["a"].tolist() == [1, 1]
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"x.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver"
+    ):
+        load_state(tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=r"/model.pt: no such file"):
+        load_state(tmp_path)
+
+
+class Hostile:
+    """Its unpickling would make a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = str(marker)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.marker,)
+
+
+def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    contents = [pickle.dumps(Hostile(marker)), pickle.dumps({"a": Hostile(marker)}, protocol=0), saved(Hostile(marker))]
+    with zipfile.ZipFile(tmp_path / "z.pt", "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps({"a": Hostile(marker)}))
+        archive.writestr("x/version", "3\n")
+    contents += [(tmp_path / "z.pt").read_bytes(), b"cos\nsystem\n(S'touch x'\ntR."]
+    for content in contents:
+        with pytest.raises(CheckpointError, match="x.pt: not a readable checkpoint") as caught:
+            load_bytes(tmp_path / "x.pt", content)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
+    assert not marker.exists()
+
+
+def test_damage_is_one_line(tmp_path: Path) -> None:
+    """Every file that is cut, empty or noise; a flipped bit may load (the manifest's SHA-256 finds it)."""
+    rng = random.Random(0)
+    cuts = [GOOD[: rng.randrange(len(GOOD))] for _ in range(40)]
+    noise = [rng.randbytes(rng.randrange(1, 300)) for _ in range(40)]
+    for content in [b"", b"not a checkpoint", GOOD[:-1], *cuts, *noise]:
+        with pytest.raises(CheckpointError, match="x.pt: not a readable checkpoint") as caught:
+            load_bytes(tmp_path / "x.pt", content)
+        assert "\n" not in str(caught.value)
+    for _ in range(100):
+        flipped = bytearray(GOOD)
+        flipped[rng.randrange(len(GOOD))] ^= 1 << rng.randrange(8)
+        try:
+            load_bytes(tmp_path / "x.pt", bytes(flipped))
+        except CheckpointError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"model": {"a": torch.zeros(1)}, "epoch": 3},
+        [torch.zeros(1)],
+        torch.zeros(2),
+        {1: torch.zeros(1)},
+        {"a": torch.zeros(1).to_sparse()},
+        {"a": torch.zeros(1, dtype=torch.complex64)},
+        {"a": torch.zeros(1, device="meta")},
+    ],
+)
+def test_not_a_state_dict(tmp_path: Path, content: Any) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"x.pt: holds no state_dict \(parameter names with tensors\); give the mod"
+    ):
+        load_bytes(tmp_path / "x.pt", saved(content))
+
+
+def test_misfits_are_named() -> None:
+    model = small_model()
+    state = model.state_dict()
+    load_weights(model, state, "x.pt")
+    without = {name: value for name, value in state.items() if not name.startswith("decoder.decoders.1.")}
+    message = (
+        r"x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, "
+        r".*linear_q.bias, .*linear_k.weight and 23 more; use the train.yaml that these weights were trained with"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        load_weights(model, without, "x.pt")
+    with pytest.raises(CheckpointError, match="unexpected extra, more; use"):
+        load_weights(model, {**state, "extra": torch.zeros(1), "more": torch.zeros(1)}, "x.pt")
+    other = {**state, "head.output.weight": torch.zeros(7, 16)}
+    with pytest.raises(
+        CheckpointError, match=r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use"
+    ):
+        load_weights(model, other, "x.pt")
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    model = small_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(CheckpointError):
+        load_weights(model, {name: value + 1 for name, value in list(before.items())[1:]}, "x.pt")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert isinstance(model, nn.Module)

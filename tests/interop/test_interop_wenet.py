@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WeNet's names and ours, and what WeNet's checkpoints of several years hold besides."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import small_batch, small_model
+from torch import Tensor
+
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.interop.state import convert_state_dict, is_wenet, to_wenet_state_dict
+from wenet_hs.interop.wenet import load_model
+
+GOLDEN = ("conformer_transformer", "conformer_layernorm_old_eos")
+
+
+def golden(shared_dir: Path, name: str) -> tuple[Path, dict[str, Tensor]]:
+    folder = shared_dir / "golden" / "wenet"
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        state = {key.removeprefix("param."): torch.from_numpy(file[key]) for key in file.files if key[:6] == "param."}
+    return folder / f"{name}.yaml", state
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_there_and_back(shared_dir: Path, name: str, tmp_path: Path) -> None:
+    yaml, state = golden(shared_dir, name)
+    torch.save(state, tmp_path / "final.pt")
+    model = load_model(yaml, tmp_path / "final.pt")
+    assert not model.training
+    back = to_wenet_state_dict(model)
+    assert set(back) == set(state)
+    assert all(torch.equal(back[key], state[key]) and back[key].dtype == state[key].dtype for key in state)
+
+
+def test_both_directions_of_a_bitransformer() -> None:
+    sections: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
+    model, other = small_model(**sections), small_model(seed=1, **sections)
+    wenet = to_wenet_state_dict(model)
+    left, right = wenet["decoder.left_decoder.output_layer.weight"], wenet["decoder.right_decoder.output_layer.weight"]
+    assert torch.equal(left, model.head.output.weight)
+    assert torch.equal(right, model.right_head.output.weight)
+    assert not any("head" in name for name in wenet)
+    other.load_state_dict(convert_state_dict(wenet))
+    batch = small_batch([40], [4])
+    torch.testing.assert_close(other(batch).total, model(batch).total)
+
+
+def test_which_is_whose() -> None:
+    model = small_model()
+    assert not is_wenet(model.state_dict())
+    assert is_wenet(to_wenet_state_dict(model))
+    assert set(convert_state_dict(to_wenet_state_dict(model))) == set(model.state_dict())
+
+
+def test_a_tree_head_has_no_wenet_form() -> None:
+    with pytest.raises(ValueError, match="WeNet has no HSoftmaxHead: only a model with a softmax head"):
+        to_wenet_state_dict(small_model(head="hsoftmax", head_conf={"tree": "tree.json"}))
+
+
+def test_legacy_of_old_checkpoints(shared_dir: Path) -> None:
+    """Position tables, layers that were never used, and a counter that averaging made a float."""
+    yaml, state = golden(shared_dir, GOLDEN[0])
+    counter = "encoder.encoders.0.conv_module.norm.num_batches_tracked"
+    legacy = {
+        "encoder.embed.pos_enc.pe": torch.zeros(1, 5000, 32),
+        "decoder.embed.1.pe": torch.zeros(1, 5000, 32),
+        "encoder.encoders.0.concat_linear.weight": torch.zeros(32, 64),
+        "decoder.decoders.1.concat_linear2.bias": torch.zeros(32),
+        counter: torch.tensor(7.5),
+    }
+    model = load_model(yaml, {**state, **legacy})
+    assert model.state_dict()[counter].dtype == torch.int64
+    assert int(model.state_dict()[counter]) == 7
+
+
+def test_other_names_are_faults(shared_dir: Path) -> None:
+    yaml, state = golden(shared_dir, GOLDEN[0])
+    with pytest.raises(
+        CheckpointError, match="state_dict: weights of another model: unexpected encoder.new.weight; use"
+    ):
+        load_model(yaml, {**state, "encoder.new.weight": torch.zeros(1)})
+    del state["encoder.after_norm.bias"]
+    with pytest.raises(CheckpointError, match="missing encoder.after_norm.bias"):
+        load_model(yaml, state)
+    with pytest.raises(CheckpointError, match="no ctc.ctc_lo.weight in it, so not the weights"):
+        load_model(yaml, {"a": torch.zeros(1)})
+
+
+def test_norm_eps_of_models_before_2022(shared_dir: Path) -> None:
+    yaml, state = golden(shared_dir, GOLDEN[0])
+    model = load_model(yaml, state, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
+    assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
+
+
+def test_a_table_that_does_not_fit(shared_dir: Path, tmp_path: Path) -> None:
+    yaml, state = golden(shared_dir, GOLDEN[0])
+    text = yaml.read_text("utf-8")
+    (tmp_path / "train.yaml").write_text(text.replace("output_dim: 40", "output_dim: 41"), "utf-8")
+    with pytest.raises(ConfigError, match="output_dim: 41, expected 40"):
+        load_model(tmp_path / "train.yaml", state)
+    (tmp_path / "train.yaml").write_text(text.replace("<eos>: 2", "<eos>: 40"), "utf-8")
+    with pytest.raises(CheckpointError, match="state_dict: 40 units, but .*train.yaml has special ids .*eos=40"):
+        load_model(tmp_path / "train.yaml", state)
