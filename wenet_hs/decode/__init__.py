@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From features to hypotheses with WeNet's four searches."""
+
+from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.modes import MODES, decode
+
+__all__ = ["MODES", "DecodeOptions", "Hypothesis", "decode"]

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All modes together: real WeNet models token for token, batches, heads, rescoring, wrong calls."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from small_models import SPECIAL, row_of, small_batch, small_model
+
+from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
+from wenet_hs.decode.modes import STAGES_OF_MODE
+from wenet_hs.decode.timing import StageTimes
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.interop.wenet import load_model
+from wenet_hs.model import AsrModel
+
+BITRANSFORMER = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
+TREE = {"head": "hsoftmax", "head_conf": {"tree": "tree.json"}}
+VARIANTS = {"softmax": {}, "hsoftmax": TREE, "bitransformer": BITRANSFORMER}
+
+Results = dict[str, list[list[Hypothesis]]]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def model(request: pytest.FixtureRequest) -> AsrModel:
+    return small_model(seed=1, **VARIANTS[request.param])
+
+
+# ---- WeNet
+
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@pytest.fixture(params=["conformer_transformer", "conformer_layernorm_old_eos"])
+def golden(request: pytest.FixtureRequest, shared_dir: Path) -> tuple[AsrModel, Arrays]:
+    folder = shared_dir / "golden" / "wenet"
+    with np.load(folder / f"{request.param}.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    weights = {name[6:]: torch.from_numpy(array) for name, array in arrays.items() if name.startswith("param.")}
+    return load_model(folder / f"{request.param}.yaml", weights), arrays
+
+
+@pytest.mark.parametrize("group", [(0,), (1,), (2,), (0, 1, 2), (2, 0)], ids=str)
+def test_wenets_hypotheses_token_for_token(golden: tuple[AsrModel, Arrays], group: tuple[int, ...]) -> None:
+    model, arrays = golden
+    features = [torch.from_numpy(arrays[f"{index}.feats"]) for index in group]
+    padded = torch.nn.utils.rnn.pad_sequence(features, batch_first=True)
+    lengths = torch.tensor([len(frames) for frames in features])
+    found = decode(model, padded, lengths, MODES, DecodeOptions(beam_size=4, ctc_weight=0.5))
+    for row, index in enumerate(group):
+        for mode in MODES:
+            assert list(found[mode][row][0].ids) == arrays[f"{index}.{mode}.tokens"].tolist(), mode
+        for mode in ("ctc_prefix_beam_search", "attention_rescoring"):
+            assert found[mode][row][0].score == pytest.approx(float(arrays[f"{index}.{mode}.score"]), abs=1e-3)
+        for rank, hypothesis in enumerate(found["ctc_prefix_beam_search"][row]):
+            expected = f"{index}.ctc_prefix_beam_search.nbest{rank}"
+            assert list(hypothesis.ids) == arrays[expected].tolist()
+            assert hypothesis.score == pytest.approx(float(arrays[f"{expected}.score"]), abs=1e-3)
+
+
+# ---- batches
+
+
+def decode_rows(model: AsrModel, frames: list[int], options: DecodeOptions) -> tuple[Results, list[Results]]:
+    """The batch, and each of its utterances as a batch of its own."""
+    batch = small_batch(frames, [1] * len(frames))
+    rows = [row_of(batch, index) for index in range(len(frames))]
+    together, *alone = (decode(model, b.features, b.feature_lengths, MODES, options) for b in (batch, *rows))
+    return together, alone
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)  # a near tie may fall either way
+@given(frames=st.lists(st.integers(3, 45), min_size=2, max_size=4), beam_size=st.sampled_from([1, 3, 12]))
+def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], beam_size: int) -> None:
+    reverse_weight = 0.3 if model.right_head is not None else 0.0
+    options = DecodeOptions(beam_size=beam_size, length_penalty=0.5, reverse_weight=reverse_weight)
+    together, alone = decode_rows(model, frames, options)
+    for mode in MODES:
+        for row, single in enumerate(alone):
+            ((*nbest,),) = single[mode]
+            assert [h.ids for h in together[mode][row]] == [h.ids for h in nbest]
+            assert [h.score for h in together[mode][row]] == pytest.approx([h.score for h in nbest], abs=1e-4)
+
+
+def test_too_short_for_one_encoder_frame_is_an_empty_hypothesis(model: AsrModel) -> None:
+    together, alone = decode_rows(model, [30, 6, 0, 20], DecodeOptions(beam_size=3))
+    for mode in MODES:
+        assert together[mode][1] == together[mode][2] == [Hypothesis((), 0.0)]
+        assert alone[1][mode] == alone[2][mode] == [[Hypothesis((), 0.0)]]
+        assert together[mode][3][0].ids == alone[3][mode][0][0].ids
+
+
+# ---- rescoring
+
+
+def test_rescoring_is_its_formula(model: AsrModel) -> None:
+    batch = small_batch([40, 31], [1, 1])
+    for reverse_weight in (0.0, 0.4, 1.0) if model.right_head is not None else (0.0,):
+        options = DecodeOptions(beam_size=4, ctc_weight=0.7, reverse_weight=reverse_weight)
+        found = decode(model, batch.features, batch.feature_lengths, MODES, options)
+        for row in range(2):
+            prefixes = {h.ids: h.score for h in found["ctc_prefix_beam_search"][row]}
+            rescored = found["attention_rescoring"][row]
+            assert {h.ids for h in rescored} == set(prefixes)
+            assert [h.score for h in rescored] == sorted((h.score for h in rescored), reverse=True)
+            for hypothesis in rescored:
+                decoder_score = both_directions(model, row_of(batch, row).features, hypothesis.ids, reverse_weight)
+                assert hypothesis.score == pytest.approx(decoder_score + 0.7 * prefixes[hypothesis.ids], abs=1e-3)
+
+
+def both_directions(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], reverse_weight: float) -> float:
+    left = sequence_score(model, features, ids)
+    if not reverse_weight:
+        return left
+    return (1 - reverse_weight) * left + reverse_weight * sequence_score(model, features, ids[::-1], right=True)
+
+
+@torch.no_grad()
+def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], right: bool = False) -> float:
+    """Unit by unit with whole distributions."""
+    memory, lengths = model.encode(features, torch.tensor([features.size(1)]))
+    decoder = model.decoder.right_decoder if right else model.decoder
+    head = model.right_head if right else model.head
+    hidden = decoder(memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1]))
+    log_probs = head.log_probs(hidden)[0]
+    return sum(float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos)))
+
+
+# ---- calls
+
+
+def test_modes_asked_for_are_given_and_the_encoder_runs_once(model: AsrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda *args: calls.append(1) or encode(*args))
+    batch = small_batch([30], [1])
+    for modes in (["attention"], ["attention_rescoring"], list(MODES)):
+        found = decode(model, batch.features, batch.feature_lengths, modes)
+        assert list(found) == modes
+    assert len(calls) == 3
+
+
+def test_the_seconds_of_every_stage_are_added_up(model: AsrModel) -> None:
+    batch = small_batch([30], [1])
+    times = StageTimes()
+    decode(model, batch.features, batch.feature_lengths, ["attention_rescoring"], times=times)
+    assert set(times.seconds) == {"encoder", *STAGES_OF_MODE["attention_rescoring"]}
+    before = dict(times.seconds)
+    decode(model, batch.features, batch.feature_lengths, MODES, times=times)
+    assert set(times.seconds) == {"encoder"}.union(*STAGES_OF_MODE.values())
+    assert all(times.seconds[stage] > seconds for stage, seconds in before.items())
+
+
+def test_decoding_leaves_the_model_able_to_learn() -> None:
+    model = small_model()
+    batch = small_batch([2000], [3])  # longer than any table of positions made so far
+    decode(model, batch.features, batch.feature_lengths, ["ctc_greedy_search"])
+    model.train()(batch).total.backward()
+    assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_wrong_calls_and_wrong_models() -> None:
+    model = small_model()
+    batch = small_batch([30], [1])
+    features, lengths = batch.features, batch.feature_lengths
+    with pytest.raises(ValueError, match=r"mode 'joint': must be one of attention, ctc_greedy_search"):
+        decode(model, features, lengths, ["joint"])
+    with pytest.raises(
+        ConfigError, match=r"reverse_weight 0.3: this model has no right-to-left decoder .*leave it at 0"
+    ):
+        decode(model, features, lengths, MODES, DecodeOptions(reverse_weight=0.3))
+    with pytest.raises(ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"):
+        decode(model.train(), features, lengths, MODES)
+    with torch.no_grad():
+        model.eval().encoder.after_norm.weight[0] = float("nan")
+    with pytest.raises(CheckpointError, match=r"encoder output: NaN or infinity; .* take another checkpoint"):
+        decode(model, features, lengths, MODES)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"beam_size": 0}, "beam_size 0: must be at least 1"),
+        ({"ctc_weight": -0.5}, "ctc_weight -0.5: must be at least 0"),
+        ({"length_penalty": float("nan")}, "length_penalty nan: must be at least 0"),
+        ({"reverse_weight": 1.5}, "reverse_weight 1.5: must be from 0 to 1"),
+    ],
+)
+def test_settings_out_of_range(setting: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DecodeOptions(**setting)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a search gives back, and the settings that all searches share."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One reading of an utterance."""
+
+    ids: tuple[int, ...]
+    """Unit ids, without begin and end of sentence."""
+    score: float
+    """Natural logarithm; what it sums is the search's own: scores of two modes cannot be compared."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeOptions:
+    """Settings of the searches; each names the modes that read it."""
+
+    beam_size: int = 10
+    """Hypotheses kept, in all modes but ctc_greedy_search. It may be larger than the number of units."""
+    ctc_weight: float = 0.5
+    """attention_rescoring: weight of the CTC score, added to the decoder's; at least 0."""
+    length_penalty: float = 0.0
+    """attention: the final score is divided by (number of units) ** length_penalty; at least 0."""
+    reverse_weight: float = 0.0
+    """attention_rescoring: share of the right-to-left decoder in the decoder's score, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if self.beam_size < 1:
+            raise ValueError(f"beam_size {self.beam_size}: must be at least 1")
+        for name in ("ctc_weight", "length_penalty"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{name} {value:g}: must be at least 0")
+        if not 0 <= self.reverse_weight <= 1:
+            raise ValueError(f"reverse_weight {self.reverse_weight:g}: must be from 0 to 1")

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decoding modes: from features to the hypotheses of each mode, the encoder run once for all of them.
+
+Dimension key: B utterances, T encoder frames, D width.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wenet_hs.decode.attention import attention_beam_search
+from wenet_hs.decode.ctc import greedy_search, prefix_beam_search
+from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.rescoring import rescore
+from wenet_hs.decode.timing import StageTimes
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.model import AsrModel
+
+MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
+"""Names of the searches, as in WeNet."""
+ENCODER = "encoder"
+CTC = "ctc"
+STAGES_OF_MODE = {
+    "attention": ("attention",),
+    "ctc_greedy_search": (CTC, "ctc_greedy_search"),
+    "ctc_prefix_beam_search": (CTC, "ctc_prefix_beam_search"),
+    "attention_rescoring": (CTC, "ctc_prefix_beam_search", "attention_rescoring"),
+}
+"""What a mode takes besides the encoder: names of StageTimes."""
+
+
+def check_options(model: AsrModel, options: DecodeOptions) -> None:
+    """Raise ConfigError where this model cannot do what the options ask for."""
+    if options.reverse_weight and model.right_head is None:
+        raise ConfigError(
+            f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
+            "leave it at 0"
+        )
+
+
+@torch.no_grad()  # not inference_mode: the model's tables of positions grow here and may be used for training later
+def decode(
+    model: AsrModel,
+    features: Tensor,
+    lengths: Tensor,
+    modes: Sequence[str],
+    options: DecodeOptions | None = None,
+    *,
+    times: StageTimes | None = None,
+) -> dict[str, list[list[Hypothesis]]]:
+    """The hypotheses of each utterance by mode, best first. The batch size never changes a result.
+
+    Args:
+        model: in eval mode, on the device of the features.
+        features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
+        modes: names out of MODES.
+        times: where to add the seconds of each stage.
+    Returns: {mode: B lists of hypotheses}. An utterance too short for one encoder frame has the empty one, of score 0.
+    Raises: ValueError on an unknown mode or a model in training mode; ConfigError as check_options; CheckpointError
+        where the encoder's output is not finite.
+    """
+    options = options or DecodeOptions()
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown:
+        raise ValueError(f"mode {unknown[0]!r}: must be one of {', '.join(MODES)}")
+    if model.training:
+        raise ValueError("decode needs the model in eval mode; call model.eval()")
+    check_options(model, options)
+    times = times or StageTimes()
+    with times.measure(ENCODER):
+        memory, memory_lengths = model.encode(features, lengths)
+        present = memory_lengths.nonzero().flatten()
+        memory, memory_lengths = memory[present], memory_lengths[present]
+        if not bool(memory.isfinite().all()):
+            raise CheckpointError(
+                "encoder output: NaN or infinity; the weights are damaged or training diverged, take another checkpoint"
+            )
+    found = _search(model, memory, memory_lengths, set(modes), options, times) if len(present) else {}
+    return {mode: _spread(found.get(mode, []), present.tolist(), len(features)) for mode in modes}
+
+
+def _search(
+    model: AsrModel, memory: Tensor, lengths: Tensor, modes: set[str], options: DecodeOptions, times: StageTimes
+) -> dict[str, list[list[Hypothesis]]]:
+    found: dict[str, list[list[Hypothesis]]] = {}
+    if "attention" in modes:
+        with times.measure("attention"):
+            found["attention"] = attention_beam_search(model, memory, lengths, options)
+    if modes == {"attention"}:
+        return found
+    with times.measure(CTC):
+        log_probs = model.ctc.log_probs(memory)
+    blank = model.ctc.blank
+    if "ctc_greedy_search" in modes:
+        with times.measure("ctc_greedy_search"):
+            found["ctc_greedy_search"] = greedy_search(log_probs, lengths, blank=blank)
+    if modes & {"ctc_prefix_beam_search", "attention_rescoring"}:
+        with times.measure("ctc_prefix_beam_search"):
+            prefixes = prefix_beam_search(log_probs, lengths, blank=blank, beam_size=options.beam_size)
+        found["ctc_prefix_beam_search"] = prefixes
+        if "attention_rescoring" in modes:
+            with times.measure("attention_rescoring"):
+                found["attention_rescoring"] = rescore(model, memory, lengths, prefixes, options)
+    return found
+
+
+def _spread(found: list[list[Hypothesis]], present: list[int], count: int) -> list[list[Hypothesis]]:
+    """Hypotheses of the utterances `present` among all; the others have the empty one."""
+    results = [[Hypothesis((), 0.0)] for _ in range(count)]
+    for row, nbest in zip(present, found, strict=True):
+        results[row] = nbest
+    return results
