@@ -25,17 +25,17 @@ def test_a_folder_has_a_file_a_language(tmp_path: Path) -> None:
 
 
 def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> None:
-    path = write(
+    write(
         tmp_path / "es.txt", "\ufeffÁrbol\tviejo \u2028 y  alto\n\nHola!\n ¡HOLA!\n...\n—\nA\u0301rbol viejo, y alto\n"
     )
     read = read_sentences(tmp_path, ["es"])["es"]
     assert read.kept == ("Árbol viejo y alto", "Hola!")
-    assert [(line.where, line.text, line.reason) for line in read.rejected] == [
-        (f"{path}:2", "", "empty"),
-        (f"{path}:4", "¡HOLA!", "the same sentence stands above"),
-        (f"{path}:5", "...", "no letter in it"),
-        (f"{path}:6", "—", "no letter in it"),
-        (f"{path}:7", "Árbol viejo, y alto", "the same sentence stands above"),
+    assert [(line.line, line.reason, line.is_fault) for line in read.rejected] == [
+        (2, "empty line", False),
+        (4, "duplicate: the same sentence stands on line 3", False),
+        (5, "no letter: ...", True),
+        (6, "no letter: —", True),
+        (7, "duplicate: the same sentence stands on line 1", False),
     ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
+from wenet_hs.text.normalize import normalize
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -18,10 +19,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 class RejectedLine:
     """A line that is not spoken."""
 
-    where: str
-    """`file:line`."""
-    text: str
+    line: int
+    """Its number in the file, from 1."""
     reason: str
+    """`kind` or `kind: details`."""
+    is_fault: bool
+    """False when nothing is wrong with it: it is empty, or stands there already."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +36,7 @@ class Sentences:
     kept: tuple[str, ...]
     """NFC, single spaces, each once."""
     rejected: tuple[RejectedLine, ...]
-    """Lines without a letter and repetitions."""
+    """Empty lines, lines without a letter, and repetitions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,32 +91,25 @@ def _tagged(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int,
 
 
 def _collect(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Sentences:
-    kept: dict[str, str] = {}
+    kept: dict[str, tuple[int, str]] = {}  # by transcript: two that differ in case or punctuation sound the same
     rejected: list[RejectedLine] = []
     for number, line in lines:
         text = clean_sentence(line)
-        identity = _identity(text)
-        if identity and identity not in kept:
-            kept[identity] = text
-            continue
-        reason = "the same sentence stands above" if identity else "empty" if not text else "no letter in it"
-        rejected.append(RejectedLine(where=f"{path}:{number}", text=text, reason=reason))
+        if not text:
+            rejected.append(RejectedLine(line=number, reason="empty line", is_fault=False))
+        elif not any(character.isalpha() for character in text):
+            rejected.append(RejectedLine(line=number, reason=f"no letter: {text}", is_fault=True))
+        elif (same := kept.setdefault(normalize(text, lang), (number, text))) != (number, text):
+            reason = f"duplicate: the same sentence stands on line {same[0]}"
+            rejected.append(RejectedLine(line=number, reason=reason, is_fault=False))
     if not kept:
         raise DataError(f"{path}: no sentence of {lang!r} in it; add some, or drop the language")
-    return Sentences(lang=lang, path=path, kept=tuple(kept.values()), rejected=tuple(rejected))
+    return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
 
 
 def clean_sentence(line: str) -> str:
     """The line in NFC with single spaces; control characters count as spaces."""
     return " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
-
-
-def _identity(text: str) -> str:
-    """The letters alone: two sentences that differ in case or punctuation sound the same. Empty without a letter."""
-    if not any(character.isalpha() for character in text):
-        return ""
-    folded = unicodedata.normalize("NFC", text.casefold())
-    return " ".join("".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded).split())
 
 
 def split_sentences(sentences: Sentences, *, num_test: int, num_dev: int, seed: int) -> Split:
