@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values computed ahead of their use, in order, by a thread or by worker processes; how many changes no value."""
 
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import WenetHsError
 
 AHEAD = 2
 """Values kept ready by the thread, or by each worker process."""
@@ -26,7 +27,8 @@ def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: i
         num_workers: 0 is one thread of this process: audio is decoded and transformed outside Python's lock, so it
             still overlaps with training. More are processes, for when one thread does not keep up.
 
-    Raises: whatever `load` raises, at its place in the order; a DataError of a worker keeps its one line.
+    Raises: whatever `load` raises, at its place in the order. From a worker a user's fault comes as it is, in its one
+        line; anything else as a RuntimeError with the worker's traceback.
     """
     return _in_processes(load, positions, num_workers) if num_workers else _in_thread(load, positions)
 
@@ -47,8 +49,13 @@ def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value
 
 @dataclass(frozen=True)
 class _Fault:
-    """A DataError on its way out of a worker: torch would wrap the exception itself in the worker's traceback."""
+    """An exception on its way out of a worker, as a value.
 
+    Raised in the worker, torch would bury a user's one line in a traceback, and the exception it raises here keeps the
+    loader alive in a cycle whose collection waits 5 s for each worker.
+    """
+
+    kind: type[Exception]
     message: str
 
 
@@ -59,8 +66,10 @@ class _Positions(Dataset[Value | _Fault]):
     def __getitem__(self, position: int) -> Value | _Fault:
         try:
             return self._load(position)
-        except DataError as error:
-            return _Fault(str(error))
+        except WenetHsError as error:
+            return _Fault(type(error), str(error))
+        except Exception:
+            return _Fault(RuntimeError, f"a worker process failed:\n{traceback.format_exc()}")
 
 
 def _in_processes(load: Callable[[int], Value], positions: range, num_workers: int) -> Iterator[Value]:
@@ -75,7 +84,7 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
     )
     for value in loader:
         if isinstance(value, _Fault):
-            raise DataError(value.message)
+            raise value.kind(value.message)
         yield value
 
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs cmvn`: the file, what it says about it, and a user's faults."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_hs.bin import cmvn
+from wenet_hs.bin.command import run_command
+from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn
+from wenet_hs.data.features import num_frames
+from wenet_hs.manifest import Utterance, write_data_list
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A list of two groups of short clips and a config."""
+    rng = np.random.default_rng(0)
+    utterances = []
+    for i in range(CMVN_GROUP + 2):
+        path = tmp_path / f"{i}.wav"
+        soundfile.write(path, 0.1 * rng.normal(size=1600 + i), 16000)
+        utterances.append(Utterance(key=f"u{i}", wav=str(path), txt="x"))
+    write_data_list(tmp_path / "data.list", utterances)
+    (tmp_path / "c.yaml").write_text("dataset_conf: {fbank_conf: {num_mel_bins: 23, dither: 1.0}}\n")
+    return tmp_path
+
+
+def arguments(folder: Path, out: str, *more: str) -> list[str]:
+    return [
+        *("--data_list", str(folder / "data.list"), "--config", str(folder / "c.yaml")),
+        *("--out", str(folder / out), *more),
+    ]
+
+
+def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cmvn, arguments(corpus, "alone", "--num_workers", "0")) == 0
+    assert run_command(cmvn, arguments(corpus, "two", "--num_workers", "2")) == 0
+    assert (corpus / "alone").read_bytes() == (corpus / "two").read_bytes()
+    frames = sum(num_frames(1600 + i) for i in range(CMVN_GROUP + 2))
+    assert json.loads((corpus / "alone").read_text())["frame_num"] == frames
+    assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
+    mean, istd = read_cmvn(corpus / "alone")
+    assert mean.shape == istd.shape == (23,)
+
+
+def test_an_unreadable_clip_is_one_line(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (corpus / "5.wav").write_bytes(b"")
+    assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "1")) == 2
+    line = f"utterance u5: {corpus}/5.wav: empty: 0 bytes; restore the file, or take it out of the data list\n"
+    assert capsys.readouterr().err.endswith(line)
+    assert not (corpus / "out").exists()
+
+
+def test_a_negative_number_of_workers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "-1")) == 2
+    assert "--num_workers -1: must be 0 or more" in capsys.readouterr().err

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Good and hostile audio: what is read is right, what is wrong is said in one line with the file's name."""
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.data.audio import check_clip, durations_agree, is_silent, probe_audio, read_audio, resample
+from wenet_hs.errors import DataError
+
+
+def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def noisy(seconds: float, rate: int = 16000) -> np.ndarray:
+    return (tone(seconds, rate) + 0.05 * np.random.default_rng(0).normal(size=round(seconds * rate))).astype(np.float32)
+
+
+def write(path: Path, samples: np.ndarray, rate: int = 16000, **options: str) -> Path:
+    soundfile.write(path, samples, rate, **options)
+    return path
+
+
+def wav_header(*, channels: int = 1, rate: int = 16000, data_size: int, payload: bytes = bytes(100)) -> bytes:
+    form = struct.pack("<IHHIIHH", 16, 1, channels, rate, rate * channels * 2 & 0xFFFFFFFF, channels * 2 & 0xFFFF, 16)
+    riff = b"RIFF" + struct.pack("<I", 36 + data_size & 0xFFFFFFFF) + b"WAVEfmt " + form
+    return riff + b"data" + struct.pack("<I", data_size) + payload
+
+
+def encoded(samples: np.ndarray, rate: int, container: str) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=container)
+    return file.getvalue()
+
+
+# What is read
+
+
+def test_sixteen_bit_wav_comes_back_exactly(tmp_path: Path) -> None:
+    samples = np.array([0, 1, -1, 16384, 32767, -32768], dtype=np.int16)
+    waveform = read_audio(write(tmp_path / "a.wav", samples))
+    assert waveform.dtype == torch.float32
+    assert torch.equal(waveform, torch.from_numpy(samples.astype(np.float32) / 32768))
+
+
+def test_path_as_text_and_bytes_are_read_alike(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.flac", noisy(0.3))
+    assert torch.equal(read_audio(path), read_audio(str(path)))
+    assert torch.equal(read_audio(path), read_audio(path.read_bytes()))
+
+
+def test_stereo_is_averaged(tmp_path: Path) -> None:
+    left, right = tone(0.2), tone(0.2, hz=1000.0)
+    path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
+    np.testing.assert_allclose(read_audio(path).numpy(), (left + right) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
+def test_every_rate_is_resampled(tmp_path: Path, rate: int) -> None:
+    waveform = read_audio(write(tmp_path / "a.wav", tone(1.0, rate), rate)).numpy()
+    assert len(waveform) == pytest.approx(16000, abs=1)
+    middle = slice(2000, 14000)
+    np.testing.assert_allclose(waveform[middle], tone(1.0)[middle], atol=2e-3)
+
+
+def test_resampling_to_another_target_rate(tmp_path: Path) -> None:
+    assert len(read_audio(write(tmp_path / "a.wav", tone(1.0)), sample_rate=8000)) == 8000
+
+
+def test_mp3_round_trip_keeps_length_and_sound(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mp3", tone(1.0))
+    waveform = read_audio(path).numpy()
+    assert len(waveform) == 16000
+    assert np.corrcoef(waveform, tone(1.0))[0, 1] > 0.99
+
+
+def test_ogg_is_read(tmp_path: Path) -> None:
+    assert len(read_audio(write(tmp_path / "a.ogg", tone(1.0)))) == 16000
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "mp3"])
+def test_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"a.{suffix}", noisy(2.0))
+    whole = read_audio(path)
+    torch.testing.assert_close(read_audio(path, start=0.5, end=1.25), whole[8000:20000], atol=1e-6, rtol=0)
+    torch.testing.assert_close(read_audio(path, start=1.5), whole[24000:], atol=1e-6, rtol=0)
+    torch.testing.assert_close(read_audio(path, end=0.25), whole[:4000], atol=1e-6, rtol=0)
+
+
+def test_segment_end_may_be_rounded_up(tmp_path: Path) -> None:
+    assert len(read_audio(write(tmp_path / "a.wav", tone(1.0)), start=0.5, end=1.05)) == 8000
+
+
+@pytest.mark.parametrize(("start", "end"), [(-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (1.0, None), (0.0, 1.2), (3.0, 4.0)])
+def test_segment_outside_the_file(tmp_path: Path, start: float, end: float | None) -> None:
+    path = write(tmp_path / "a.wav", tone(1.0))
+    with pytest.raises(DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; restore the file"):
+        read_audio(path, start=start, end=end)
+
+
+def test_probe_reads_the_header(tmp_path: Path) -> None:
+    info = probe_audio(write(tmp_path / "a.wav", np.stack([tone(0.5, 44100)] * 2, axis=1), 44100))
+    assert (info.duration_s, info.sample_rate, info.channels) == (pytest.approx(0.5, abs=1e-4), 44100, 2)
+
+
+def test_long_clip_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.wav", np.stack([noisy(1.0), tone(1.0)], axis=1))
+    whole = read_audio(path)
+    monkeypatch.setattr("wenet_hs.data.audio._BLOCK_SAMPLES", 1000)
+    assert torch.equal(read_audio(path), whole)
+
+
+def test_ten_minutes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wav", noisy(600.0, 4000), 4000)
+    assert len(read_audio(path)) == 600 * 16000
+    assert check_clip(path) is None
+
+
+def test_file_names_are_names_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("été x.wav", "-y.wav", "$(touch marker).wav", "a;touch marker.wav", "a\nb.wav"):
+        assert len(read_audio(write(tmp_path / name, tone(0.1)))) == 1600
+    assert not list(tmp_path.glob("marker"))
+
+
+# What is refused
+
+
+def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Each bad file with the text that its refusal must match."""
+    wav, flac, mp3 = (encoded(noisy(2.0), 16000, container) for container in ("WAV", "FLAC", "MP3"))
+    nan, inf = tone(0.2), tone(0.2)
+    nan[7], inf[7] = np.nan, np.inf
+    made = {
+        "empty.wav": (b"", "empty: 0 bytes"),
+        "no_samples.wav": (wav_header(data_size=0, payload=b""), "empty: no samples"),
+        "page.mp3": (b"<html><body>404 Not Found</body></html>" * 20, "not audio that can be read"),
+        "zeros.wav": (bytes(1000), "not audio that can be read"),
+        "only_riff.wav": (b"RIFF", "not audio that can be read"),
+        "cut.wav": (wav[: len(wav) // 2], r"cut off: 31978 bytes of audio, its header declares 64000"),
+        "cut_by_one.wav": (wav[:-1], "cut off: 63999 bytes of audio, its header declares 64000"),
+        "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
+        "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d s decoded, its header declares 2\.00 s"),
+        "nan.wav": (_float_wav(nan), "not finite"),
+        "inf.wav": (_float_wav(inf), "not finite"),
+        "huge.wav": (wav_header(data_size=0xFFFFFFF0), "cut off: 100 bytes of audio, its header declares 4294967280"),
+        "stream.wav": (wav_header(data_size=0xFFFFFFFF), "cut off: 100 bytes of audio, its header declares 4294967295"),
+        "channels.wav": (wav_header(channels=65, data_size=130, payload=bytes(130)), "declares 65 channels"),
+        "many_channels.wav": (wav_header(channels=65535, data_size=100), "not audio that can be read"),
+        "slow.wav": (wav_header(rate=1, data_size=100), "declares a sample rate of 1 Hz"),
+        "fast.wav": (wav_header(rate=2**31 - 1, data_size=100), "declares a sample rate of 2147483647 Hz"),
+        "days.flac": (_flac_declaring(2**36 - 1), "declares 1193 hours of audio, more than 24"),
+    }
+    for name, (content, _) in made.items():
+        (folder / name).write_bytes(content)
+    return {name: (folder / name, text) for name, (_, text) in made.items()} | {
+        "missing.wav": (folder / "missing.wav", "missing"),
+        "folder": (folder, "not a file"),
+        "long_name": (folder / ("x" * 300), "cannot be read"),
+    }
+
+
+def _float_wav(samples: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, 16000, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+def _flac_declaring(num_samples: int) -> bytes:
+    content = bytearray(encoded(tone(0.5), 16000, "FLAC"))
+    fields = int.from_bytes(content[18:26], "big")  # rate, channels, bits, and 36 bits of length
+    content[18:26] = (fields >> 36 << 36 | num_samples).to_bytes(8, "big")
+    return bytes(content)
+
+
+def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    for name, (path, text) in hostile(tmp_path).items():
+        with pytest.raises(DataError, match=text) as caught:
+            read_audio(path)
+        message = str(caught.value)
+        assert message.startswith(f"{path}: "), name
+        assert message.endswith("; restore the file, or take it out of the data list"), name
+        assert "\n" not in message, name
+
+
+def test_check_clip_gives_the_reason_alone(tmp_path: Path) -> None:
+    for name, (path, _) in hostile(tmp_path).items():
+        reason = check_clip(path)
+        assert reason, name
+        assert str(tmp_path) not in reason, name
+
+
+def test_bytes_are_named_by_their_size() -> None:
+    with pytest.raises(DataError, match="^audio of 4 bytes: not audio"):
+        read_audio(b"text")
+
+
+def test_probe_refuses_what_it_can_see(tmp_path: Path) -> None:
+    for text in ("missing", "empty: 0 bytes", "declares 1193 hours"):
+        path = next(path for path, expected in hostile(tmp_path).values() if text in expected)
+        with pytest.raises(DataError, match=text):
+            probe_audio(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_wav_cut_anywhere_is_refused(data: st.DataObject) -> None:
+    whole = encoded(noisy(0.1), 16000, "WAV")
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(DataError):
+        read_audio(whole[:cut])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_damaged_clip_is_read_or_refused_but_nothing_else(data: st.DataObject) -> None:
+    container = data.draw(st.sampled_from(["WAV", "FLAC"]))
+    content = bytearray(encoded(noisy(0.1), 16000, container))
+    for _ in range(data.draw(st.integers(1, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        waveform = read_audio(bytes(content))
+    except DataError:
+        return
+    assert len(waveform)
+    assert torch.isfinite(waveform).all()
+
+
+# What `prepare` rejects
+
+
+def test_good_clips_pass(tmp_path: Path) -> None:
+    for rate, channels in ((8000, 1), (16000, 2), (44100, 1), (48000, 1)):
+        samples = np.stack([noisy(0.5, rate)] * channels, axis=1)
+        path = write(tmp_path / "a.wav", samples, rate)
+        assert check_clip(path) is None
+        assert check_clip(path, 0.58) is None
+
+
+def test_lengths_out_of_range(tmp_path: Path) -> None:
+    assert check_clip(write(tmp_path / "a.wav", tone(0.05))) == "shorter than 0.1 s: 0.050 s"
+    assert check_clip(write(tmp_path / "a.wav", tone(3.0)), max_duration_s=2.5) == "longer than 2.5 s: 3.0 s"
+
+
+def test_a_clip_of_another_length_than_the_corpus_says(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ogg", noisy(2.0))
+    assert check_clip(path, 2.0) is None
+    assert check_clip(path, 3.0) == "cut off: 2.00 s, the corpus says 3.00 s"
+    assert check_clip(path, 1.0) == "too long: 2.00 s, the corpus says 1.00 s"
+
+
+def test_silence(tmp_path: Path) -> None:
+    silence = np.zeros(16000, dtype=np.float32)
+    assert check_clip(write(tmp_path / "zero.wav", silence)) == "silent"
+    assert check_clip(write(tmp_path / "offset.wav", silence + 0.25)) == "silent"
+    assert check_clip(write(tmp_path / "zero.mp3", silence)) == "silent"
+    assert torch.count_nonzero(read_audio(tmp_path / "zero.wav")) == 0  # legal to decode
+    quiet = torch.from_numpy(tone(0.5)) * 1e-3
+    assert not is_silent(quiet)
+    assert is_silent(torch.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "agree"),
+    [(1.0, 1.09, True), (1.0, 1.11, False), (98.1, 100.0, True), (97.9, 100.0, False), (102.1, 100.0, False)],
+)
+def test_durations_agree_within_two_percent_or_a_tenth(actual: float, expected: float, agree: bool) -> None:
+    assert durations_agree(actual, expected) is agree
+
+
+def test_resampling_to_the_same_rate_changes_nothing() -> None:
+    waveform = torch.from_numpy(noisy(0.1))
+    assert resample(waveform, 16000, 16000) is waveform

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Global statistics: by hand, in both formats, the same bits for every number of workers."""
+
+import json
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from wenet_hs.config.dataset import DatasetConf, FbankConf
+from wenet_hs.data.cmvn import CMVN_GROUP, feature_sums, global_sums, read_cmvn, write_cmvn
+from wenet_hs.data.features import utterance_features
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance
+
+
+def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
+    sums = feature_sums(torch.tensor([[1.0, 10.0], [3.0, 10.0]])) + feature_sums(torch.tensor([[5.0, 10.0]]))
+    assert sums.num_frames == 3
+    assert sums.sum.tolist() == [9.0, 30.0]
+    assert sums.sum_squares.tolist() == [35.0, 300.0]
+    write_cmvn(tmp_path / "global_cmvn", sums.sum, sums.sum_squares, sums.num_frames)
+    mean, istd = read_cmvn(tmp_path / "global_cmvn")
+    assert mean.tolist() == [3.0, 10.0]
+    assert float(istd[0]) == pytest.approx((35 / 3 - 9) ** -0.5)
+    assert float(istd[1]) == pytest.approx(1e10)  # a variance of 0 is floored at 1e-20
+    assert mean.dtype == istd.dtype == torch.float32
+
+
+def test_the_file_is_wenets_json(tmp_path: Path) -> None:
+    write_cmvn(tmp_path / "c", [1.5, 2.0], [3.0, 4.25], 7)
+    assert json.loads((tmp_path / "c").read_text()) == {
+        "mean_stat": [1.5, 2.0],
+        "var_stat": [3.0, 4.25],
+        "frame_num": 7,
+    }
+
+
+def test_normalised_features_have_mean_0_and_deviation_1(tmp_path: Path) -> None:
+    features = torch.randn(5000, 4, generator=torch.Generator().manual_seed(0)) * 3 + 12
+    sums = feature_sums(features)
+    write_cmvn(tmp_path / "c", sums.sum, sums.sum_squares, sums.num_frames)
+    mean, istd = read_cmvn(tmp_path / "c")
+    normalised = (features - mean) * istd
+    torch.testing.assert_close(normalised.mean(0), torch.zeros(4), atol=1e-4, rtol=0)
+    torch.testing.assert_close(normalised.std(0, correction=0), torch.ones(4), atol=1e-4, rtol=0)
+
+
+def test_float64_keeps_the_variance_of_long_audio() -> None:
+    features = torch.full((200_000, 1), 20.0)
+    features[::2] += 0.01
+    sums = feature_sums(features)
+    mean = sums.sum / sums.num_frames
+    variance = float(sums.sum_squares / sums.num_frames - mean.square())
+    assert variance == pytest.approx(0.005**2, rel=1e-3)
+
+
+def test_kaldis_text(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text(" [\n  9 30 3 \n  35 300 0 ]\n")
+    mean, istd = read_cmvn(tmp_path / "c", is_json=False)
+    assert mean.tolist() == [3.0, 10.0]
+    assert float(istd[0]) == pytest.approx((35 / 3 - 9) ** -0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("[1, 2]", "expected a JSON object with mean_stat"),
+        ("{", r"c:1: not JSON \(.*\); Kaldi's text needs is_json_cmvn: false"),
+        ("[ 1 2\n3 4 ]", r"c:1: not JSON"),
+        ('{"mean_stat": [1], "frame_num": 2}', "no 'var_stat' in it"),
+        ('{"mean_stat": [1, 2], "var_stat": [1], "frame_num": 2}', "2 sums and 1 sums of squares"),
+        ('{"mean_stat": [], "var_stat": [], "frame_num": 2}', "0 sums and 0 sums of squares"),
+        ('{"mean_stat": [1], "var_stat": [1], "frame_num": 0}', "statistics of 0 frames"),
+        ('{"mean_stat": [1], "var_stat": [1], "frame_num": -3}', "statistics of -3 frames"),
+        ('{"mean_stat": [1], "var_stat": [NaN], "frame_num": 3}', "values that are not finite"),
+        ('{"mean_stat": ["1"], "var_stat": [1], "frame_num": 3}', "must be lists of numbers"),
+        ('{"mean_stat": 1, "var_stat": [1], "frame_num": 3}', "must be lists of numbers"),
+    ],
+)
+def test_faults_of_the_json(tmp_path: Path, content: str, text: str) -> None:
+    (tmp_path / "c").write_text(content)
+    with pytest.raises(DataError, match=text) as caught:
+        read_cmvn(tmp_path / "c")
+    assert str(tmp_path / "c") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[ ]", "[ 1 2 3 ]", "1 2 3 4 5 6", "[ 1 2 a 3 4 0 ]", '{"mean_stat": [1]}']
+)
+def test_faults_of_kaldis_text(tmp_path: Path, content: str) -> None:
+    (tmp_path / "c").write_text(content)
+    with pytest.raises(DataError, match="c: not Kaldi's text matrix.*; WeNet's JSON needs is_json_cmvn: true"):
+        read_cmvn(tmp_path / "c", is_json=False)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="none: cannot be read"):
+        read_cmvn(tmp_path / "none")
+
+
+def test_no_frames_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no frames to compute statistics from"):
+        write_cmvn(tmp_path / "c", [0.0], [0.0], 0)
+    assert not (tmp_path / "c").exists()
+
+
+def spoken(folder: Path, num: int) -> list[Utterance]:
+    rng = np.random.default_rng(0)
+    utterances = []
+    for i in range(num):
+        samples = 0.1 * rng.normal(size=1600 + 37 * i)
+        soundfile.write(folder / f"{i}.wav", samples, 16000)
+        utterances.append(Utterance(key=f"u{i}", wav=str(folder / f"{i}.wav"), txt="x"))
+    return utterances
+
+
+def total(utterances: list[Utterance], conf: DatasetConf, num_workers: int) -> tuple[list[float], list[float], int]:
+    sums = reduce(add, global_sums(utterances, conf, num_workers=num_workers))
+    return sums.sum.tolist(), sums.sum_squares.tolist(), sums.num_frames
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_sums_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    utterances = spoken(tmp_path, 2 * CMVN_GROUP + 3)
+    conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
+    alone = total(utterances, conf, 0)
+    assert alone == total(utterances, conf, 2)
+    features = torch.cat([utterance_features(utterance, conf) for utterance in utterances]).double()
+    assert alone[2] == len(features)
+    np.testing.assert_allclose(alone[0], features.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(alone[1], features.square().sum(0), rtol=1e-12)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log-Mel features: against Kaldi's formula written out, and what dither may and may not do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchaudio.compliance import kaldi
+
+from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
+from wenet_hs.data.features import fbank, num_frames, utterance_features
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
+
+
+def noise(num_samples: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(num_samples, generator=torch.Generator().manual_seed(seed)) * 0.1
+
+
+def by_hand(frame: torch.Tensor, num_bins: int = 80) -> torch.Tensor:
+    """Kaldi's log-Mel of one frame of 400 samples, from its documentation, in float64."""
+    x = frame.double() * 32768
+    x = x - x.mean()
+    x = x - 0.97 * torch.cat([x[:1], x[:-1]])
+    x = x * (0.5 - 0.5 * torch.cos(2 * torch.pi * torch.arange(400, dtype=torch.float64) / 399)) ** 0.85
+    power = torch.fft.rfft(x, n=512).abs().square()[:256]
+    mel = 1127 * torch.log(1 + torch.arange(256, dtype=torch.float64) * 16000 / 512 / 700)
+    low, high = 1127 * np.log(1 + 20 / 700), 1127 * np.log(1 + 8000 / 700)
+    edges = torch.linspace(low, high, num_bins + 2, dtype=torch.float64).unsqueeze(1)
+    rise, fall = (mel - edges[:-2]) / (edges[1:-1] - edges[:-2]), (edges[2:] - mel) / (edges[2:] - edges[1:-1])
+    return (torch.minimum(rise, fall).clamp(min=0) @ power).log()
+
+
+def test_each_frame_is_kaldis_formula() -> None:
+    waveform = noise(4000)
+    features = fbank(waveform)
+    assert features.shape == (num_frames(4000), 80)
+    for t in (0, 7, len(features) - 1):
+        torch.testing.assert_close(
+            features[t].double(), by_hand(waveform[t * 160 : t * 160 + 400]), atol=2e-3, rtol=1e-4
+        )
+
+
+def test_no_dither_is_exactly_torchaudio() -> None:
+    waveform = noise(8000)
+    expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=40, dither=0.0, energy_floor=0.0)
+    assert torch.equal(fbank(waveform, num_mel_bins=40), expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    num_samples=st.integers(0, 5000),
+    rate=st.sampled_from([8000, 11025, 16000]),
+    length=st.sampled_from([20.0, 25.0, 32.5]),
+    shift=st.sampled_from([5.0, 10.0, 12.5]),
+)
+def test_num_frames_is_what_fbank_makes(num_samples: int, rate: int, length: float, shift: float) -> None:
+    options = {"sample_rate": rate, "frame_length_ms": length, "frame_shift_ms": shift}
+    features = fbank(noise(num_samples), num_mel_bins=20, **options)
+    assert features.shape == (num_frames(num_samples, **options), 20)
+
+
+@pytest.mark.parametrize(("num_samples", "frames"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16000, 98)])
+def test_num_frames_snips_edges(num_samples: int, frames: int) -> None:
+    assert num_frames(num_samples) == frames
+
+
+def test_silence_is_finite() -> None:
+    assert torch.isfinite(fbank(torch.zeros(1600))).all()
+
+
+def test_louder_is_higher_by_the_logarithm_of_the_power() -> None:
+    waveform = noise(4000)
+    torch.testing.assert_close(fbank(waveform * 2) - fbank(waveform), torch.full((23, 80), np.log(4.0)).float())
+
+
+def test_dither_needs_a_generator() -> None:
+    with pytest.raises(ValueError, match="dither needs a generator"):
+        fbank(noise(1000), dither=1.0)
+
+
+def test_dither_is_the_generators_and_leaves_the_global_state_alone() -> None:
+    waveform = noise(4000)
+    before = torch.get_rng_state()
+    first, again, other = (
+        fbank(waveform, dither=1.0, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.shape == fbank(waveform).shape
+    torch.testing.assert_close(first, fbank(waveform), atol=0.1, rtol=0)  # a step of 16 bits is little beside speech
+
+
+def test_dither_has_kaldis_distribution() -> None:
+    """Of silence nothing is left but the noise: its mean and spread, and frames that share samples but not noise."""
+    silence = torch.zeros(16000 * 10)
+    ours = fbank(silence, dither=1.0, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        theirs = kaldi.fbank(silence[None], num_mel_bins=80, dither=1.0, energy_floor=0.0)
+    torch.testing.assert_close(ours.mean(0), theirs.mean(0), atol=0.25, rtol=0)
+    torch.testing.assert_close(ours.std(0), theirs.std(0), atol=0.25, rtol=0)
+    centred = ours - ours.mean(0)
+    neighbours = (centred[1:] * centred[:-1]).mean() / centred.square().mean()
+    assert abs(float(neighbours)) < 0.02
+
+
+def test_nonsense_in_the_config_is_the_users_fault() -> None:
+    with pytest.raises(ConfigError, match=r"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got 2"):
+        fbank(noise(1000), num_mel_bins=2)
+    with pytest.raises(ConfigError, match=r"fbank_conf: a frame of 0.1 ms is under two samples at 16000 Hz"):
+        fbank(noise(1000), frame_length_ms=0.1)
+
+
+# Features of an utterance
+
+
+def test_an_utterance_is_read_resampled_and_cut_to_its_segment(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, noise(16000).numpy(), 8000)
+    conf = DatasetConf(fbank_conf=FbankConf(num_mel_bins=23), resample_conf=ResampleConf(resample_rate=16000))
+    whole = utterance_features(Utterance(key="a", wav=str(path), txt="x", duration=2.0), conf)
+    assert whole.shape == (198, 23)
+    part = utterance_features(Utterance(key="a", wav=str(path), txt="x", start=0.5, end=1.5), conf)
+    assert part.shape == (98, 23)
+    torch.testing.assert_close(part[5:-5], whole[55:-55], atol=0.05, rtol=0)  # the resampler's edges apart
+
+
+def test_speed_changes_the_number_of_frames(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, noise(32000).numpy(), 16000)
+    utterance = Utterance(key="a", wav=str(path), txt="x", duration=2.0)
+    frames = {speed: len(utterance_features(utterance, DatasetConf(), speed=speed)) for speed in (0.9, 1.0, 1.1)}
+    assert frames == {0.9: num_frames(35556), 1.0: 198, 1.1: num_frames(29091)}
+
+
+def test_faults_name_the_utterance_and_the_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^utterance k7: .*none\.wav: missing; "):
+        utterance_features(Utterance(key="k7", wav=str(tmp_path / "none.wav"), txt="x"), DatasetConf())
+    path = tmp_path / "a.wav"
+    soundfile.write(path, noise(16000).numpy(), 16000)
+    with pytest.raises(
+        DataError, match=r"k7: .*a\.wav: 1\.00 s of audio, the data list says 2\.00 s; prepare the data"
+    ):
+        utterance_features(Utterance(key="k7", wav=str(path), txt="x", duration=2.0), DatasetConf())

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a list to batches: examples that depend on (seed, epoch, index) alone, and everything left out accounted for."""
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf
+from wenet_hs.data.batching import plan_epoch
+from wenet_hs.data.dataset import Batch, Example, SpeechDataset, batches, collate, conv2d_length
+from wenet_hs.data.features import utterance_features
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+RANDOM = DatasetConf(
+    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
+)
+PLAIN = DatasetConf(spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3))
+
+
+@pytest.fixture
+def utterances(tmp_path: Path) -> list[Utterance]:
+    """Eight clips of noise of 0.5 to 1.2 s with short transcripts."""
+    rng = np.random.default_rng(0)
+    made = []
+    for i in range(8):
+        seconds = 0.5 + 0.1 * i
+        path = tmp_path / f"{i}.wav"
+        soundfile.write(path, 0.1 * rng.normal(size=round(seconds * 16000)), 16000)
+        made.append(Utterance(key=f"u{i}", wav=str(path), txt="abc"[: 1 + i % 3], duration=seconds))
+    return made
+
+
+def dataset(utterances: list[Utterance], conf: DatasetConf = RANDOM, **options: Any) -> SpeechDataset:
+    table = UnitTable.from_units(("a", "b", "c", "▁"))
+    return SpeechDataset(utterances, make_tokenizer("char", table), conf, **{"training": True, "seed": 0, **options})
+
+
+def assert_same(left: Batch, right: Batch) -> None:
+    assert left.keys == right.keys
+    for name in ("features", "feature_lengths", "targets", "target_lengths"):
+        assert torch.equal(getattr(left, name), getattr(right, name)), name
+    assert (left.audio_seconds, left.num_targets) == (right.audio_seconds, right.num_targets)
+
+
+# Examples
+
+
+def test_without_training_an_item_is_the_features_of_the_file(utterances: list[Utterance]) -> None:
+    data = dataset(utterances, RANDOM, training=False)
+    for index, utterance in enumerate(utterances):
+        example = data.item(index, epoch=index)
+        assert example.key == utterance.key
+        assert torch.equal(example.features, utterance_features(utterance, RANDOM))
+        assert example.target.tolist() == [3, 4, 5][: 1 + index % 3]
+        assert example.audio_seconds == utterance.duration
+    assert data.epoch_frames(5) == data.num_frames == [len(data.item(i, 0).features) for i in range(8)]
+
+
+def test_an_item_is_a_function_of_seed_epoch_and_index(utterances: list[Utterance]) -> None:
+    data, again = dataset(utterances), dataset(utterances)
+    backwards = {(e, i): again.item(i, e).features for e in (1, 0) for i in reversed(range(8))}
+    for (epoch, index), features in backwards.items():
+        assert torch.equal(data.item(index, epoch).features, features)
+    other = dataset(utterances, seed=1)
+    assert any(not torch.equal(other.item(i, 0).features, backwards[0, i]) for i in range(8))
+    assert any(not torch.equal(backwards[1, i], backwards[0, i]) for i in range(8))
+
+
+def test_planned_lengths_are_those_of_the_items(utterances: list[Utterance]) -> None:
+    data = dataset(utterances)
+    for epoch in range(3):
+        assert data.epoch_frames(epoch) == [len(data.item(i, epoch).features) for i in range(8)]
+    assert data.epoch_frames(0) != data.num_frames
+
+
+def test_all_speeds_occur_about_equally(utterances: list[Utterance]) -> None:
+    data = dataset(utterances)
+    seconds = Counter(round(data.num_frames[7] / data.epoch_frames(epoch)[7], 1) for epoch in range(300))
+    assert set(seconds) == {0.9, 1.0, 1.1}
+    assert min(seconds.values()) > 70
+
+
+def test_a_speed_never_makes_an_utterance_too_short_for_its_label(utterances: list[Utterance]) -> None:
+    tight = Utterance(key="t", wav=utterances[0].wav, txt="abcabcabcab", duration=0.5)
+    data = dataset([tight])
+    assert conv2d_length(data.num_frames[0]) == 11
+    lengths = {data.epoch_frames(epoch)[0] for epoch in range(50)}
+    assert min(lengths) == data.num_frames[0]
+    assert len(lengths) == 2  # the slower one is still used
+
+
+def test_masks_differ_by_epoch_and_hide_some(utterances: list[Utterance]) -> None:
+    conf = PLAIN.model_copy(update={"spec_aug": True})
+    data = dataset(utterances, conf)
+    clean = utterance_features(utterances[7], conf)
+    masked = [data.item(7, epoch).features for epoch in range(4)]
+    assert all(features.shape == clean.shape for features in masked)
+    assert any(not torch.equal(masked[0], features) for features in masked[1:])
+    assert 0 < float((masked[0] != clean).float().mean()) < 0.9
+
+
+def test_the_global_random_state_is_not_touched(utterances: list[Utterance]) -> None:
+    before = torch.get_rng_state()
+    dataset(utterances).item(0, 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# The cache
+
+
+def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utterance], monkeypatch: Any) -> None:
+    reads: list[tuple[str, float]] = []
+
+    def counted(utterance: Utterance, conf: DatasetConf, **options: Any) -> torch.Tensor:
+        reads.append((utterance.key, options["speed"]))
+        return utterance_features(utterance, conf, **options)
+
+    monkeypatch.setattr("wenet_hs.data.dataset.utterance_features", counted)
+    data = dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+    seen = [data.item(0, epoch).features for epoch in range(12)]
+    assert len(reads) == len(set(reads)) <= 3
+    same_length = [features for features in seen if len(features) == len(seen[0])]
+    assert any(not torch.equal(features, same_length[0]) for features in same_length[1:])
+
+
+def test_a_cache_filled_after_a_resume_holds_the_same(utterances: list[Utterance]) -> None:
+    conf = RANDOM.model_copy(update={"cache_features": True})
+    unbroken, resumed = dataset(utterances, conf), dataset(utterances, conf)
+    for epoch in range(5):
+        for index in range(8):
+            unbroken.item(index, epoch)
+    for index in range(8):
+        assert torch.equal(unbroken.item(index, 5).features, resumed.item(index, 5).features)
+
+
+def test_without_dither_the_cache_changes_nothing(utterances: list[Utterance]) -> None:
+    conf = DatasetConf(speed_perturb=True, fbank_conf=FbankConf(num_mel_bins=23))
+    cached = dataset(utterances, conf.model_copy(update={"cache_features": True}))
+    fresh = dataset(utterances, conf)
+    for epoch in range(3):
+        assert torch.equal(cached.item(2, epoch).features, fresh.item(2, epoch).features)
+
+
+# What is left out
+
+
+def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Utterance]) -> None:
+    wav = utterances[0].wav
+    bad = [
+        Utterance(key="empty", wav=wav, txt="", duration=0.5),
+        Utterance(key="short", wav=wav, txt="a", duration=0.05),
+        Utterance(key="long", wav=wav, txt="a", duration=200.0),
+        Utterance(key="repeats", wav=wav, txt="aaaaaaa", duration=0.5),
+        Utterance(key="wordy", wav=wav, txt="ab" * 101, duration=30.0),
+    ]
+    data = dataset([*bad, *utterances])
+    assert data.utterances == utterances
+    assert len(data) == 8
+    assert dict(data.rejected) == {
+        "empty": "empty transcript",
+        "short": "too short: 0.050 s, filter_conf.min_length is 10 frames of 10 ms",
+        "long": "too long: 200.0 s, filter_conf.max_length is 10240 frames of 10 ms",
+        "repeats": "fewer frames than labels: 11 encoder frames, CTC needs 13",
+        "wordy": "too many units: 202, filter_conf.token_max_length is 200",
+    }
+
+
+def test_a_test_utterance_is_kept_unless_the_encoder_cannot_take_it(utterances: list[Utterance]) -> None:
+    wav = utterances[0].wav
+    tests = [
+        Utterance(key="empty", wav=wav, txt="", duration=0.5),
+        Utterance(key="repeats", wav=wav, txt="aaaaaaa", duration=0.5),
+        Utterance(key="short", wav=wav, txt="a", duration=0.05),
+    ]
+    data = dataset(tests, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
+    assert [utterance.key for utterance in data.utterances] == ["empty", "repeats"]
+    assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
+
+
+def test_the_encoders_own_lengths_decide(utterances: list[Utterance]) -> None:
+    data = dataset(utterances, subsampled_length=lambda num_frames: num_frames // 60)
+    assert [key for key, _ in data.rejected] == ["u0", "u1", "u2", "u4", "u5", "u7"]
+    assert data.rejected[0][1] == "fewer frames than labels: 0 encoder frames, CTC needs 1"
+
+
+def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -> None:
+    strange = Utterance(key="s", wav=utterances[0].wav, txt="a x xz", duration=0.5)
+    rejected = Utterance(key="r", wav=utterances[0].wav, txt="qqq" * 100, duration=0.5)
+    data = dataset([strange, rejected])
+    assert data.unknown == Counter({"x": 2, "z": 1})
+    assert data.item(0, 0).target.tolist() == [3, 6, 1, 6, 1, 1]
+
+
+@pytest.mark.parametrize(("frames", "length"), [(0, 0), (1, 0), (6, 0), (7, 1), (10, 1), (11, 2), (100, 24)])
+def test_conv2d_length(frames: int, length: int) -> None:
+    assert conv2d_length(frames) == length
+
+
+def test_missing_durations_are_probed(utterances: list[Utterance]) -> None:
+    bare = [Utterance(key=u.key, wav=u.wav, txt=u.txt) for u in utterances]
+    assert dataset(bare).num_frames == dataset(utterances).num_frames
+    segment = Utterance(key="s", wav=utterances[7].wav, txt="a", start=0.2, end=0.7)
+    tail = Utterance(key="t", wav=utterances[7].wav, txt="a", start=0.7)
+    data = dataset([segment, tail], PLAIN)
+    assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
+
+
+def test_probing_a_missing_file_names_the_utterance(utterances: list[Utterance]) -> None:
+    with pytest.raises(DataError, match="^utterance gone: /none.wav: missing"):
+        dataset([Utterance(key="gone", wav="/none.wav", txt="a")])
+
+
+def test_a_clip_shorter_than_its_list_says_is_caught_when_read(utterances: list[Utterance]) -> None:
+    wrong = Utterance(key="w", wav=utterances[0].wav, txt="a", duration=3.0)
+    with pytest.raises(DataError, match=r"utterance w: .*0\.wav: 0\.50 s of audio, the data list says 3\.00 s"):
+        dataset([wrong]).item(0, 0)
+
+
+def test_a_clip_too_short_for_the_encoder_is_caught_when_read(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(800, 0.1), 16000)
+    edge = Utterance(key="e", wav=str(tmp_path / "a.wav"), txt="a", duration=0.12)
+    with pytest.raises(DataError, match="utterance e: .*: 3 frames of audio are too few for the encoder"):
+        dataset([edge], training=False).item(0, 0)
+
+
+# Batches
+
+
+def example(num_frames: int, target: list[int]) -> Example:
+    return Example(
+        key=f"k{num_frames}", features=torch.ones(num_frames, 2), target=torch.tensor(target), audio_seconds=0.25
+    )
+
+
+def test_collate_by_hand() -> None:
+    batch = collate([example(2, [7]), example(3, [5, 6])])
+    assert batch.keys == ["k2", "k3"]
+    assert batch.features.tolist() == [[[1, 1], [1, 1], [0, 0]], [[1, 1]] * 3]
+    assert batch.feature_lengths.tolist() == [2, 3]
+    assert batch.targets.tolist() == [[7, -1], [5, 6]]
+    assert batch.target_lengths.tolist() == [1, 2]
+    assert (batch.num_targets, batch.audio_seconds) == (5, 0.5)
+    assert batch.targets.dtype == batch.feature_lengths.dtype == torch.int64
+
+
+def test_collate_takes_an_empty_transcript() -> None:
+    empty = Example(key="e", features=torch.ones(2, 2), target=torch.tensor([], dtype=torch.int64), audio_seconds=0.1)
+    batch = collate([empty])
+    assert batch.targets.shape == (1, 0)
+    assert batch.targets.dtype == torch.int64
+    assert batch.num_targets == 1
+
+
+def test_a_batch_moves_to_a_device() -> None:
+    batch = collate([example(2, [7])])
+    moved = batch.to("meta")
+    assert moved.features.device.type == moved.targets.device.type == "meta"
+    assert moved.keys == batch.keys
+    assert batch.features.device.type == "cpu"
+
+
+def test_batches_are_the_same_for_every_number_of_workers(utterances: list[Utterance]) -> None:
+    data = dataset(utterances)
+    plan = plan_epoch(data.epoch_frames(1), RANDOM.batch_conf, seed=0, epoch=1)
+    alone = list(batches(data, plan, 1))
+    assert [batch.keys for batch in alone] == [[utterances[i].key for i in indices] for indices in plan]
+    for left, right in zip(alone, batches(data, plan, 1, num_workers=2), strict=True):
+        assert_same(left, right)
+    assert sum(batch.num_targets for batch in alone) == 15 + 8
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_resumed_epoch_is_its_rest(utterances: list[Utterance], num_workers: int) -> None:
+    data = dataset(utterances)
+    plan = plan_epoch(data.epoch_frames(0), RANDOM.batch_conf, seed=0, epoch=0)
+    whole = list(batches(data, plan, 0))
+    rest = list(batches(dataset(utterances), plan, 0, num_workers=num_workers, start=1))
+    assert len(rest) == len(whole) - 1
+    for left, right in zip(whole[1:], rest, strict=True):
+        assert_same(left, right)
+    assert list(batches(data, plan, 0, num_workers=num_workers, start=len(plan))) == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_unreadable_clip_is_named_from_every_worker(utterances: list[Utterance], num_workers: int) -> None:
+    data = dataset(utterances)
+    path = Path(utterances[4].wav)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(DataError) as caught:
+        list(batches(data, [[0, 1], [4], [5]], 0, num_workers=num_workers))
+    assert str(caught.value) == (
+        f"utterance u4: {path}: cut off: 4956 bytes of audio, its header declares 28800; "
+        "restore the file, or take it out of the data list"
+    )
+
+
+def test_a_cache_stays_in_this_process(utterances: list[Utterance], caplog: pytest.LogCaptureFixture) -> None:
+    data = dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+    plan = [[0, 1], [2]]
+    with caplog.at_level(logging.WARNING):
+        first = list(batches(data, plan, 0, num_workers=2))
+    assert "cache_features: features are kept in this process, num_workers 2 is not used" in caplog.text
+    for utterance in utterances:
+        Path(utterance.wav).unlink()
+    for left, right in zip(first, batches(data, plan, 0), strict=True):
+        assert_same(left, right)
