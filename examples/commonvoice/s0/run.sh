@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Common Voice, neighbouring languages, one model: characters, softmax against H-Softmax (CER a language).
+#   ./run.sh --corpus /data/cv-corpus-11.0-2022-09-21 --langs "ca es fr it pt"   all stages, one family
+#   ./run.sh --corpus /data/cv --stage 4 --stop_stage 4 --heads hsoftmax       training of one head
+#   ./run.sh --corpus /data/cv --alpha 0.5 --ratio 0.082                   the downsampling of Liu et al. 2023
+# Stages: 0 lists, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+stage=0
+stop_stage=8
+corpus=                       # a release as downloaded: one folder for each language, validated.tsv and clips/
+langs="ca es fr it pt be cs pl ru uk ba ky tr tt uz"
+alpha=0.5                     # smoothing of the languages' shares
+ratio=0.082                   # share of all training hours to keep
+seed=1
+heads="softmax hsoftmax"
+config=$here/../../../conf/train_conformer.yaml
+override=                     # more settings for training, as "key=value key=value"
+modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+average_num=10
+data=$here/data
+exp=$here/exp
+# shellcheck source=tools/parse_options.sh
+. "$here/../../../tools/parse_options.sh"
+# shellcheck source=examples/commonvoice/s0/path.sh
+. "$here/path.sh"
+
+at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
+read -ra more <<< "$override"
+read -ra mode_list <<< "$modes"
+
+if at 0 "data lists"; then
+  wenet-hs prepare commonvoice --corpus "$corpus" --langs "$langs" --alpha "$alpha" --ratio "$ratio" --seed "$seed" --out "$data"
+fi
+if at 1 "units"; then
+  wenet-hs units --data_list "$data/train/data.list" --kind char --out "$data/units.txt"
+fi
+if at 2 "tree"; then
+  wenet-hs tree build --kind huffman --units "$data/units.txt" --data_list "$data/train/data.list" \
+    --out "$data/tree.json"
+fi
+if at 3 "feature statistics"; then
+  wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+fi
+for head in $heads; do
+  tree=()
+  [ "$head" = softmax ] || tree=("head_conf.tree=$data/tree.json")
+  if at 4 "training with the $head head"; then
+    wenet-hs train --config "$config" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" \
+      --model_dir "$exp/$head" --override_config "head=$head" "${tree[@]}" "tokenizer_conf.symbol_table_path=$data/units.txt" \
+      "cmvn_conf.cmvn_file=$data/global_cmvn" "${more[@]}"
+  fi
+  if at 5 "averaging"; then
+    wenet-hs average --model_dir "$exp/$head" --num "$average_num"
+  fi
+  if at 6 "decoding"; then
+    wenet-hs recognize --model_dir "$exp/$head" --test_data "$data/test/data.list" --result_dir "$exp/$head/test" \
+      --modes "${mode_list[@]}"
+  fi
+  if at 7 "scores of the $head head"; then
+    for mode in $modes; do
+      wenet-hs score --metric cer --by lang --ref "$data/test/text" --hyp "$exp/$head/test/$mode/text" \
+        --data_list "$data/test/data.list" --json "$exp/$head/test/$mode/score.json" --name "$head, $mode"
+    done
+  fi
+done
+if at 8 "report"; then
+  experiments=()
+  for head in $heads; do experiments+=(--exp "$exp/$head"); done
+  wenet-hs report "${experiments[@]}" --stats "$data/stats.json" --out "$exp/report.html"
+fi

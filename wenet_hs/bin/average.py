@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Average checkpoints of one training into final.pt.
+
+Example: wenet-hs average --model_dir exp/hsoftmax --num 10 --by cv_loss
+"""
+
+import argparse
+from pathlib import Path
+
+from wenet_hs.bin.command import main_of
+from wenet_hs.errors import ConfigError
+from wenet_hs.train.average import average, choose, write_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
+    parser.add_argument("--num", type=int, default=5, help="how many checkpoints (default 5)")
+    parser.add_argument(
+        "--by", choices=("cv_loss", "last"), default="cv_loss", help="lowest validation loss, or newest"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Choose, average, write."""
+    if args.num < 1:
+        raise ConfigError(f"--num {args.num}: must be at least 1")
+    paths = choose(args.model_dir, args.num, args.by)
+    target = args.model_dir / "final.pt"
+    write_model(target, average(paths))
+    print(f"{target}: average of {', '.join(sorted(path.name for path in paths))}")
+
+
+if __name__ == "__main__":
+    main_of(__name__)

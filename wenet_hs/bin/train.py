@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train a model; a run that was cut off goes on where its last checkpoint stands.
+
+Example: wenet-hs train --config conf/train_conformer.yaml --train_data data/train/data.list \\
+             --cv_data data/dev/data.list --model_dir exp/softmax
+"""
+
+import argparse
+from pathlib import Path
+
+from wenet_hs.bin.command import main_of
+from wenet_hs.train.session import TrainOptions, train
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--config", type=Path, required=True, help="YAML of the experiment")
+    parser.add_argument("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
+    parser.add_argument("--cv_data", type=Path, required=True, help="data.list for validation")
+    parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder to write")
+    parser.add_argument(
+        "--override_config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings over the YAML's",
+    )
+    parser.add_argument(
+        "--resume",
+        default="auto",
+        help="auto: from the newest intact checkpoint in model_dir, if there is one; never; or a checkpoint folder",
+    )
+    parser.add_argument("--checkpoint", type=Path, help="start from these weights (final.pt, or a checkpoint folder)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train to the end of the config."""
+    final = train(
+        TrainOptions(
+            config=args.config,
+            train_data=tuple(args.train_data),
+            cv_data=args.cv_data,
+            model_dir=args.model_dir,
+            overrides=tuple(args.override_config),
+            resume=args.resume,
+            checkpoint=args.checkpoint,
+            device=args.device,
+        )
+    )
+    print(f"{final}: trained")
+
+
+if __name__ == "__main__":
+    main_of(__name__)

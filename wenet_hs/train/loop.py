@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop. It yields facts, a StepStats for each optimizer step; the caller logs, validates and saves."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.dataset import Batch
+from wenet_hs.errors import DataError
+from wenet_hs.model import AsrModel, Losses
+from wenet_hs.train.optim import ctc_weight, learning_rate
+from wenet_hs.train.state import TrainState
+
+MAX_SKIPPED_IN_A_ROW = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepStats:
+    """What one optimizer step did. Losses are nats a target (unit or end of sentence)."""
+
+    step: int
+    epoch: int
+    loss: float
+    loss_att: float
+    loss_ctc: float
+    accuracy: float
+    grad_norm: float
+    lr: float
+    num_targets: int
+    audio_seconds: float
+    seconds: float
+    """Wall time of the step, the wait for data included."""
+    wait_seconds: float
+    """Wall time spent waiting for data."""
+
+
+@dataclass
+class LossSum:
+    """Sums of losses over batches, and the targets to divide them by once."""
+
+    total: float = 0.0
+    attention: float = 0.0
+    ctc: float = 0.0
+    num_targets: int = 0
+    num_correct: int = 0
+
+    def add(self, losses: Losses) -> None:
+        """Take in the sums of one batch."""
+        self.total += float(losses.total.detach())
+        self.attention += float(losses.attention.detach())
+        self.ctc += float(losses.ctc.detach())
+        self.num_targets += losses.num_targets
+        self.num_correct += int(losses.num_correct)
+
+    def per_target(self) -> dict[str, float]:
+        """Mean losses in nats a target, and the share of targets that the decoder ranks first."""
+        n = max(1, self.num_targets)
+        return {
+            "loss": self.total / n,
+            "loss_att": self.attention / n,
+            "loss_ctc": self.ctc / n,
+            "accuracy": self.num_correct / n,
+        }
+
+
+def autocast(config: ExperimentConfig, device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """bfloat16 autocast where the config asks for it; heads and losses stay in float32 inside."""
+    if config.dtype == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch], float]]:
+    """Batches in groups of `size` (the last one may be smaller), each with the seconds waited for it."""
+    iterator = iter(batches)
+    while True:
+        started = time.perf_counter()
+        window = [batch for _, batch in zip(range(size), iterator, strict=False)]
+        if not window:
+            return
+        yield window, time.perf_counter() - started
+
+
+def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
+    """One optimizer step an accumulation window; the summed loss is divided once, by the targets of the window."""
+    state.model.train()
+    skipped_in_a_row = 0
+    for window, wait_seconds in in_windows(batches, config.accum_grad):
+        started = time.perf_counter()
+        sums, grad_norm = _step(state, window, config)
+        skipped_in_a_row = 0 if math.isfinite(grad_norm) else skipped_in_a_row + 1
+        progress = state.progress
+        progress.batch += len(window)
+        progress.cv_loss = None
+        seconds = time.perf_counter() - started + wait_seconds
+        progress.seconds += seconds
+        if skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
+            keys = ", ".join(key for batch in window for key in batch.keys[:5])
+            raise DataError(
+                f"step {progress.step}: gradient not finite {skipped_in_a_row} times in a row, last with {keys}; "
+                "lower optim_conf.lr or look at these utterances"
+            )
+        yield StepStats(
+            step=progress.step,
+            epoch=progress.epoch,
+            **sums.per_target(),
+            grad_norm=grad_norm,
+            lr=state.optimizer.param_groups[0]["lr"],
+            num_targets=sums.num_targets,
+            audio_seconds=sum(batch.audio_seconds for batch in window),
+            seconds=seconds,
+            wait_seconds=wait_seconds,
+        )
+
+
+def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> tuple[LossSum, float]:
+    step = state.progress.step + 1
+    state.model.ctc_weight = ctc_weight(step, config)
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate(step, config)
+    num_targets = sum(batch.num_targets for batch in window)
+    sums = LossSum()
+    for batch in window:
+        with autocast(config, state.device):
+            losses = state.model(batch.to(state.device))
+        (losses.total / num_targets).backward()
+        sums.add(losses)
+    grad_norm = float(clip_grad_norm_(state.model.parameters(), config.grad_clip))
+    if math.isfinite(grad_norm):
+        state.optimizer.step()
+    else:
+        state.progress.skipped_steps += 1
+    state.optimizer.zero_grad(set_to_none=True)
+    state.progress.step = step
+    return sums, grad_norm
+
+
+@torch.no_grad()
+def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device) -> LossSum:
+    """Losses over a data set in evaluation mode, with the CTC share that the config ends with."""
+    was_training, weight = model.training, model.ctc_weight
+    model.eval()
+    final = config.model_conf.ctc_weight_final
+    model.ctc_weight = config.model_conf.ctc_weight if final is None else final
+    sums = LossSum()
+    try:
+        for batch in batches:
+            with autocast(config, device):
+                losses = model(batch.to(device))
+            sums.add(losses)
+    finally:
+        model.train(was_training)
+        model.ctc_weight = weight
+    return sums

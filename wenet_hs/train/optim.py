@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer, and the two schedules, each a pure function of the optimizer step: that makes a resume exact."""
+
+import math
+
+import torch
+from torch import nn
+
+from wenet_hs.config.schema import ExperimentConfig
+
+
+def build_optimizer(model: nn.Module, config: ExperimentConfig) -> torch.optim.Optimizer:
+    """Adam or AdamW over the parameters that train, with `optim_conf`."""
+    conf = config.optim_conf
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay)
+
+
+def learning_rate(step: int, config: ExperimentConfig) -> float:
+    """The rate of optimizer step `step` (the first is 1).
+
+    `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
+    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps`.
+    """
+    base, conf = config.optim_conf.lr, config.scheduler_conf
+    warmup = conf.warmup_steps
+    if config.scheduler == "warmuplr":
+        inverse_root = 1.0 / math.sqrt(step)
+        return base * inverse_root if warmup == 0 else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
+    if step <= warmup:
+        return base * step / warmup
+    assert conf.total_steps is not None  # the schema asks for it with warmup_cosine
+    progress = min(1.0, (step - warmup) / max(1, conf.total_steps - warmup))
+    return base * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def ctc_weight(step: int, config: ExperimentConfig) -> float:
+    """The share of CTC at optimizer step `step`: constant, or linear to `ctc_weight_final` in `ctc_weight_steps`."""
+    conf = config.model_conf
+    if conf.ctc_weight_final is None:
+        return conf.ctc_weight
+    progress = 1.0 if conf.ctc_weight_steps == 0 else min(1.0, (step - 1) / conf.ctc_weight_steps)
+    return conf.ctc_weight + progress * (conf.ctc_weight_final - conf.ctc_weight)
