@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SVG of a tree: well-formed, complete for small trees, folded for large ones, any unit readable."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from wenet_hs.tree import Tree
+from wenet_hs.tree.draw import tree_svg, unit_label
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_small_tree_is_drawn_whole() -> None:
+    tree = Tree.huffman([5, 9, 12, 13, 16], units=["a", "<b>", "c&", "▁", '"'])
+    rows = texts(tree_svg(tree))
+    assert rows == [
+        *("c&", "21.8 %", "00"), *("▁", "23.6 %", "01"), *("a", "9.1 %", "100"), *("<b>", "16.4 %", "101"),
+        *('"', "29.1 %", "11"),
+    ]  # fmt: skip
+    root = ElementTree.fromstring(tree_svg(tree))
+    assert (root.find(f"{SVG}title").text or "").startswith("huffman tree of 5 units, depth 3")  # type: ignore[union-attr]
+
+
+def test_every_edge_is_drawn_and_thicker_where_more_probable() -> None:
+    svg = tree_svg(Tree.huffman([1, 99]))
+    thickness = [float(width) for width in re.findall(r'stroke-width="([\d.]+)"', svg)]
+    assert len(thickness) == 2
+    assert thickness[0] < thickness[1]
+    assert tree_svg(Tree.huffman(range(1, 30))).count("stroke-width") == 2 * 28
+
+
+def test_colours_are_those_of_the_page() -> None:
+    svg = tree_svg(Tree.huffman([1, 2, 3]))
+    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', svg)) == {"currentColor", "none"}
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
+
+
+def test_a_large_tree_is_folded() -> None:
+    tree = Tree.huffman(np.concatenate([1e5 / np.arange(1, 2001), np.zeros(500)]))
+    rows = texts(tree_svg(tree, max_leaves=25))
+    labels = rows[::3]
+    assert len(labels) == 25
+    folded = [int(match[1].replace(",", "")) for label in labels if (match := re.fullmatch(r"… ([\d,]+) units", label))]
+    assert sum(folded) + 25 - len(folded) == 2500
+    assert "0" in labels  # the most frequent unit is in sight
+    assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize("frequencies", [[1], [0], [0, 0, 0], [1, 0], [2.0**-i for i in range(400)]])
+def test_extreme_trees_can_be_drawn(frequencies: list[float]) -> None:
+    ElementTree.fromstring(tree_svg(Tree.huffman(frequencies)))
+    ElementTree.fromstring(tree_svg(Tree.huffman(frequencies), max_leaves=1))
+
+
+def test_max_leaves_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_leaves: must be at least 1, got 0"):
+        tree_svg(Tree.huffman([1, 2]), max_leaves=0)
+
+
+@pytest.mark.parametrize(
+    ("unit", "label"),
+    [
+        ("a", "a"),
+        (" ", "▁"),
+        ("▁the", "▁the"),
+        ("\u0301", "◌\u0301"),
+        ("\u093f", "◌\u093f"),
+        ("\t", "U+0009"),
+        ("\u200d", "U+200D"),
+        ("\u3000", "U+3000"),
+        ("x" * 40, "x" * 23 + "…"),
+    ],
+)
+def test_units_are_readable(unit: str, label: str) -> None:
+    assert unit_label(unit) == label
+    if unit != " ":
+        assert label in texts(tree_svg(Tree.huffman([1, 2], units=[unit, "other"])))
+
+
+def test_what_xml_cannot_hold_is_replaced() -> None:
+    assert "\ufffd" in texts(tree_svg(Tree.huffman([1, 2], units=["\uffff", "a"])))
