@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The k best with ties by the lower index, against a plain sort."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.heads.topk import topk_lowest_id_first
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.data())
+def test_equals_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(values)))
+    best, ids = topk_lowest_id_first(torch.tensor(values, dtype=torch.float32), k)
+    order = sorted(range(len(values)), key=lambda index: (-values[index], index))[:k]
+    assert ids.tolist() == order
+    assert best.tolist() == [values[index] for index in order]
+
+
+def test_rows_with_and_without_ties_together() -> None:
+    scores = torch.tensor([[1.0, 3.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0], [-torch.inf, 1.0, -torch.inf, -torch.inf]])
+    best, ids = topk_lowest_id_first(scores[None], 2)
+    assert ids.tolist() == [[[1, 2], [0, 1], [1, 0]]]
+    assert best[0, 2].tolist() == [1.0, -torch.inf]
+
+
+def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
+    scores = torch.tensor([2.0, 7.0, 7.0, 7.0], requires_grad=True)
+    best, _ = topk_lowest_id_first(scores, 2)
+    best.sum().backward()
+    assert scores.grad is not None and scores.grad.tolist() == [0, 1, 1, 0]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two hand-written functions of node scores: exact values, right gradients, over the whole range of floats."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from wenet_hs.heads.tree_functions import both_log_sigmoids, smoothed_path_cost
+
+
+def test_log_sigmoids_are_exact_in_float32() -> None:
+    z = torch.cat([torch.linspace(-80, 80, 20001), torch.tensor([-1e4, -1e-8, 0.0, 1e-8, 1e4])])
+    left, right = both_log_sigmoids(z)
+    exact = F.logsigmoid(z.double())
+    normal = exact < -1e-37  # below that float32 has fewer digits itself
+    torch.testing.assert_close(left.double()[normal], exact[normal], rtol=1e-6, atol=0)
+    torch.testing.assert_close(right, both_log_sigmoids(-z)[0], rtol=0, atol=0)
+
+
+def test_log_sigmoids_at_the_ends() -> None:
+    left, right = both_log_sigmoids(torch.tensor([float("inf"), float("-inf"), float("nan")]))
+    assert left[:2].tolist() == [0, float("-inf")]
+    assert right[:2].tolist() == [float("-inf"), 0]
+    assert left[2].isnan() and right[2].isnan()
+
+
+def test_gradients_of_log_sigmoids() -> None:
+    z = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(both_log_sigmoids, (z,))
+    extreme = torch.tensor([-1e4, 0.0, 1e4], requires_grad=True)
+    left, right = both_log_sigmoids(extreme)
+    (gradient,) = torch.autograd.grad(left.sum() + 10 * right.sum(), extreme)
+    assert gradient.tolist() == [1.0, -4.5, -10.0]
+
+
+# Figure 2's tree: node 0 has nodes (0, 1) on the left, one leaf on the right; rows want units 0, 1 and 2.
+NODES = torch.tensor([[0, 1], [0, 1], [0, 0]])
+TURNS = torch.tensor([[1, 1], [1, -1], [-1, 0]])
+LEAVES = torch.tensor([[2, 1], [1, 1]], dtype=torch.float64)
+
+
+def test_smoothed_path_cost_by_hand() -> None:
+    z = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+
+    def cost(z: torch.Tensor) -> torch.Tensor:
+        return smoothed_path_cost(z, NODES, TURNS, LEAVES, target=0.8, every=0.05)
+
+    left, right = F.logsigmoid(z), F.logsigmoid(-z)
+    log_probs = torch.stack([left[:, 0] + left[:, 1], left[:, 0] + right[:, 1], right[:, 0]], dim=-1)
+    expected = -0.8 * log_probs.diagonal() - 0.05 * log_probs.sum(-1)
+    torch.testing.assert_close(cost(z), expected, atol=1e-12, rtol=1e-12)
+    assert torch.autograd.gradcheck(cost, (z,))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+def test_smoothed_path_cost_holds_in_float32(scale: float) -> None:
+    z = (scale * torch.randn(3, 2, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    exact = z.detach().double().requires_grad_()
+    found = smoothed_path_cost(z, NODES, TURNS, LEAVES.float(), target=0.8, every=0.05)
+    expected = smoothed_path_cost(exact, NODES, TURNS, LEAVES, target=0.8, every=0.05)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
+    gradients = torch.autograd.grad(found.sum(), z)[0].double(), torch.autograd.grad(expected.sum(), exact)[0]
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
+
+
+def test_without_gradients_nothing_is_kept() -> None:
+    cost = smoothed_path_cost(torch.zeros(3, 2), NODES, TURNS, LEAVES.float(), target=1.0, every=0.0)
+    assert not cost.requires_grad
+    torch.testing.assert_close(cost, torch.tensor([2.0, 2.0, 1.0]) * torch.log(torch.tensor(2.0)))

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The k greatest of a row with a stated order of ties, which `torch.topk` leaves open.
+
+Dimension key: V values a row, K kept.
+"""
+
+import torch
+from torch import Tensor
+
+
+def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k greatest values of each row, descending; of equal values the lower index is kept and comes first.
+
+    Args:
+        scores: (..., V).
+        k: 1…V.
+    Returns:
+        values (..., K), which carry gradients, and indices (..., K) int64.
+    """
+    best, ids = scores.topk(min(k + 1, scores.shape[-1]))
+    # Ties are rare. On a CPU a look costs nothing; on a GPU it would wait for the queue, so there all is computed.
+    if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
+        return best[..., :k], ids[..., :k]
+    with torch.no_grad():
+        last = best[..., k - 1 : k]
+        above, equal = scores > last, scores == last
+        room = k - above.sum(-1, keepdim=True)
+        keep = above | (equal & (equal.cumsum(-1) <= room))
+        ids = keep.to(torch.float32).topk(k).indices.sort(-1).values
+        order = scores.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
+        ids = ids.gather(-1, order)
+    return scores.gather(-1, ids), ids
