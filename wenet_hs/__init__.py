@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multilingual low-resource speech recognition with a tree as output layer.
+
+    import wenet_hs
+    wenet_hs.load_model("exp/hsoftmax").transcribe("clip.mp3").text
+
+What is needed to recognise is loaded at first use, so `import wenet_hs` and the commands start at once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wenet_hs.recognizer import Recognizer, Transcript, load_model
+
+__version__ = "0.1.0"
+__all__ = ["Recognizer", "Transcript", "__version__", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Recognizer", "Transcript", "load_model"):
+        return getattr(importlib.import_module("wenet_hs.recognizer"), name)
+    raise AttributeError(f"module 'wenet_hs' has no attribute {name!r}")

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs recognize` and `transcribe`: files written, order, failures named, nothing lost."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from model_folders import HSOFTMAX, noise, write_clip, write_model_folder
+
+from wenet_hs.bin import recognize as recognize_command
+from wenet_hs.bin import transcribe as transcribe_command
+from wenet_hs.bin.command import run_command
+from wenet_hs.build import Experiment, load_experiment
+from wenet_hs.decode import MODES, DecodeOptions, recognition
+from wenet_hs.decode.modes import STAGES_OF_MODE
+from wenet_hs.manifest import Utterance, read_text, write_data_list
+
+SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("models") / "hsoftmax", **HSOFTMAX)
+
+
+@pytest.fixture
+def utterances(tmp_path: Path) -> list[Utterance]:
+    return [write_clip(tmp_path / "clips" / f"utt{i}.wav", s, seed=i, lang="tr") for i, s in enumerate(SECONDS)]
+
+
+def run(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> int:
+    write_data_list(out.parent / "data.list", utterances)
+    arguments = ["--model_dir", str(folder), "--test_data", str(out.parent / "data.list"), "--result_dir", str(out)]
+    return run_command(recognize_command, [*arguments, "--device", "cpu", "--beam_size", "4", *flags])
+
+
+def test_results_of_every_mode_in_the_order_of_the_list(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, utterances, tmp_path / "out", "--batch_size", "2") == 0
+    printed = capsys.readouterr().out
+    for mode in MODES:
+        texts = read_text(tmp_path / "out" / mode / "text")
+        assert list(texts) == [utterance.key for utterance in utterances]
+        lines = (tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8").splitlines()
+        for utterance, record in zip(utterances, map(json.loads, lines), strict=True):
+            assert (record["key"], record["lang"]) == (utterance.key, "tr")
+            assert record["text"].strip() == texts[utterance.key]
+            assert record["nbest"][0] == {name: record[name] for name in ("text", "score", "units")}
+            assert 1 <= len(record["nbest"]) <= 4
+        assert f"{mode}/text: 5 utterances, RTF 0." in printed
+    assert not (tmp_path / "out" / "failed.tsv").exists()
+
+
+def test_speed_report(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
+    run(folder, utterances, tmp_path / "out", "--modes", "ctc_greedy_search", "attention_rescoring")
+    report = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
+    assert report["audio_seconds"] == pytest.approx(sum(SECONDS))
+    assert (report["device"], report["num_threads"], report["beam_size"], report["batch_size"]) == ("cpu", 1, 4, 16)
+    assert list(report["modes"]) == ["ctc_greedy_search", "attention_rescoring"]
+    for mode, speed in report["modes"].items():
+        stages = ("features", "encoder", *STAGES_OF_MODE[mode])
+        assert speed["wall_seconds"] == pytest.approx(sum(report["seconds"][stage] for stage in stages))
+        assert speed["rtf"] == pytest.approx(speed["wall_seconds"] / report["audio_seconds"])
+    assert report["modes"]["attention_rescoring"]["rtf"] > report["modes"]["ctc_greedy_search"]["rtf"] > 0
+
+
+def test_neither_batch_size_nor_order_nor_company_changes_a_text(
+    folder: Path, utterances: list[Utterance], tmp_path: Path
+) -> None:
+    run(folder, utterances, tmp_path / "one", "--batch_size", "1")
+    run(folder, utterances[::-1], tmp_path / "many", "--batch_size", "16")
+    run(folder, utterances[1:2], tmp_path / "alone", "--batch_size", "16")
+    for mode in MODES:
+        singly = read_text(tmp_path / "one" / mode / "text")
+        assert read_text(tmp_path / "many" / mode / "text") == singly
+        assert read_text(tmp_path / "alone" / mode / "text") == {"utt1": singly["utt1"]}
+
+
+def test_a_clip_too_short_for_the_encoder_has_an_empty_text_and_is_named(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert run(folder, utterances, tmp_path / "out") == 0
+    assert read_text(tmp_path / "out" / "attention" / "text")["utt3"] == ""
+    assert "too short for the encoder, so their hypothesis is empty: 1 utterances (utt3)" in caplog.text
+
+
+def test_unreadable_clips_are_named_and_the_others_decoded(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = Path(utterances[1].wav).read_bytes()
+    Path(utterances[1].wav).write_bytes(content[: len(content) // 2])
+    missing = Utterance(key="gone", wav=str(tmp_path / "gone.wav"), txt="a")  # no duration: its header is probed
+    assert run(folder, [missing, *utterances], tmp_path / "out") == 2
+    for mode in MODES:
+        assert list(read_text(tmp_path / "out" / mode / "text")) == ["utt0", "utt2", "utt3", "utt4"]
+    rows = [row.split("\t") for row in (tmp_path / "out" / "failed.tsv").read_text("utf-8").splitlines()]
+    assert [key for key, _ in rows] == ["gone", "utt1"]
+    assert "gone.wav: missing" in rows[0][1]
+    assert "utt1.wav: cut off" in rows[1][1]
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[0].startswith("utterance gone: ")
+    assert errors[1].startswith("utterance utt1: ")
+    assert "failed.tsv: 2 of 6 utterances could not be read; mend their audio or take them out" in errors[2]
+
+    Path(utterances[1].wav).write_bytes(content)
+    assert run(folder, utterances, tmp_path / "out") == 0
+    assert not (tmp_path / "out" / "failed.tsv").exists()
+
+
+def test_a_list_of_which_nothing_can_be_read(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = [Utterance(key=f"gone{i}", wav=str(tmp_path / "gone.wav"), txt="a", duration=1.0) for i in range(2)]
+    assert run(folder, missing, tmp_path / "out") == 2
+    assert "2 of 2 utterances could not be read" in capsys.readouterr().err
+    assert read_text(tmp_path / "out" / "attention" / "text") == {}
+    assert not (tmp_path / "out" / "rtf.json").exists()
+
+
+def test_segments_of_one_file(folder: Path, tmp_path: Path) -> None:
+    whole = write_clip(tmp_path / "whole.wav", 2.0)
+    soundfile.write(tmp_path / "part.wav", noise(2.0)[8000:24000], 16000)
+    parts = [
+        Utterance(key="segment", wav=whole.wav, txt="a", start=0.5, end=1.5),
+        Utterance(key="file", wav=str(tmp_path / "part.wav"), txt="a"),
+        Utterance(key="rest", wav=whole.wav, txt="a", start=1.0),
+    ]
+    assert run(folder, parts, tmp_path / "out", "--modes", "ctc_greedy_search") == 0
+    texts = read_text(tmp_path / "out" / "ctc_greedy_search" / "text")
+    assert texts["segment"] == texts["file"]
+    assert json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))["audio_seconds"] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--beam_size", "0"], "--beam_size 0: must be at least 1"),
+        (["--batch_size", "0"], "--batch_size 0: must be at least 1"),
+        (["--reverse_weight", "0.5"], "reverse_weight 0.5: this model has no right-to-left decoder"),
+        (["--checkpoint", "gone.pt"], "gone.pt"),
+        (["--device", "abacus"], "--device abacus: not a device; use cpu, cuda or cuda:N"),
+    ],
+)
+def test_wrong_flags(
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    message: str,
+) -> None:
+    assert run(folder, utterances, tmp_path / "out", *flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mode_of_another_release_is_refused(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(folder, utterances, tmp_path / "out", "--modes", "joint")
+    assert stopped.value.code == 2
+    assert "invalid choice: 'joint'" in capsys.readouterr().err
+
+
+def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
+    state = torch.load(folder / "final.pt", weights_only=True)
+    state["ctc.ctc_lo.bias"][0] += 100.0  # nothing but blanks
+    torch.save(state, tmp_path / "blank.pt")
+    run(
+        folder, utterances, tmp_path / "out", "--modes", "ctc_greedy_search", "--checkpoint", str(tmp_path / "blank.pt")
+    )
+    assert set(read_text(tmp_path / "out" / "ctc_greedy_search" / "text").values()) == {""}
+
+
+def test_batches_are_by_length_and_bounded(
+    folder: Path, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recognition, "MAX_BATCH_S", 2.0)
+    sizes: list[int] = []
+    experiment: Experiment = load_experiment(folder)
+    recognition.recognize(
+        experiment, utterances, ["ctc_greedy_search"], DecodeOptions(), batch_size=3, on_progress=sizes.append
+    )
+    # 1.1 alone (two would be 2.2 s), 0.9 and 0.7, then 0.5 and 0.05; the first number is what failed at once.
+    assert sizes == [0, 1, 2, 2]
+
+
+# ---- transcribe
+
+
+def transcribe(folder: Path, *arguments: str) -> int:
+    return run_command(transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments])
+
+
+def test_transcribe_prints_a_line_a_file(
+    folder: Path, utterances: list[Utterance], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [utterance.wav for utterance in utterances[:2]]
+    assert transcribe(folder, *paths) == 0
+    plain = capsys.readouterr().out.splitlines()
+    assert transcribe(folder, "--json", "--beam_size", "3", "--mode", "attention", *paths) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.split(": ")[0] for line in plain] == [record["path"] for record in records] == paths
+    for record, seconds in zip(records, SECONDS, strict=False):
+        assert record["duration"] == pytest.approx(seconds)
+        assert record["text"] == record["nbest"][0]["text"]
+        assert 1 <= len(record["nbest"]) <= 3
+
+
+def test_transcribe_agrees_with_recognize(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(folder, utterances, tmp_path / "out", "--modes", "attention_rescoring")
+    texts = read_text(tmp_path / "out" / "attention_rescoring" / "text")
+    capsys.readouterr()
+    transcribe(folder, "--beam_size", "4", *(utterance.wav for utterance in utterances))
+    found = [line.partition(": ")[2].strip() for line in capsys.readouterr().out.splitlines()]
+    assert found == list(texts.values())
+
+
+def test_transcribe_goes_on_behind_a_file_that_cannot_be_read(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transcribe(folder, str(tmp_path / "gone.wav"), utterances[0].wav) == 2
+    captured = capsys.readouterr()
+    assert captured.out.startswith(f"{utterances[0].wav}: ")
+    first, last = captured.err.splitlines()
+    assert "gone.wav: missing" in first
+    assert last == "1 of 2 files could not be read; see the lines above"
+    assert transcribe(folder, "--beam_size", "0", utterances[0].wav) == 2
+    assert capsys.readouterr().err == "--beam_size 0: must be at least 1\n"

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speech to text from Python: every kind of input gives the same text, and wrong input says what is wrong."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from model_folders import HSOFTMAX, TABLE, noise, write_model_folder
+
+import wenet_hs
+from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.recognizer import Recognizer, load_model, resolve_device
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("models") / "softmax")
+
+
+@pytest.fixture(scope="module")
+def recognizer(folder: Path) -> Recognizer:
+    return load_model(folder, options=DecodeOptions(beam_size=4))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("audio") / "clip.wav"
+    soundfile.write(path, noise(0.8), 16000, subtype="FLOAT")
+    return path
+
+
+def test_every_kind_of_input_is_the_same_audio(recognizer: Recognizer, clip: Path) -> None:
+    expected = recognizer.transcribe(clip)
+    wave = noise(0.8)
+    for source in (
+        str(clip),
+        clip.read_bytes(),
+        (wave, 16000),
+        (wave.astype(np.float64), 16000.0),
+        (torch.from_numpy(wave), 16000),
+        (torch.from_numpy(wave)[None], 16000),
+        (np.stack([wave, wave]), 16000),
+        (np.frombuffer(wave.tobytes(), dtype=np.float32), 16000),  # read-only
+    ):
+        found = recognizer.transcribe(source)
+        assert found.text == expected.text
+        assert found.score == pytest.approx(expected.score, abs=1e-3)
+        assert found.duration == pytest.approx(0.8)
+
+
+def test_integers_channels_and_other_rates(recognizer: Recognizer, tmp_path: Path) -> None:
+    integers = (noise(0.8) * 32767).astype(np.int16)
+    soundfile.write(tmp_path / "16bit.wav", integers, 16000)
+    from_file = recognizer.transcribe(tmp_path / "16bit.wav")
+    assert recognizer.transcribe((integers, 16000)).score == pytest.approx(from_file.score, abs=1e-3)
+    thirty_two = integers.astype(np.int32) << 16
+    assert recognizer.transcribe((thirty_two, 16000)).score == pytest.approx(from_file.score, abs=1e-3)
+
+    left, right = noise(0.8, seed=1), noise(0.8, seed=2)
+    stereo = recognizer.transcribe((np.stack([left, right]), 16000))
+    assert stereo == recognizer.transcribe(((left + right) / 2, 16000))
+    soundfile.write(tmp_path / "stereo.wav", np.stack([left, right], axis=1), 16000, subtype="FLOAT")
+    assert recognizer.transcribe(tmp_path / "stereo.wav").text == stereo.text
+
+    slow = noise(0.8, rate=44100)
+    soundfile.write(tmp_path / "44k.wav", slow, 44100, subtype="FLOAT")
+    resampled = recognizer.transcribe((slow, 44100))
+    assert resampled.duration == pytest.approx(0.8, abs=1e-3)
+    assert resampled.text == recognizer.transcribe(tmp_path / "44k.wav").text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_transcript_holds_all_readings(recognizer: Recognizer, clip: Path, mode: str) -> None:
+    found = recognizer.transcribe(clip, mode=mode)
+    assert (found.text, found.score) == (found.nbest[0].text, found.nbest[0].score)
+    assert len(found.nbest) == 1 if mode == "ctc_greedy_search" else 2 <= len(found.nbest) <= 4
+    for reading in found.nbest:
+        shown = [{"▁": " ", "<unk>": "⁇", "<blank>": "", "<sos/eos>": ""}.get(unit, unit) for unit in reading.units]
+        assert reading.text == "".join(shown)
+        assert set(reading.units) <= set(TABLE.units)
+
+
+def test_audio_too_short_for_the_encoder_is_empty_text_and_a_warning(
+    recognizer: Recognizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seconds in (0.05, 0.001):
+        caplog.clear()
+        found = recognizer.transcribe((noise(seconds), 16000))
+        assert (found.text, len(found.nbest)) == ("", 1)
+        assert f"audio of {seconds:.3f} s is too short for the encoder: its text is empty" in caplog.text
+
+
+@pytest.mark.parametrize("wenet", [False, True], ids=["ours", "wenet"])
+def test_folders_of_both_heads_and_of_wenet(
+    folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path, wenet: bool
+) -> None:
+    if wenet:
+        path = write_model_folder(tmp_path / "wenet", wenet=True)
+        found = load_model(path, options=DecodeOptions(beam_size=4)).transcribe(clip)
+        assert found.text == recognizer.transcribe(clip).text
+    else:
+        tree = load_model(write_model_folder(tmp_path / "hsoftmax", **HSOFTMAX)).transcribe(clip, mode="attention")
+        assert tree.nbest
+
+
+def test_load_model_is_at_the_top_of_the_package(folder: Path, clip: Path) -> None:
+    assert isinstance(wenet_hs.load_model(str(folder)), wenet_hs.Recognizer)
+    assert isinstance(wenet_hs.load_model(folder, checkpoint=folder / "final.pt").transcribe(clip), wenet_hs.Transcript)
+    with pytest.raises(AttributeError, match="module 'wenet_hs' has no attribute 'load_modle'"):
+        _ = wenet_hs.load_modle
+    version = re.search(r'version="([^"]+)"', (Path(__file__).parents[1] / "setup.py").read_text("utf-8"))
+    assert version is not None
+    assert wenet_hs.__version__ == version[1]
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    program = "import sys, wenet_hs; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_files_that_cannot_be_read(recognizer: Recognizer, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone.wav: missing; restore the file"):
+        recognizer.transcribe(tmp_path / "gone.wav")
+    with pytest.raises(DataError, match=r"audio of 0 bytes: empty"):
+        recognizer.transcribe(b"")
+    (tmp_path / "page.wav").write_text("<html>")
+    with pytest.raises(DataError, match=r"page.wav: not audio that can be read"):
+        recognizer.transcribe(tmp_path / "page.wav")
+
+
+@pytest.mark.parametrize(
+    ("waveform", "rate", "message"),
+    [
+        (np.zeros((0,), np.float32), 16000, r"waveform: shape \(0,\), expected \(samples,\) or \(channels, samples\)"),
+        (np.zeros((1, 2, 3), np.float32), 16000, r"waveform: shape \(1, 2, 3\), expected \(samples,\)"),
+        (np.zeros((800, 2), np.float32), 16000, r"waveform: 800 channels; expected \(channels, samples\), transpose"),
+        (np.zeros(800, np.int64), 16000, r"waveform: torch.int64; expected floats, or integers of 16 or 32 bits"),
+        (np.full(800, 3000.0), 16000, r"waveform: a peak of 3000; floats must be finite and in \[-1, 1\]"),
+        (np.full(800, np.nan), 16000, r"waveform: a peak of nan; floats must be finite"),
+        (np.zeros(800, np.float32), 0, r"sample rate 0: must be above 0 Hz"),
+    ],
+)
+def test_wrong_waveforms(
+    recognizer: Recognizer, waveform: np.ndarray[tuple[int, ...], np.dtype[np.generic]], rate: float, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        recognizer.transcribe((waveform, rate))
+
+
+def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere: no such folder; give the --model_dir of a training"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"mode 'joint': must be one of attention, "):
+        recognizer.transcribe(clip, mode="joint")
+    with pytest.raises(ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"):
+        load_model(folder, "abacus")
+    with pytest.raises(ConfigError, match=r"--device cuda:99: there are \d+ CUDA devices here; use another one or cpu"):
+        resolve_device("cuda:99")
+    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decode a data list; results are RESULT_DIR/<mode>/text and hyps.jsonl, RESULT_DIR/rtf.json.
+
+Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test \\
+             --modes attention attention_rescoring --beam_size 10
+
+A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as deletions), listed in
+RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. One too short for the encoder has no text.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from wenet_hs.bin.command import main_of
+from wenet_hs.build import load_experiment
+from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode.modes import check_options
+from wenet_hs.decode.recognition import Recognition, recognize
+from wenet_hs.decode.results import write_results, write_speed
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.recognizer import resolve_device
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
+    add("--test_data", type=Path, required=True, help="data.list to decode")
+    add("--result_dir", type=Path, required=True, help="folder to write")
+    add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=f"{' '.join(MODES)} (default)")
+    add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
+    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add("--batch_size", type=int, default=16, help="most utterances at a time; never changes a result (default: 16)")
+    add_search_arguments(parser)
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the settings of the searches."""
+    add, default = parser.add_argument, DecodeOptions()
+    add("--beam_size", type=int, default=default.beam_size, help=f"hypotheses kept (default: {default.beam_size})")
+    add(
+        "--ctc_weight",
+        type=float,
+        default=default.ctc_weight,
+        help=f"attention_rescoring: weight of the CTC score beside the decoder's (default: {default.ctc_weight})",
+    )
+    add(
+        "--length_penalty",
+        type=float,
+        default=default.length_penalty,
+        help="attention: divide the score by (number of units) ** length_penalty (default: 0)",
+    )
+    add(
+        "--reverse_weight",
+        type=float,
+        default=default.reverse_weight,
+        help="attention_rescoring: share of the right-to-left decoder of a bitransformer (default: 0)",
+    )
+
+
+def search_options(args: argparse.Namespace) -> DecodeOptions:
+    """The settings of the searches. Raises ConfigError on a value out of range."""
+    try:
+        return DecodeOptions(
+            beam_size=args.beam_size,
+            ctc_weight=args.ctc_weight,
+            length_penalty=args.length_penalty,
+            reverse_weight=args.reverse_weight,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from error
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load, decode, write, and say how fast it was."""
+    options = search_options(args)
+    if args.batch_size < 1:
+        raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
+    device = resolve_device(args.device)
+    utterances = read_data_list(args.test_data)
+    experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
+    check_options(experiment.model, options)
+    with _progress() as progress:
+        task = progress.add_task("decode", total=len(utterances))
+        found = recognize(
+            experiment,
+            utterances,
+            tuple(dict.fromkeys(args.modes)),
+            options,
+            batch_size=args.batch_size,
+            on_progress=lambda count: progress.advance(task, count),
+        )
+    write_results(args.result_dir, utterances, found, experiment.tokenizer)
+    rtf = write_speed(args.result_dir / "rtf.json", found, options, batch_size=args.batch_size, device=device)
+    for mode, factor in rtf.items():
+        print(f"{args.result_dir / mode / 'text'}: {len(found.nbest[mode])} utterances, RTF {factor:.4f}")
+    _report_failures(args.result_dir, utterances, found)
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+
+
+def _report_failures(result_dir: Path, utterances: list[Utterance], found: Recognition) -> None:
+    if not found.failed:
+        return
+    for utterance in utterances:
+        if utterance.key in found.failed:
+            print(f"utterance {utterance.key}: {found.failed[utterance.key]}", file=sys.stderr)
+    raise DataError(
+        f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
+        "mend their audio or take them out of the data list"
+    )
+
+
+if __name__ == "__main__":
+    main_of(__name__)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write down what audio files say: `path: text` a line, or JSON a line.
+
+Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
+
+A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from wenet_hs.bin.command import main_of
+from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.recognizer import load_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("audio", nargs="+", type=Path, metavar="AUDIO", help="audio files: wav, flac, mp3, ogg, …")
+    add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
+    add("--json", action="store_true", help="a JSON object a line: path, text, score, nbest, duration (seconds)")
+    add("--mode", choices=MODES, default="attention_rescoring", help="search (default: attention_rescoring)")
+    add("--beam_size", type=int, default=10, help="hypotheses kept (default: 10)")
+    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Transcribe one file after the other."""
+    try:
+        options = DecodeOptions(beam_size=args.beam_size)
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from error
+    recognizer = load_model(args.model_dir, args.device, options=options)
+    num_failed = 0
+    for path in args.audio:
+        try:
+            transcript = recognizer.transcribe(path, mode=args.mode)
+        except DataError as error:
+            num_failed += 1
+            print(error, file=sys.stderr)
+            continue
+        record = {"path": str(path), **asdict(transcript)}
+        line = json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}"
+        print(line, flush=True)
+    if num_failed:
+        raise DataError(f"{num_failed} of {len(args.audio)} files could not be read; see the lines above")
+
+
+if __name__ == "__main__":
+    main_of(__name__)

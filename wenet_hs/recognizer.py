@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speech to text from Python: `wenet_hs.load_model("exp/hsoftmax").transcribe("clip.mp3").text`."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from wenet_hs.build import Experiment, load_experiment
+from wenet_hs.data.audio import read_audio, resample
+from wenet_hs.decode import DecodeOptions, Hypothesis, decode
+from wenet_hs.decode.recognition import waveform_features
+from wenet_hs.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Waveform = npt.NDArray[Any] | Tensor
+Source = str | Path | bytes | tuple[Waveform, float]
+"""A file, a file's bytes, or (waveform, samples a second)."""
+
+_MAX_CHANNELS = 64
+_MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were turned into floats unscaled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alternative:
+    """One reading."""
+
+    text: str
+    score: float
+    """Natural logarithm, comparable within one mode only."""
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transcript:
+    """What was said."""
+
+    text: str
+    """The best reading, empty where the audio is too short for the model."""
+    score: float
+    """Of the best reading, natural logarithm."""
+    nbest: tuple[Alternative, ...]
+    """All readings found, the best one first."""
+    duration: float
+    """Of the audio, in seconds."""
+
+
+class Recognizer:
+    """A loaded model that turns audio into text, one utterance at a time."""
+
+    def __init__(self, experiment: Experiment, options: DecodeOptions | None = None) -> None:
+        """`options` are the settings of the searches."""
+        self._model = experiment.model
+        self._tokenizer = experiment.tokenizer
+        self._conf = experiment.config.dataset_conf
+        self._device = next(self._model.parameters()).device
+        self.options = options or DecodeOptions()
+
+    def transcribe(self, source: Source, *, mode: str = "attention_rescoring") -> Transcript:
+        """The text of an utterance.
+
+        Args:
+            source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
+                array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
+                averaged and any rate is resampled.
+            mode: attention, ctc_greedy_search, ctc_prefix_beam_search or attention_rescoring.
+        Raises: DataError where a file cannot be read; ValueError on a wrong waveform or mode.
+        """
+        rate = self._conf.resample_conf.resample_rate
+        waveform_N = _mono(*source, rate) if isinstance(source, tuple) else read_audio(source, sample_rate=rate)
+        features_TF = waveform_features(waveform_N, self._conf)
+        duration_s = len(waveform_N) / rate
+        if self._model.encoder.subsampled_length(len(features_TF)) < 1:
+            logger.warning("audio of %.3f s is too short for the encoder: its text is empty", duration_s)
+        lengths = torch.tensor([len(features_TF)], device=self._device)
+        found = decode(self._model, features_TF[None].to(self._device), lengths, [mode], self.options)
+        nbest = tuple(self._alternative(hypothesis) for hypothesis in found[mode][0])
+        return Transcript(text=nbest[0].text, score=nbest[0].score, nbest=nbest, duration=duration_s)
+
+    def _alternative(self, hypothesis: Hypothesis) -> Alternative:
+        return Alternative(
+            text=self._tokenizer.decode(hypothesis.ids),
+            score=hypothesis.score,
+            units=tuple(self._tokenizer.table.units[unit_id] for unit_id in hypothesis.ids),
+        )
+
+
+def load_model(
+    model_dir: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    checkpoint: str | Path | None = None,
+    options: DecodeOptions | None = None,
+) -> Recognizer:
+    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`).
+
+    Args:
+        device: cpu, cuda, cuda:1 …, or auto for a GPU where there is one.
+        checkpoint: weights instead of `final.pt`.
+        options: settings of the searches.
+    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not fit.
+    """
+    return Recognizer(load_experiment(model_dir, checkpoint=checkpoint, device=resolve_device(str(device))), options)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of a `--device` flag; `auto` is a GPU where there is one. Raises ConfigError where there is none."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"--device {name}: not a device; use cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here; use another one or cpu"
+        )
+    return device
+
+
+def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:
+    """(samples,) or (channels, samples) of any dtype accepted → (samples,) float32 at `to_rate`."""
+    # A copy: arrays may be read-only, which torch cannot express.
+    samples = waveform.detach().cpu() if isinstance(waveform, Tensor) else torch.tensor(np.asarray(waveform))
+    if samples.dim() not in (1, 2) or not samples.numel():
+        raise ValueError(f"waveform: shape {tuple(samples.shape)}, expected (samples,) or (channels, samples)")
+    if samples.dim() == 2 and len(samples) > _MAX_CHANNELS:
+        raise ValueError(f"waveform: {len(samples)} channels; expected (channels, samples), transpose it")
+    if not rate > 0:
+        raise ValueError(f"sample rate {rate}: must be above 0 Hz")
+    samples = _scaled(samples)
+    mono_N = samples if samples.dim() == 1 else samples.mean(dim=0)
+    peak = float(mono_N.abs().max())
+    if not peak <= _MAX_PEAK:
+        raise ValueError(
+            f"waveform: a peak of {peak:g}; floats must be finite and in [-1, 1], integers keep their dtype"
+        )
+    return resample(mono_N.contiguous(), rate, to_rate)
+
+
+def _scaled(samples: Tensor) -> Tensor:
+    """As float32 in [-1, 1]."""
+    if samples.is_floating_point():
+        return samples.float()
+    if samples.dtype in (torch.int16, torch.int32):
+        return (samples.double() / -torch.iinfo(samples.dtype).min).float()
+    raise ValueError(f"waveform: {samples.dtype}; expected floats, or integers of 16 or 32 bits")
