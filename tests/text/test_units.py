@@ -6,7 +6,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
@@ -41,6 +41,7 @@ def test_a_unit_that_is_white_space_comes_back(tmp_path: Path, space: str) -> No
     assert UnitTable.read(tmp_path / "units.txt") == table
 
 
+@settings(max_examples=40)
 @given(units=st.sets(UNITS, max_size=20))
 def test_every_table_comes_back(tmp_path_factory: pytest.TempPathFactory, units: set[str]) -> None:
     path = tmp_path_factory.mktemp("units") / "units.txt"

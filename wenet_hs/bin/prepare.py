@@ -20,12 +20,21 @@ from rich.table import Table
 from wenet_hs.bin.command import main_of
 from wenet_hs.corpus.clips import AudioFunctions, ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
-from wenet_hs.corpus.prepare import MEMORY_NAME
+from wenet_hs.corpus.prepare import MEMORY_NAME, SPLITS
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
 from wenet_hs.data.audio import check_clip, probe_audio
+from wenet_hs.errors import ConfigError
 
 AUDIO = AudioFunctions(check=check_clip, probe=probe_audio)
 _PLAIN_WIDTH = 160
+_KINDS = {
+    "commonvoice": ("a Common Voice release as downloaded", '--corpus cv-corpus-11.0 --langs "ca es fr" --out data'),
+    "ucla": ("the UCLA Phonetic Corpus", "--corpus ucla-phonetic-corpus --out data"),
+    "synthetic": (
+        "sentences spoken by espeak-ng (simulated speech)",
+        '--langs "es fr" --sentences sentences --hours 1 --out data',
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from wenet_hs.corpus import synthetic
 
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="commonvoice|ucla|synthetic")
-    _add_commonvoice(kinds.add_parser("commonvoice", help="a Common Voice release as downloaded"))
-    _add_ucla(kinds.add_parser("ucla", help="the UCLA Phonetic Corpus"))
-    synthetic.add_arguments(kinds.add_parser("synthetic", help="sentences spoken by espeak-ng"))
+    declare = {"commonvoice": _add_commonvoice, "ucla": _add_ucla, "synthetic": synthetic.add_arguments}
+    for kind, (what, example) in _KINDS.items():
+        text = f"Prepare {what}.\n\nExample: wenet-hs prepare {kind} {example}"
+        formatter = argparse.RawDescriptionHelpFormatter
+        declare[kind](kinds.add_parser(kind, help=what, description=text, formatter_class=formatter))
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
 
             args.audio = AUDIO  # corpus/ may not import data/, so that it takes what it needs of audio from here
             stats = synthetic.run(args)
-    show(stats, Console(width=None if os.isatty(1) else _PLAIN_WIDTH))
+    show(stats, Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False))
     print(f"{args.out / 'stats.json'}: prepared")
 
 
@@ -109,6 +120,8 @@ def _add_ucla(parser: argparse.ArgumentParser) -> None:
 
 
 def _checker(args: argparse.Namespace) -> ClipChecker:
+    if args.num_workers < 0:
+        raise ConfigError(f"--num_workers {args.num_workers}: must be at least 0 (0: in this process)")
     return ClipChecker(AUDIO, args.out / MEMORY_NAME, mode=args.check_audio, num_workers=args.num_workers)
 
 
@@ -142,15 +155,7 @@ def _ucla_options(args: argparse.Namespace) -> UclaOptions:
 
 def show(stats: Mapping[str, Any], console: Console) -> None:
     """Print a line a language, what stands in two sets, and why clips were left out."""
-    table = Table(title=f"{stats['corpus']}: hours and utterances")
-    table.add_column("language")
-    for column in ("hours before", "λ", "train h", "dev h", "test h", "train", "dev", "test", "faulty", "left out"):
-        table.add_column(column, justify="right")
-    for lang, of_lang in stats["langs"].items():
-        table.add_row(lang, *_row(of_lang))
-    table.add_section()
-    table.add_row("all", *_row(stats["total"]))
-    console.print(table)
+    console.print(_table(stats))
     for lang, of_lang in stats["langs"].items():
         for pair, shared in of_lang["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
@@ -158,18 +163,43 @@ def show(stats: Mapping[str, Any], console: Console) -> None:
                 console.print(f"{lang}: {counts} are both in {pair.replace('-', ' and in ')}")
     for title, key in (("faulty", "rejected"), ("left out", "left_out")):
         for kind, count in stats["total"][key].items():
-            console.print(f"{title}: {count} {kind}", markup=False, highlight=False)
+            console.print(f"{title}: {count} {kind}")
     if "phones" in stats:
         unseen = stats["phones"]["unseen_in_test"]
         console.print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
 
 
+def _table(stats: Mapping[str, Any]) -> Table:
+    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
+    table = Table(title=f"{stats['corpus']}: audio and utterances")
+    for column in (
+        "language",
+        *(("before", "λ", "wanted") if is_sampled else ()),
+        *SPLITS,
+        *SPLITS,
+        "faulty",
+        "left out",
+    ):
+        table.add_column(column, justify="left" if column == "language" else "right")
+    for lang, of_lang in stats["langs"].items():
+        table.add_row(lang, *(_sampling(of_lang) if is_sampled else ()), *_row(of_lang))
+    table.add_section()
+    table.add_row("all", *(("", "", "") if is_sampled else ()), *_row(stats["total"]))
+    return table
+
+
+def _sampling(of_lang: Mapping[str, Any]) -> list[str]:
+    return [_time(of_lang["hours_before"]), f"{of_lang['lambda']:.4f}", _time(of_lang["hours_wanted"])]
+
+
 def _row(of_lang: Mapping[str, Any]) -> list[str]:
-    hours, utterances = of_lang["hours"], of_lang["utterances"]
-    before = [f"{of_lang['hours_before']:.2f}", f"{of_lang['lambda']:.4f}"] if "lambda" in of_lang else ["", ""]
-    sets = [f"{hours.get(name, 0.0):.2f}" for name in ("train", "dev", "test")]
-    sets += [str(utterances.get(name, 0)) for name in ("train", "dev", "test")]
-    return [*before, *sets, str(sum(of_lang["rejected"].values())), str(sum(of_lang["left_out"].values()))]
+    sets = [_time(of_lang["hours"].get(name, 0.0)) for name in SPLITS]
+    sets += [str(of_lang["utterances"].get(name, 0)) for name in SPLITS]
+    return [*sets, str(sum(of_lang["rejected"].values())), str(sum(of_lang["left_out"].values()))]
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.2f} h" if hours >= 1.0 else f"{hours * 60.0:.2f} min"
 
 
 if __name__ == "__main__":

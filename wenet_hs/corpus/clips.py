@@ -17,6 +17,7 @@ from wenet_hs.files import write_atomic
 
 CheckMode = Literal["full", "exists"]
 _FLUSH_EVERY = 200
+_MISSING = "missing: no such file"
 
 
 class HasDuration(Protocol):
@@ -105,7 +106,10 @@ class ClipChecker:
         )
         with self._memory.open("a", encoding="utf-8") as memory:
             for count, ((position, _, identity), finding) in enumerate(zip(missing, results, strict=True), start=1):
-                found[position] = self._known[identity] = finding
+                found[position] = finding
+                if finding.reason == _MISSING:  # so cheap to find out that it is not worth a memory
+                    continue
+                self._known[identity] = finding
                 memory.write(json.dumps([identity, finding.duration_s, finding.reason], ensure_ascii=True) + "\n")
                 if count % _FLUSH_EVERY == 0:
                     memory.flush()
@@ -122,7 +126,7 @@ class _Examine:
     def __call__(self, clip: Clip) -> Finding:
         path = Path(clip.path)
         if not path.is_file():
-            return Finding(None, "missing: no such file")
+            return Finding(None, _MISSING)
         if self.what == "full" and (reason := self.audio.check(path, clip.duration_s)) is not None:
             return Finding(None, reason)
         if clip.duration_s is not None:
@@ -166,6 +170,5 @@ def _read_memory(path: Path) -> dict[str, Finding]:
             raise DataError(
                 f"{path}: damaged ({error}); delete this file, it is only a memory of earlier runs"
             ) from error
-        if reason is None or not reason.startswith("missing"):
-            known[identity] = Finding(duration_s, reason)
+        known[identity] = Finding(duration_s, reason)
     return known

@@ -130,6 +130,9 @@ def _check_options(options: CommonVoiceOptions) -> None:
     twice = sorted(lang for lang, count in Counter(options.langs).items() if count > 1)
     if twice:
         raise ConfigError(f"--langs: {' '.join(twice)} named twice; name each language once")
+    for name, value, least in (("max_test", options.max_test, 1), ("dev_utterances", options.dev_utterances or 0, 0)):
+        if value < least:
+            raise ConfigError(f"--{name} {value}: must be at least {least}")
     if not 0.0 < options.test_fraction < 1.0 and options.split == "paper":
         raise ConfigError(f"--test_fraction {options.test_fraction:g}: must be between 0 and 1; the paper takes 0.1")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-ITEM_LIMIT_S = 120
+ITEM_LIMIT_S: float = 120
 """A worker that spends this long on one item is taken for dead (a decoder in an endless loop)."""
 _MAX_CHUNK = 64
 _REFRESH_S = 0.2
@@ -103,9 +103,9 @@ def _start_worker() -> None:
 def _run_chunk(function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Result]:
     results = []
     for item in chunk:
-        signal.alarm(ITEM_LIMIT_S)
+        signal.setitimer(signal.ITIMER_REAL, ITEM_LIMIT_S)
         results.append(function(item))
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     return results
 
 

@@ -53,6 +53,9 @@ def write_splits(
     assert num_in == num_kept + len(rejected), f"{num_in} clips, but {num_kept} kept and {len(rejected)} rejected"
     _check_keys(splits)
     (out / "stats.json").unlink(missing_ok=True)
+    for folder in (out, *(out / name for name in SPLITS)):
+        for half_written in folder.glob(".*.tmp"):  # by a run that was killed
+            half_written.unlink()
     write_rejected(out, rejected)
     for name, utterances in splits.items():
         if not utterances:

@@ -22,8 +22,8 @@ _ZERO_WIDTH_SPACE = "\u200b"
 # Apostrophes as people type them. ʼ and ʻ are letters (Lm): some languages write them, and they are never taken out.
 _TYPED = "['’‘‛`´′＇]"
 _TYPED_OR_LETTER = "['’‘‛`´′＇ʼʻ]"
-_BEFORE = r"(?<=[\p{L}\p{M}])"
-_INSIDE = _BEFORE + r"%s(?=\p{L})"
+_BEFORE = r"(?<=[\p{L}\p{M}])(?<![ʼʻ])"
+_INSIDE = _BEFORE + r"%s(?=\p{L})(?![ʼʻ])"
 _AFTER = _BEFORE + "%s"
 _OPENING = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){_TYPED}(?=\p{{L}})")
 _FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs prepare` as a user calls it, with real audio files."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_hs.bin import prepare as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.manifest import read_data_list
+
+RATE = 8000
+
+
+def write_tone(path: Path, duration_s: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, 0.3 * np.sin(0.2 * np.arange(round(RATE * duration_s))), RATE)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """60 clips of half a second; one is cut off, one is silent, one is no audio, one is missing."""
+    folder = tmp_path / "été cv" / "ca"
+    (folder / "clips").mkdir(parents=True)
+    names = [f"common_voice_ca_{n}.wav" for n in range(60)]
+    rows = "".join(f"speaker{n % 20}\t{name}\tFrase número {n}\n" for n, name in enumerate(names))
+    (folder / "validated.tsv").write_text(f"client_id\tpath\tsentence\n{rows}", encoding="utf-8")
+    durations = "".join(f"{name}\t500\n" for name in names)
+    (folder / "clip_durations.tsv").write_text(f"clip\tduration[ms]\n{durations}", encoding="utf-8")
+    for name in names[:-1]:
+        write_tone(folder / "clips" / name, 0.5)
+    write_tone(folder / "clips" / names[0], 0.2)
+    soundfile.write(folder / "clips" / names[1], np.zeros(RATE // 2), RATE)
+    (folder / "clips" / names[2]).write_text("<html>not found</html>")
+    return folder.parent
+
+
+def call(*arguments: object) -> int:
+    return run_command(command, [str(argument) for argument in arguments])
+
+
+def contents(out: Path) -> dict[Path, bytes]:
+    return {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    arguments = ("commonvoice", "--corpus", release, "--langs", "ca", "--out", out, "--ratio", 1, "--num_workers", 2)
+    assert call(*arguments) == 0
+    printed = capsys.readouterr().out
+    assert "commonvoice: audio and utterances" in printed
+    assert re.search(r"│ ca +│ 0\.50 min │ 1\.0000 │", printed)
+    for kind in ("1 cut off", "1 silent", "1 missing", "1 not audio that can be read"):
+        assert f"faulty: {kind}" in printed
+    assert f"{out / 'stats.json'}: prepared" in printed
+    train = read_data_list(out / "train" / "data.list")
+    assert all(Path(u.wav).is_absolute() and Path(u.wav).exists() and u.duration == 0.5 for u in train)
+    before = contents(out)
+    assert call(*arguments) == 0
+    assert contents(out) == before
+
+
+def test_ucla(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for lang, phone in (("abk", "ʃʲ"), ("xxa", "a")):
+        for n in range(4):
+            write_tone(tmp_path / "ucla" / lang / "audio" / f"{lang}-{n}.flac", 0.3)
+        (tmp_path / "ucla" / lang / "text.txt").write_text("".join(f"{lang}-{n} {phone} k\n" for n in range(4)))
+    out = tmp_path / "out"
+    assert call("ucla", "--corpus", tmp_path / "ucla", "--out", out, "--test_langs", "abk", "--num_workers", 0) == 0
+    printed = capsys.readouterr().out
+    assert "phones of the test set that no training utterance has: 1: ʃʲ" in printed
+    stats = json.loads((out / "stats.json").read_text("utf-8"))
+    assert stats["total"]["utterances"] == {"train": 3, "dev": 1, "test": 4}
+    assert stats["total"]["hours"]["test"] == pytest.approx(4 * 0.3 / 3600, abs=1e-4)
+
+
+def test_a_users_fault_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("commonvoice", "--corpus", tmp_path / "no", "--langs", "ca", "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith(f"{tmp_path / 'no'}: no such folder; --corpus is the folder of a Common Voice release")
+    assert call("ucla", "--corpus", tmp_path, "--out", tmp_path / "out", "--num_workers", "-1") == 2
+    assert capsys.readouterr().err == "--num_workers -1: must be at least 0 (0: in this process)\n"
+
+
+@pytest.mark.parametrize("kind", ["commonvoice", "ucla", "synthetic"])
+def test_help_opens_with_an_example(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        call(kind, "--help")
+    assert stopped.value.code == 0
+    assert f"Example: wenet-hs prepare {kind} --" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_locale_changes_nothing(release: Path, tmp_path: Path) -> None:
+    arguments = ["commonvoice", "--corpus", release, "--langs", "ca", "--check_audio", "exists", "--out"]
+    assert call(*arguments, tmp_path / "here") == 0
+    environment = os.environ | {"LC_ALL": "C"}
+    line = [sys.executable, "-m", "wenet_hs.bin.prepare", *map(str, arguments), str(tmp_path / "plain")]
+    subprocess.run(line, env=environment, check=True, capture_output=True)
+    assert contents(tmp_path / "plain") == contents(tmp_path / "here")

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs units`: the same table each time, and one line for what cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.bin import units as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    sentences = ["la casa blanca", "la cosa roja", "una casa roja"] * 10
+    write_data_list("train.list", [Utterance(key=f"k{n}", wav="x", txt=txt) for n, txt in enumerate(sentences)])
+    write_data_list("phones.list", [Utterance(key="p", wav="x", txt="t͡ʃʰ a a\u0303 kʷ")])
+    return tmp_path
+
+
+def call(line: str) -> int:
+    return run_command(command, line.split())
+
+
+def test_characters(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--data_list train.list --kind char --out units.txt") == 0
+    lines = (folder / "units.txt").read_text("utf-8").split("\n")
+    assert lines[:5] == ["<blank> 0", "<unk> 1", "<sos/eos> 2", "a 3", "b 4"]
+    assert lines[-2:] == ["▁ 13", ""]
+    assert capsys.readouterr().out == "units.txt: 14 units (11 of them text) from 30 transcripts\n"
+
+
+def test_phones_of_two_lists(folder: Path) -> None:
+    assert call("--data_list phones.list train.list --kind phone --out units.txt") == 0
+    table = UnitTable.read(folder / "units.txt")
+    assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(table.units)
+
+
+def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contents = []
+    for name in ("a", "b"):
+        line = f"--data_list train.list --kind bpe --vocab_size 20 --bpe_model {name}.model --out {name}.txt"
+        assert call(line) == 0
+        contents.append(((folder / f"{name}.model").read_bytes(), (folder / f"{name}.txt").read_bytes()))
+    assert contents[0] == contents[1]
+    table = UnitTable.read(folder / "a.txt")
+    assert len(table) == 3 + 20 - 3  # of sentencepiece's pieces, <unk>, <s> and </s> are no text
+    assert "a.txt: 20 units (17 of them text)" in capsys.readouterr().out
+    tokenizer = make_tokenizer("bpe", table, folder / "a.model")
+    assert tokenizer.decode(tokenizer.encode("una cosa blanca")) == "una cosa blanca"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "--kind bpe --vocab_size 20",
+            "--kind bpe: --vocab_size and --bpe_model belong to --kind bpe, which needs both",
+        ),
+        ("--kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to --kind bpe"),
+        (
+            "--kind bpe --bpe_model m --vocab_size 900",
+            "--vocab_size 900: the transcripts give at most 55 pieces; ask for",
+        ),
+        ("--kind bpe --bpe_model m --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
+        ("--kind bpe --bpe_model m --vocab_size 0", "--vocab_size 0: must be above 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    assert call(f"--data_list train.list {options} --out units.txt") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+    assert not (folder / "units.txt").exists()

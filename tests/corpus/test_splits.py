@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Held-out sets: no speaker and no sentence in two sets where the data allow it, and nothing lost."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.corpus.splits import HeldOut, hold_out, overlaps, shuffled
+from wenet_hs.manifest import Utterance
+
+
+def utterance(number: int, speaker: str | None, sentence: str) -> Utterance:
+    return Utterance(key=f"k{number}", wav=f"{number}.wav", txt=sentence, lang="xx", duration=1.0, speaker=speaker)
+
+
+def corpus(pairs: list[tuple[str | None, str]]) -> list[Utterance]:
+    return [utterance(number, speaker, sentence) for number, (speaker, sentence) in enumerate(pairs)]
+
+
+def shared(result: HeldOut) -> dict[str, int]:
+    return overlaps({"train": result.rest, "test": result.held})["train-test"]
+
+
+def assert_all_there(result: HeldOut, utterances: list[Utterance]) -> None:
+    keys = [u.key for u in result.held] + [u.key for u in result.rest] + [u.key for u, _ in result.left_out]
+    assert sorted(keys) == sorted(u.key for u in utterances)
+
+
+def test_speakers_with_few_utterances_come_first() -> None:
+    utterances = corpus([("much", f"m{n}") for n in range(80)] + [(f"little{n // 2}", f"l{n}") for n in range(20)])
+    result = hold_out(utterances, 10, seed=0, purpose="test")
+    assert len(result.held) == 10
+    assert len({u.speaker for u in result.held}) == 5
+    assert "much" not in {u.speaker for u in result.held}
+    assert shared(result) == {"speakers": 0, "sentences": 0}
+    assert len(result.rest) == 90
+
+
+def test_only_the_last_speaker_is_cut_and_the_surplus_is_left_out() -> None:
+    utterances = corpus([(f"s{n // 4}", f"t{n}") for n in range(40)])
+    result = hold_out(utterances, 10, seed=0, purpose="test")
+    assert len(result.held) == 10
+    assert len(result.left_out) == 2
+    assert {reason for _, reason in result.left_out} == {"its speaker is in the test set"}
+    assert {u.speaker for u, _ in result.left_out} <= {u.speaker for u in result.held}
+    assert shared(result)["speakers"] == 0
+
+
+def test_sentences_of_the_test_set_are_taken_from_the_rest() -> None:
+    utterances = corpus([(f"s{n}", f"t{n % 50}") for n in range(100)])
+    result = hold_out(utterances, 10, seed=1, purpose="test")
+    assert shared(result) == {"speakers": 0, "sentences": 0}
+    reasons = [reason for _, reason in result.left_out]
+    assert reasons == ["its sentence is in the test set"] * len(reasons)
+    assert 5 <= len(reasons) <= 10
+    assert_all_there(result, utterances)
+
+
+def test_a_grid_of_speakers_and_sentences_gives_a_smaller_test_set_without_overlap() -> None:
+    """All 50 speakers read the same 100 sentences: 5 test speakers would take every sentence from the others."""
+    utterances = corpus([(f"s{s}", f"t{t}") for s in range(50) for t in range(100)])
+    result = hold_out(utterances, 500, seed=0, purpose="test")
+    assert shared(result) == {"speakers": 0, "sentences": 0}
+    assert len(result.held) == 5 * 50
+    assert len(result.rest) == 45 * 50
+    reasons = {reason for _, reason in result.left_out}
+    assert reasons == {"its sentence is in the test set", "too many others read its sentence for the test set"}
+    assert_all_there(result, utterances)
+
+
+def test_one_speaker_is_shared_because_there_is_no_other() -> None:
+    utterances = corpus([("only", f"t{n // 2}") for n in range(100)])
+    result = hold_out(utterances, 10, seed=0, purpose="test")
+    assert len(result.held) == 10
+    assert len(result.rest) == 90
+    assert shared(result) == {"speakers": 1, "sentences": 0}
+
+
+def test_one_sentence_is_shared_because_there_is_no_other() -> None:
+    utterances = corpus([(f"s{n}", "yes") for n in range(100)])
+    result = hold_out(utterances, 10, seed=0, purpose="test")
+    assert len(result.held) == 10
+    assert shared(result) == {"speakers": 0, "sentences": 1}
+    assert_all_there(result, utterances)
+
+
+def test_unknown_speakers_stand_for_themselves() -> None:
+    utterances = corpus([(None, f"t{n}") for n in range(100)])
+    result = hold_out(utterances, 10, seed=0, purpose="test")
+    assert (len(result.held), len(result.rest), len(result.left_out)) == (10, 90, 0)
+    assert shared(result)["speakers"] == 0
+
+
+def test_an_empty_set_takes_nothing() -> None:
+    utterances = corpus([("a", "x"), ("b", "y")])
+    result = hold_out(utterances, 0, seed=0, purpose="test")
+    assert result.held == []
+    assert result.rest == utterances
+    assert hold_out([], 5, seed=0, purpose="test") == HeldOut([], [], [])
+
+
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from([None, "a", "b", "c", "d", "e"]), st.sampled_from("uvwxyz")), max_size=40),
+    size=st.integers(0, 12),
+    seed=st.integers(0, 3),
+)
+def test_nothing_is_lost_and_the_order_of_the_files_does_not_matter(
+    pairs: list[tuple[str | None, str]], size: int, seed: int
+) -> None:
+    utterances = corpus(pairs)
+    result = hold_out(utterances, size, seed=seed, purpose="test")
+    assert_all_there(result, utterances)
+    assert len(result.held) <= size
+    mixed = random.Random(0).sample(utterances, len(utterances))
+    again = hold_out(mixed, size, seed=seed, purpose="test")
+    assert {u.key for u in again.held} == {u.key for u in result.held}
+    assert {u.key for u in again.rest} == {u.key for u in result.rest}
+
+
+def test_another_seed_gives_another_order() -> None:
+    utterances = corpus([(None, f"t{n}") for n in range(30)])
+    orders = [[u.key for u in shuffled(utterances, seed, "train")] for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+    assert [u.key for u in shuffled(utterances, 0, "dev")] != orders[0]
+
+
+def test_overlaps_are_counted_for_each_two_sets() -> None:
+    train, test = corpus([("a", "x"), ("b", "y"), (None, "z")]), corpus([("a", "y"), ("b", "x"), (None, "q")])
+    assert overlaps({"train": train, "dev": [], "test": test}) == {
+        "train-dev": {"speakers": 0, "sentences": 0},
+        "train-test": {"speakers": 2, "sentences": 2},
+        "dev-test": {"speakers": 0, "sentences": 0},
+    }

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The UCLA Phonetic Corpus: its layout, its faults, and the corpus itself where it is at hand."""
+
+import logging
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wenet_hs.corpus.clips import AudioFunctions, ClipChecker
+from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance, read_data_list
+
+
+@dataclass(frozen=True)
+class Info:
+    duration_s: float
+
+
+def check(path: Path, expected_duration_s: float | None) -> str | None:
+    return "silent" if path.read_text() == "silent" else None
+
+
+def probe(path: Path) -> Info:
+    return Info(0.75)
+
+
+def prepare(options: UclaOptions, mode: str = "full") -> dict[str, Any]:
+    checker = ClipChecker(AudioFunctions(check=check, probe=probe), options.out / "memory", mode=mode)  # type: ignore[arg-type]
+    return prepare_ucla(options, checker)
+
+
+def write_language(folder: Path, text: str, *, ending: str = ".wav", silent: str = "") -> None:
+    (folder / "audio").mkdir(parents=True)
+    (folder / "text.txt").write_text(text, encoding="utf-8", newline="")
+    for line in text.split("\n"):
+        if line.strip():
+            name = line.split()[0]
+            (folder / "audio" / f"{name}{ending}").write_text("silent" if name == silent else "sound")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "ucla"
+    write_language(folder / "abk", "abk-1 a d͡ʒ ʃʲ\nabk-2\tkʷʼ ɜ\r\n")
+    write_language(folder / "xxa", "".join(f"xxa-{n:03} a\u0303 kʰ a\n" for n in range(60)), ending=".flac")
+    write_language(folder / "xxb", "".join(f"w{n:03} t͡ʃ a d͡ʒ\n" for n in range(40)))
+    return folder
+
+
+def read(out: Path) -> dict[str, list[Utterance]]:
+    return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
+
+
+def options_for(corpus: Path, **changes: Any) -> UclaOptions:
+    return replace(UclaOptions(corpus=corpus, out=corpus.parent / "out", test_langs=("abk",)), **changes)
+
+
+def test_test_languages_are_in_no_other_set(corpus: Path) -> None:
+    stats = prepare(options_for(corpus))
+    sets = read(corpus.parent / "out")
+    assert {u.key for u in sets["test"]} == {"abk-1", "abk-2"}
+    assert {u.lang for u in sets["train"] + sets["dev"]} == {"xxa", "xxb"}
+    assert len(sets["dev"]) == 5
+    assert len(sets["train"]) == 95
+    assert stats["num_in"] == 102
+    assert stats["phones"]["unseen_in_test"] == ["kʷʼ", "ɜ", "ʃʲ"]
+    assert stats["phones"]["unseen_tokens_in_test"] == 3
+    assert stats["licence"].startswith("CC BY-NC")
+
+
+def test_phones_are_composed_and_never_simplified(corpus: Path) -> None:
+    prepare(options_for(corpus))
+    first = read(corpus.parent / "out")["test"][0]
+    assert first == Utterance(
+        key="abk-1", wav=str(corpus / "abk/audio/abk-1.wav"), txt="a d͡ʒ ʃʲ", lang="abk", duration=0.75
+    )
+    phones = {u.txt for u in read(corpus.parent / "out")["train"]}
+    assert phones == {"ã kʰ a", "t͡ʃ a d͡ʒ"}
+
+
+def test_a_name_without_its_language_gets_it(corpus: Path) -> None:
+    prepare(options_for(corpus))
+    keys = {u.key for u in read(corpus.parent / "out")["train"]}
+    assert "xxb-w001" in keys or "xxb-w002" in keys
+
+
+def test_the_dev_set_depends_on_the_seed_alone(corpus: Path) -> None:
+    lists = []
+    for seed in (0, 0, 1):
+        prepare(options_for(corpus, seed=seed))
+        lists.append((corpus.parent / "out" / "dev" / "data.list").read_bytes())
+    assert lists[0] == lists[1] != lists[2]
+
+
+def test_every_line_is_used_or_rejected(corpus: Path) -> None:
+    write_language(corpus / "xxc", "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\nxxc-4 c\n../abk-1 a\n", silent="xxc-3")
+    (corpus / "xxc/audio/xxc-4.wav").unlink()
+    with (corpus / "xxc/text.txt").open("ab") as file:
+        file.write(b"xxc-5 \xff\n")
+    stats = prepare(options_for(corpus))
+    lines = (corpus.parent / "out" / "rejected.tsv").read_text("utf-8").splitlines()[1:]
+    reasons = {line.split("\t")[0]: line.split("\t")[2] for line in lines}
+    assert reasons == {
+        "xxc-2": "empty transcript",
+        "xxc-3": "silent",
+        "xxc:text.txt:4": "repeated: this utterance stands on an earlier line",
+        "xxc-4": "missing: no audio/xxc-4.wav or .flac",
+        "xxc-../abk-1": "missing: no audio/../abk-1.wav or .flac",
+        "xxc:text.txt:8": "not UTF-8: byte 6 of the line",
+    }
+    assert stats["langs"]["xxc"]["num_in"] == 7
+    assert stats["num_in"] == 102 + 7
+
+
+def test_absent_test_languages_are_named_in_a_warning(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        stats = prepare(options_for(corpus, test_langs=PAPER_TEST_LANGS))
+    assert "test languages not there: bin sbc mal kea klu aeb mak fin ace; testing on 1" in caplog.text
+    assert stats["test_langs_absent"] == ["bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "ace"]
+
+
+def test_no_test_language_at_all_is_an_error(corpus: Path) -> None:
+    message = "none of the test languages fin mak is there; choose --test_langs from: abk xxa xxb"
+    with pytest.raises(DataError, match=re.escape(message)):
+        prepare(options_for(corpus, test_langs=("fin", "mak")))
+
+
+def test_another_corpus_is_told_from_this_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere: no such folder; --corpus is the folder of the UCLA Phonetic Corpus"):
+        prepare(options_for(tmp_path / "nowhere"))
+    expected = "expected <lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus"
+    with pytest.raises(DataError, match=f"{expected}, found an empty folder; check --corpus"):
+        prepare(options_for(tmp_path))
+    (tmp_path / "wav48").mkdir()
+    with pytest.raises(DataError, match=f"{expected}, found wav48; check --corpus"):
+        prepare(options_for(tmp_path))
+    (tmp_path / "ca").mkdir()
+    (tmp_path / "ca" / "validated.tsv").touch()
+    with pytest.raises(DataError, match=f"{expected}, found Common Voice; use `prepare commonvoice`"):
+        prepare(options_for(tmp_path))
+
+
+def test_an_impossible_share_is_refused(corpus: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=re.escape("--dev_fraction 1.5: must be between 0 and 1; the default is 0.05")
+    ):
+        prepare(options_for(corpus, dev_fraction=1.5))
+
+
+def test_the_real_corpus(shared_dir: Path, tmp_path: Path) -> None:
+    folder = shared_dir / "data" / "ucla"
+    stats = prepare(UclaOptions(corpus=folder, out=tmp_path), mode="exists")
+    assert stats["num_in"] == 2031
+    assert stats["total"]["rejected"] == {}
+    assert stats["total"]["utterances"]["test"] == 256
+    assert stats["test_langs_absent"] == ["klu", "mak", "fin"]
+    assert len(stats["phones"]["unseen_in_test"]) == 30
+    assert sum(stats["phones"]["tokens"].values()) == 8626

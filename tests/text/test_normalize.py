@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisation loses no letter of any script, in the paper's 15 languages and in all of Unicode."""
+
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.text.normalize import normalize, normalize_counted, normalize_phones
+
+PAPER_LANGS = ("ca", "es", "fr", "it", "pt", "be", "cs", "pl", "ru", "uk", "ba", "ky", "tr", "tt", "uz")
+APOSTROPHE_LETTERS = "ʼʻ"
+
+# Written for this test: input and what becomes of it.
+SENTENCES = {
+    "ca": ("L’Anna i el col·legi: «QUÈ?», l'aigua, Ŀ i paraŀlel.", "l'anna i el col·legi què l'aigua ŀ i paral·lel"),
+    "es": ("¿Dónde está el ÑANDÚ? ¡Aquí, pingüino!", "dónde está el ñandú aquí pingüino"),
+    "fr": ("J’AI L'œuf d’Eugène… ‘à Noël’, dit-il : 10 €.", "j'ai l'œuf d'eugène à noël dit il 10"),
+    "it": ("Perché? C'È un po’ d‘acqua, cioè l´oceano…", "perché c'è un po' d'acqua cioè l'oceano"),
+    "pt": ("Não há pão-d’água; É VOCÊ, às três?", "não há pão d'água é você às três"),
+    "be": ("Ў нядзелю АБ’ЯВА і сям'я…", "ў нядзелю абʼява і сямʼя"),
+    "cs": ("„Příliš žluťoučký KŮŇ“ úpěl – ďábelské ódy!", "příliš žluťoučký kůň úpěl ďábelské ódy"),
+    "pl": ("„ZAŻÓŁĆ gęślą jaźń” — rzekł.", "zażółć gęślą jaźń rzekł"),
+    "ru": ("«Ёж» съел подъём – ЩИ, О'Нил!", "ёж съел подъём щи о'нил"),
+    "uk": ("Об'єкт, ПІД’ЇЗД; ґанок – «пʼять»!", "обʼєкт підʼїзд ґанок пʼять"),
+    "ba": ("Ҡыҙ Әсәһенә: «Һаумы, ғәзиз УҪАЛ!»", "ҡыҙ әсәһенә һаумы ғәзиз уҫал"),
+    "ky": ("Өзүң КҮН, таң – эң жакшы.", "өзүң күн таң эң жакшы"),
+    "tr": ("IŞIK İSTANBUL’da, Iğdır'ı gördü; i̇yi kâğıt!", "ışık istanbul'da ığdır'ı gördü iyi kâğıt"),
+    "tt": ("Җырлый Өмет, ҢӘРСӘ? Һава…", "җырлый өмет ңәрсә һава"),
+    "uz": ("OʻZBEK qo‘shig'i, ma’no: G`alaba; tog’ va san'at!", "oʻzbek qoʻshigʻi maʼno gʻalaba togʻ va sanʼat"),
+}  # fmt: skip
+
+
+def letters(text: str, lang: str | None) -> Counter[str]:
+    """Letters, marks and numbers without regard to case; apostrophe letters aside, which are unified."""
+    text = unicodedata.normalize("NFC", text).replace("İ", "i")
+    if lang == "tr":
+        text = unicodedata.normalize("NFD", text.replace("I", "ı")).replace("\u0307", "")
+    text = text.replace("Ŀ", "ŀ").replace("ŀl", "ll") if lang == "ca" else text
+    folded = unicodedata.normalize("NFC", text.casefold())
+    kept = (c for c in folded if unicodedata.category(c)[0] in "LMN" and c not in APOSTROPHE_LETTERS)
+    return Counter(unicodedata.normalize("NFD", "".join(kept)))
+
+
+@pytest.mark.parametrize("lang", PAPER_LANGS)
+def test_a_written_sentence(lang: str) -> None:
+    text, expected = SENTENCES[lang]
+    assert normalize(text, lang) == expected
+    assert normalize(unicodedata.normalize("NFD", text), lang) == expected
+    assert letters(text, lang) == letters(expected, lang)
+
+
+@pytest.mark.parametrize("lang", PAPER_LANGS)
+def test_no_letter_of_real_sentences_is_lost(shared_dir: Path, lang: str) -> None:
+    sentences = (shared_dir / "data" / "cv_sentences" / f"{lang}.txt").read_text("utf-8").split("\n")[:1500]
+    assert len(sentences) > 700
+    for sentence in sentences:
+        normalized, removed = normalize_counted(sentence, lang)
+        assert letters(normalized, lang) == letters(sentence, lang), sentence
+        assert all(unicodedata.category(c)[0] in "PSC" for c in removed), sentence
+        assert normalize(normalized, lang) == normalized
+
+
+def test_every_letter_mark_and_number_of_unicode_survives() -> None:
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        if unicodedata.category(character)[0] not in "LMN":
+            continue
+        normalized, removed = normalize_counted(character, None)
+        assert not removed, f"U+{code:04X}"
+        expected = (
+            "i" if character == "İ" else unicodedata.normalize("NFC", unicodedata.normalize("NFC", character).lower())
+        )
+        assert normalized == expected, f"U+{code:04X}"
+
+
+@pytest.mark.parametrize("lang", PAPER_LANGS)
+def test_a_letter_survives_beside_any_other(lang: str) -> None:
+    for code in (*range(0x20, 0x180), *range(0x2B0, 0x330), *range(0x2010, 0x2040), 0x300C, 0xFF07):
+        character = chr(code)
+        for text in (f"a{character}b", f"o{character}", f"{character}l", f"l{character}l"):
+            assert letters(normalize(text, lang), lang) == letters(text, lang), f"{text!r}"
+
+
+@given(text=st.text(max_size=30), lang=st.sampled_from([*PAPER_LANGS, None, "oc", "de", "hy"]))
+def test_normalised_text_stays_as_it_is(text: str, lang: str | None) -> None:
+    once = normalize(text, lang)
+    assert normalize(once, lang) == once
+    assert normalize(unicodedata.normalize("NFD", text), lang) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert once == " ".join(once.split())
+
+
+@given(
+    text=st.text("aoglLI'’ʻʼ·.- \u0301\u0307\u00ad", max_size=14),
+    lang=st.sampled_from(["fr", "ca", "uz", "uk", "tr", None]),
+)
+def test_apostrophes_in_any_order(text: str, lang: str | None) -> None:
+    normalized, removed = normalize_counted(text, lang)
+    assert normalize(normalized, lang) == normalized
+    assert letters(normalized, lang) == letters(text, lang)
+    assert all(removed[character] <= text.count(character) for character in removed)
+
+
+def test_what_is_removed_is_counted() -> None:
+    normalized, removed = normalize_counted("«Né en 1984 à 10h», dit-il !", "fr")
+    assert normalized == "né en 1984 à 10h dit il"
+    assert removed == Counter({"«": 1, "»": 1, ",": 1, "-": 1, "!": 1})
+
+
+@pytest.mark.parametrize(
+    ("lang", "text", "expected"),
+    [
+        (None, "rock 'n' roll: don’t 'quote' it", "rock n roll don't quote it"),
+        ("fr", "‘l’ami’ et l' eau, cʼest", "l'ami et l' eau c'est"),
+        ("fr", "étudiant·e·s", "étudiantes"),
+        ("it", "'sto po' di", "sto po di"),
+        ("it", "un po' di 'vino'", "un po' di vino"),
+        ("en-GB", "Don’T", "don't"),
+        ("UK", "з’їзд", "зʼїзд"),
+        ("tr_TR", "ISI", "ısı"),
+        ("az", "İLK IŞIQ", "ilk ışıq"),
+        ("de", "STRASSE Straße ẞ", "strasse straße ß"),
+        ("hy", "Ինչո՞ւ", "ինչու"),
+        ("he", "צה״ל ג׳ירפה ״שלום״", "צה״ל ג׳ירפה שלום"),
+        ("fa", "می\u200cخواهم\u200c.", "می\u200cخواهم"),
+        ("ml", "അവന്\u200d", "അവന്\u200d"),
+        ("hi", "हिन्दी।", "हिन्दी"),
+        ("el", "ΟΔΟΣ;", "οδος"),
+        ("oc", "in·habitat", "in·habitat"),
+        ("zh-CN", "你好，世界！", "你好 世界"),
+        ("ru", "до\u00adро\u00adга\u200bздесь\ufeff", "дорога здесь"),
+        (None, "a\u3000b\tc\u2028d\x00e", "a b c d e"),
+        (None, " \u200b\ufeff?! ", ""),
+        ("haw", "Hawaiʻi", "hawaiʻi"),
+    ],
+)
+def test_hard_cases(lang: str | None, text: str, expected: str) -> None:
+    assert normalize(text, lang) == expected
+
+
+def test_phones_are_never_simplified() -> None:
+    """NFKC would make ʰ ʷ ʲ ˠ ˤ ⁿ ˡ plain letters."""
+    phones = "pʰ kʷ tʲ ɫˠ sˤ dⁿ tˡ t͡ʃʰ ɡ͡b ˀa ç"
+    assert normalize_phones(phones) == phones
+    assert normalize_phones(f"  a\u0303\u3000{phones}\n") == f"ã {phones}"
+    assert normalize_phones("B s S") == "B s S"
