@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> None:
         case _:
             from wenet_hs.corpus import synthetic
 
-            args.audio = AUDIO  # corpus/ may not import data/, so that it takes what it needs of audio from here
             stats = synthetic.run(args)
     show(stats, Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False))
     print(f"{args.out / 'stats.json'}: prepared")
