@@ -10,7 +10,7 @@ import torch
 
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import write_atomic
-from wenet_hs.train.checkpoint import damage, list_checkpoints, read_checkpoint
+from wenet_hs.train.checkpoint import damage, list_checkpoints, naming_full_disk, read_checkpoint
 from wenet_hs.train.state import progress_of
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ def average(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def write_model(path: Path, weights: dict[str, torch.Tensor]) -> None:
-    """Write a bare state_dict atomically."""
+    """Write a bare state_dict atomically. Raises CheckpointError when the disk is full."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)
-    write_atomic(path, buffer.getvalue())
+    with naming_full_disk(path, path.parent / "checkpoints", len(buffer.getvalue())):
+        write_atomic(path, buffer.getvalue())

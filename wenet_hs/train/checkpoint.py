@@ -11,7 +11,8 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from wenet_hs.errors import CheckpointError
@@ -45,35 +46,57 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """Commit `files` (name → content) as the checkpoint of `step`.
 
-    Raises CheckpointError when the disk is full; what was there before stays as it was.
+    Raises CheckpointError when it cannot be written (the disk is full, say); what was there before stays as it was.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     target = checkpoint_path(folder, step)
     temporary = folder / f".{target.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
     needed = sum(map(len, files.values()))
-    try:
-        if shutil.disk_usage(folder).free < needed:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        temporary.mkdir()
-        for name, content in files.items():
-            _write_synced(temporary / name, content)
-        _write_synced(temporary / MANIFEST, _manifest(files))
-        fsync_directory(temporary)
-        _commit(temporary, target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if error.errno not in _NO_SPACE:
-            raise
-        raise CheckpointError(_disk_full(target, needed)) from error
+    with naming_full_disk(target, folder, needed):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _delete(temporary)
+            if shutil.disk_usage(folder).free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            temporary.mkdir()
+            for name, content in files.items():
+                _write_synced(temporary / name, content)
+            _write_synced(temporary / MANIFEST, _manifest(files))
+            fsync_directory(temporary)
+            _delete(target)
+            temporary.rename(target)
+            fsync_directory(folder)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if error.errno in _NO_SPACE:
+                raise
+            raise CheckpointError(f"{target}: cannot be written ({error.strerror}); check the folder") from error
     return target
 
 
-def _commit(temporary: Path, target: Path) -> None:
-    if target.exists():  # saved again after an explicit resume from an older checkpoint
-        shutil.rmtree(target)
-    temporary.rename(target)
-    fsync_directory(target.parent)
+@contextmanager
+def naming_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn the OSError of a full disk, a quota or a limit of file size into a CheckpointError of one line.
+
+    Args:
+        target: what is being written.
+        checkpoints: the folder whose last good checkpoint the line names.
+        needed: bytes to be written, where that is known.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        free = shutil.disk_usage(next(path for path in (target, *target.parents) if path.exists())).free
+        size = (
+            f"free {free / 1e6:.1f} MB" if needed is None else f"need {needed / 1e6:.1f} MB, free {free / 1e6:.1f} MB"
+        )
+        good, _ = _newest_intact(checkpoints)
+        last_good = f"last good checkpoint: {good.name}" if good else "no checkpoint was written before"
+        raise CheckpointError(
+            f"{target}: disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}; "
+            "make room and run the same command again"
+        ) from error
 
 
 def _write_synced(path: Path, content: bytes) -> None:
@@ -88,16 +111,6 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
         name: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)} for name, content in files.items()
     }
     return json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
-
-
-def _disk_full(target: Path, needed: int) -> str:
-    earlier = list_checkpoints(target.parent)
-    last_good = f"last good checkpoint: {earlier[-1].name}" if earlier else "no checkpoint was written before"
-    free = shutil.disk_usage(target.parent).free
-    return (
-        f"{target}: disk full while writing (need {needed / 1e6:.1f} MB, free {free / 1e6:.1f} MB); {last_good}; "
-        "make room and run the same command again"
-    )
 
 
 def damage(path: Path) -> str | None:
@@ -133,30 +146,58 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in names}
 
 
-def newest_good(folder: Path) -> Path | None:
-    """The newest checkpoint that verifies, or None. Damaged newer ones are kept as `NAME.bad`, with a warning each."""
+def _newest_intact(folder: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest checkpoint that verifies, and the newer ones that do not, each with its fault."""
     bad: list[tuple[Path, str]] = []
-    good: Path | None = None
     for path in reversed(list_checkpoints(folder)):
         fault = damage(path)
         if fault is None:
-            good = path
-            break
+            return path, bad
         bad.append((path, fault))
+    return None, bad
+
+
+def newest_good(folder: Path) -> Path | None:
+    """The newest checkpoint that verifies, or None. Damaged newer ones are kept as `NAME.bad`, with a warning each."""
+    good, bad = _newest_intact(folder)
     for path, fault in bad:
         older = f"using {good.name} ({step_of(path) - step_of(good)} steps older)" if good else "no older one is intact"
         logger.warning("checkpoint %s: %s; %s", path, fault, older)
-        aside = path.with_name(path.name + ".bad")
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
+        _set_aside(path, ".bad")
     return good
+
+
+def set_newer_aside(path: Path) -> None:
+    """Rename the checkpoints newer than `path` to `NAME.old`: training goes on from here, and they are not its own."""
+    for newer in list_checkpoints(path.parent):
+        if step_of(newer) > step_of(path):
+            logger.warning("checkpoint %s: newer than the one to go on from; kept as %s.old", newer, newer.name)
+            _set_aside(newer, ".old")
+
+
+def _set_aside(path: Path, suffix: str) -> None:
+    aside = path.with_name(path.name + suffix)
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
 
 
 def rotate(folder: Path, keep: set[Path]) -> None:
     """Delete the checkpoints outside `keep`. Called after a newer one is committed, so one is always there."""
     for path in list_checkpoints(folder):
         if path not in keep:
-            doomed = path.with_name(f".{path.name}.old")
-            shutil.rmtree(doomed, ignore_errors=True)
-            path.rename(doomed)  # first out of sight as a whole, so that a kill never leaves half a checkpoint
-            shutil.rmtree(doomed)
+            _delete(path)
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder, if it is there; first out of sight as a whole, so that a kill never leaves half a checkpoint."""
+    if path.exists():
+        doomed = path.with_name(f".{path.name.lstrip('.')}.doomed")
+        shutil.rmtree(doomed, ignore_errors=True)
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def remove_litter(folder: Path) -> None:
+    """Delete what a killed process was still writing or deleting. Call it only while no other process writes here."""
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -22,7 +22,7 @@ class World:
 
 def this_world() -> World:
     """The world that the launcher describes. Raises ConfigError under a launcher with several processes."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size != 1:
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size != "1":
         raise ConfigError(f"WORLD_SIZE={size}: training runs in one process in this version; start it without torchrun")
     return World()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiment folder: complete from the start, so that it can be moved and decoded elsewhere; one run at a time."""
 
+import errno
 import fcntl
 import hashlib
-import logging
 import os
 import platform
 import subprocess
@@ -18,42 +18,63 @@ from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import write_atomic
 
-logger = logging.getLogger(__name__)
-
 FREE_TO_CHANGE = frozenset(
-    {"max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers", "provenance"}
+    {"max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"}
 )
 """Keys of a config that a resumed run may change: they do not alter what a step computes."""
 
 
 @contextmanager
 def locked(model_dir: Path) -> Iterator[None]:
-    """Hold the folder for this process. Raises CheckpointError if another run is writing there."""
-    model_dir.mkdir(parents=True, exist_ok=True)
-    with (model_dir / ".lock").open("a") as file:
+    """Hold the folder for this process. Raises CheckpointError if another run is writing there, or it cannot be made.
+
+    A record lock (`lockf`): unlike `flock` it is not handed to the workers that load data, which outlive a kill of this
+    process by seconds and would keep the folder from the run that is to go on.
+    """
+    try:
+        model_dir.mkdir(parents=True, exist_ok=True)
+        file = (model_dir / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{model_dir}: cannot be written ({error.strerror}); use another --model_dir") from error
+    with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise CheckpointError(f"{model_dir}: cannot be locked ({error.strerror}); use another disk") from error
+            file.seek(0)
             raise CheckpointError(
-                f"{model_dir}: another training writes here; wait for it or use another folder"
+                f"{model_dir}: another training writes here ({file.read().strip() or 'starting'}); wait for it or use "
+                "another --model_dir"
             ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
         yield
 
 
-def prepare_folder(model_dir: Path, config: ExperimentConfig, *, resuming: bool) -> ExperimentConfig:
-    """Copy units, tree, CMVN and BPE model into `model_dir`, write `train.yaml`, and return the config with base names.
+def prepare_folder(
+    model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool
+) -> tuple[ExperimentConfig, dict[str, str]]:
+    """Copy units, tree, CMVN and BPE model into `model_dir` and write `train.yaml`.
 
-    Raises ConfigError if `resuming` and the config or one of these files is not that of the run to be resumed.
+    Args:
+        config_dir: the folder of the config, where the base names in the `train.yaml` of an experiment are at home.
+        resuming: whether the folder's own config and files must be equal to these.
+
+    Returns: the config with base names, and the SHA-256 of each copied file by its name.
+    Raises: ConfigError if `resuming` and the config or one of these files is not that of the run to be resumed.
     """
-    sources = _sources(config)
+    sources = {name: _located(path, config_dir) for name, path in _sources(config).items()}
+    contents = {name: _read(source) for name, source in sources.items()}
     config = _with_base_names(config)
     if resuming:
-        _refuse_changes(model_dir, config, sources)
-    for name, source in sources.items():
-        if source.resolve() != (model_dir / name).resolve():
-            write_atomic(model_dir / name, _read(source))
+        _refuse_changes(model_dir, config, sources, contents)
+    for name, content in contents.items():
+        if sources[name].resolve() != (model_dir / name).resolve():
+            write_atomic(model_dir / name, content)
     dump_config(config, model_dir / "train.yaml", provenance=_provenance())
-    return config
+    return config, {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
 
 
 def _sources(config: ExperimentConfig) -> dict[str, Path]:
@@ -66,14 +87,17 @@ def _sources(config: ExperimentConfig) -> dict[str, Path]:
     if config.tokenizer_conf.bpe_path is not None:
         sources["bpe.model"] = Path(config.tokenizer_conf.bpe_path)
     if config.cmvn is not None:
-        if config.cmvn_conf.cmvn_file is None:
-            raise ConfigError(
-                "cmvn_conf.cmvn_file: not set; name the file that `wenet-hs cmvn` made, or set cmvn: null"
-            )
+        assert config.cmvn_conf.cmvn_file is not None  # the schema asks for it
         sources["global_cmvn"] = Path(config.cmvn_conf.cmvn_file)
     if isinstance(config.head_conf, HSoftmaxHeadConf):
         sources["tree.json"] = Path(config.head_conf.tree)
     return sources
+
+
+def _located(path: Path, config_dir: Path) -> Path:
+    """A base name that is not in the working folder is one beside the config; any other path is what it says."""
+    is_base_name = path.name == str(path)
+    return config_dir / path if is_base_name and not path.exists() and (config_dir / path).exists() else path
 
 
 def _with_base_names(config: ExperimentConfig) -> ExperimentConfig:
@@ -94,17 +118,21 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path in the config") from error
 
 
-def _refuse_changes(model_dir: Path, config: ExperimentConfig, sources: dict[str, Path]) -> None:
+def _refuse_changes(
+    model_dir: Path, config: ExperimentConfig, sources: dict[str, Path], contents: dict[str, bytes]
+) -> None:
     faults = [
         f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
         for key, old, new in config_changes(load_config(model_dir / "train.yaml"), config)
-        if key.split(".")[0] not in FREE_TO_CHANGE
+        if key not in FREE_TO_CHANGE
     ]
-    for name, source in sources.items():
-        if not (model_dir / name).is_file() or (model_dir / name).read_bytes() != _read(source):
-            faults.append(f"{model_dir / name}: differs from {source}")
+    for name, content in contents.items():
+        if not (model_dir / name).is_file():
+            faults.append(f"{model_dir / name}: is missing")
+        elif (model_dir / name).read_bytes() != content:
+            faults.append(f"{model_dir / name}: differs from {sources[name]}")
     if faults:
-        advice = "; a resumed run must be the same: restore the setting, or use another --model_dir"
+        advice = "; a resumed run must be the same: restore it, or use another --model_dir"
         raise ConfigError("\n".join(fault + advice for fault in faults))
 
 
@@ -120,14 +148,11 @@ def _provenance() -> dict[str, str]:
 
 def _git_hash() -> str:
     """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"]
+    source_tree = Path(__file__).parents[2]
+    if not (source_tree / ".git").exists():  # or git would name whatever repository the environment stands in
+        return "unknown"
+    command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch
 from wenet_hs.errors import DataError
 from wenet_hs.model import AsrModel, Losses
+from wenet_hs.nn.convolution import MaskedBatchNorm
 from wenet_hs.train.optim import ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -38,6 +39,10 @@ class StepStats:
     """Wall time of the step, the wait for data included."""
     wait_seconds: float
     """Wall time spent waiting for data."""
+    skipped_steps: int
+    """Steps left out so far for a gradient that was not finite."""
+    suspects: tuple[str, ...] = ()
+    """Where this step was left out: keys of its utterances, the first five of each batch."""
 
 
 @dataclass
@@ -52,11 +57,13 @@ class LossSum:
 
     def add(self, losses: Losses) -> None:
         """Take in the sums of one batch."""
-        self.total += float(losses.total.detach())
-        self.attention += float(losses.attention.detach())
-        self.ctc += float(losses.ctc.detach())
+        parts = (losses.total, losses.attention, losses.ctc, losses.num_correct)
+        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not four
+        self.total += sums[0]
+        self.attention += sums[1]
+        self.ctc += sums[2]
+        self.num_correct += int(sums[3])
         self.num_targets += losses.num_targets
-        self.num_correct += int(losses.num_correct)
 
     def per_target(self) -> dict[str, float]:
         """Mean losses in nats a target, and the share of targets that the decoder ranks first."""
@@ -88,23 +95,25 @@ def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch
 
 
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
-    """One optimizer step an accumulation window; the summed loss is divided once, by the targets of the window."""
+    """One optimizer step an accumulation window; the summed loss is divided once, by the targets of the window.
+
+    Raises DataError when the gradient was not finite so often in a row that training is of no use any more.
+    """
     state.model.train()
-    skipped_in_a_row = 0
     for window, wait_seconds in in_windows(batches, config.accum_grad):
         started = time.perf_counter()
         sums, grad_norm = _step(state, window, config)
-        skipped_in_a_row = 0 if math.isfinite(grad_norm) else skipped_in_a_row + 1
         progress = state.progress
         progress.batch += len(window)
         progress.cv_loss = None
         seconds = time.perf_counter() - started + wait_seconds
         progress.seconds += seconds
-        if skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
-            keys = ", ".join(key for batch in window for key in batch.keys[:5])
+        suspects = () if math.isfinite(grad_norm) else tuple(key for batch in window for key in batch.keys[:5])
+        if progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
             raise DataError(
-                f"step {progress.step}: gradient not finite {skipped_in_a_row} times in a row, last with {keys}; "
-                "lower optim_conf.lr or look at these utterances"
+                f"step {progress.step}: gradient not finite {MAX_SKIPPED_IN_A_ROW} times in a row, last with "
+                f"{', '.join(suspects)}; look at these utterances, or train with a lower optim_conf.lr in another "
+                "--model_dir"
             )
         yield StepStats(
             step=progress.step,
@@ -116,14 +125,19 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
             audio_seconds=sum(batch.audio_seconds for batch in window),
             seconds=seconds,
             wait_seconds=wait_seconds,
+            skipped_steps=progress.skipped_steps,
+            suspects=suspects,
         )
 
 
 def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> tuple[LossSum, float]:
+    """Forward, backward, and the optimizer's step, or nothing at all where the gradient is not finite."""
     step = state.progress.step + 1
     state.model.ctc_weight = ctc_weight(step, config)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(step, config)
+    statistics = _running_statistics(state.model)
+    before = [value.clone() for value in statistics]
     num_targets = sum(batch.num_targets for batch in window)
     sums = LossSum()
     for batch in window:
@@ -134,11 +148,20 @@ def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> t
     grad_norm = float(clip_grad_norm_(state.model.parameters(), config.grad_clip))
     if math.isfinite(grad_norm):
         state.optimizer.step()
+        state.progress.skipped_in_a_row = 0
     else:
+        for value, earlier in zip(statistics, before, strict=True):
+            value.copy_(earlier)
         state.progress.skipped_steps += 1
+        state.progress.skipped_in_a_row += 1
     state.optimizer.zero_grad(set_to_none=True)
     state.progress.step = step
     return sums, grad_norm
+
+
+def _running_statistics(model: AsrModel) -> list[torch.Tensor]:
+    """What the forward pass changes: one value that is not finite would stay in them for the rest of the training."""
+    return [value for module in model.modules() if isinstance(module, MaskedBatchNorm) for value in module.buffers()]
 
 
 @torch.no_grad()

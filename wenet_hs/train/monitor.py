@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person sees of a training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts."""
 
+import errno
 import json
 import logging
+import math
 import os
-from collections.abc import Mapping
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -17,14 +23,17 @@ from wenet_hs.train.loop import StepStats
 
 logger = logging.getLogger(__name__)
 
+_ROOM = 1_000_000
+"""Bytes that must be free for another line of the log."""
+
 
 class Monitor:
     """Writes the facts of a run. A resumed run goes on at `metrics_bytes` and `step`; what came after is cut."""
 
     def __init__(self, model_dir: Path, *, step: int, metrics_bytes: int, log_interval: int, total_steps: int) -> None:
-        self._metrics = (model_dir / "metrics.jsonl").open("ab")
-        self._metrics.truncate(metrics_bytes)
-        self._board = SummaryWriter(str(model_dir / "tensorboard"), purge_step=step + 1 if step else None)
+        self._folder = model_dir
+        self._metrics = _open_cut(model_dir / "metrics.jsonl", metrics_bytes)
+        self._board = SummaryWriter(str(model_dir / "tensorboard"), purge_step=step + 1)
         self._log_interval = log_interval
         console = Console(stderr=True)
         self._bar = Progress(
@@ -38,26 +47,34 @@ class Monitor:
         )
         self._task = self._bar.add_task("train", total=total_steps, completed=step, epoch=0, facts="")
         self._recent: list[StepStats] = []
+        self._closing = ExitStack()
 
     def __enter__(self) -> "Monitor":
-        self._bar.start()
+        with ExitStack() as stack:
+            stack.callback(self._metrics.close)
+            stack.callback(self._board.close)
+            stack.enter_context(self._bar)
+            stack.enter_context(_logging_above_the_bar())
+            self._closing = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
-        self._board.close()
-        self._metrics.close()
+        self._closing.close()
 
     def step(self, stats: StepStats) -> None:
         """Take in one optimizer step; every `log_interval` steps it is written out."""
         self._recent.append(stats)
+        if stats.suspects:
+            logger.warning(
+                "step %d: gradient not finite, step left out; with %s", stats.step, ", ".join(stats.suspects)
+            )
         speed = _speed(self._recent)
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=stats.step, epoch=stats.epoch, facts=facts)
         if stats.step % self._log_interval == 0:
-            record = asdict(stats) | speed
+            record = {name: value for name, value in asdict(stats).items() if name != "suspects"} | speed
             logger.info(
                 "step %d | loss %.3f (att %.3f ctc %.3f) | acc %.1f %% | lr %.2e | grad %.2f "
                 "| %.0f audio s/s | wait %.0f %%",
@@ -78,17 +95,55 @@ class Monitor:
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 
     def sync(self) -> int:
-        """Bring metrics.jsonl onto the disk; returns its length in bytes, for the checkpoint."""
+        """Bring all that was written onto the disk; returns the length of metrics.jsonl, for the checkpoint."""
+        self._board.flush()
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         return os.fstat(self._metrics.fileno()).st_size
 
     def _write(self, kind: str, record: Mapping[str, float]) -> None:
-        self._metrics.write(json.dumps({"kind": kind, **record}).encode() + b"\n")
+        _leave_room(self._folder)
+        facts = {name: value if math.isfinite(value) else None for name, value in record.items()}  # JSON has no NaN
+        self._metrics.write(json.dumps({"kind": kind, **facts}, allow_nan=False).encode() + b"\n")
         self._metrics.flush()
-        for name, value in record.items():
-            if name not in ("step", "epoch"):
+        for name, value in facts.items():
+            if name not in ("step", "epoch") and value is not None:
                 self._board.add_scalar(f"{kind}/{name}", value, int(record["step"]))
+
+
+def _leave_room(folder: Path) -> None:
+    """Raise OSError before the disk is full: TensorBoard writes in a thread of its own, whose faults are tracebacks."""
+    if shutil.disk_usage(folder).free < _ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _open_cut(path: Path, length: int) -> IO[bytes]:
+    """The file, cut to its first `length` bytes, to write on."""
+    file = path.open("ab")
+    missing = length - os.fstat(file.fileno()).st_size
+    if missing > 0:  # truncate() would fill them with zeros
+        logger.warning("%s: %d bytes of its earlier part are missing; it goes on behind what is there", path, missing)
+    else:
+        file.truncate(length)
+    return file
+
+
+@contextmanager
+def _logging_above_the_bar() -> Iterator[None]:
+    """While a bar is shown, rich stands in for sys.stderr; a log handler that holds the real one would garble it."""
+    real = sys.__stderr__
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is real
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(real)
 
 
 def _speed(recent: list[StepStats]) -> dict[str, float]:

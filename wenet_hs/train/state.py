@@ -3,7 +3,8 @@
 
 import io
 import json
-from dataclasses import dataclass, field
+import logging
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from wenet_hs.errors import CheckpointError
 from wenet_hs.model import AsrModel
 from wenet_hs.train.checkpoint import read_checkpoint
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -30,10 +33,10 @@ class Progress:
     """Length of metrics.jsonl at this point; a resume cuts what came after."""
     skipped_steps: int = 0
     """Steps left out because of a gradient that was not finite."""
+    skipped_in_a_row: int = 0
+    """How many of them were the last ones; it counts on through epochs and resumes."""
     cv_loss: float | None = None
-    """Validation loss at this point, if it was measured here."""
-    finished: bool = False
-    """Whether training came to its end (max_epoch or max_minutes)."""
+    """Validation loss in nats a target at this point; None if it was not measured here, or is not finite."""
 
 
 @dataclass
@@ -45,14 +48,18 @@ class TrainState:
     device: torch.device
     progress: Progress = field(default_factory=Progress)
     fingerprint: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of what a resumed run must share: units, training list."""
+    """SHA-256 of what a resumed run must share, by its name: unit table, tree, statistics, data lists."""
 
     def to_files(self) -> dict[str, bytes]:
         """The content of a checkpoint: file name → bytes."""
         rng: dict[str, Any] = {"torch": torch.get_rng_state()}
         if self.device.type == "cuda":
             rng["cuda"] = torch.cuda.get_rng_state(self.device)
-        record = {"progress": self.progress.__dict__, "fingerprint": self.fingerprint}
+        record = {
+            "progress": asdict(self.progress),
+            "fingerprint": self.fingerprint,
+            "environment": self._environment(),
+        }
         return {
             "model.pt": _to_bytes(self.model.state_dict()),
             "optimizer.pt": _to_bytes(self.optimizer.state_dict()),
@@ -80,7 +87,24 @@ class TrainState:
         torch.set_rng_state(rng["torch"])
         if self.device.type == "cuda" and "cuda" in rng:
             torch.cuda.set_rng_state(rng["cuda"], self.device)
-        self.progress = Progress(**record["progress"])
+        self.progress = _progress(record, path)
+        self._warn_of_other_environment(record.get("environment", {}), path)
+
+    def _environment(self) -> dict[str, str]:
+        """What the last bits of a result depend on, beside the code and the data."""
+        return {
+            "torch": torch.__version__,
+            "threads": str(torch.get_num_threads()),
+            "device": self.device.type,
+        }
+
+    def _warn_of_other_environment(self, then: dict[str, str], path: Path) -> None:
+        now = self._environment()
+        changes = [
+            f"{name} {then[name]} then, {now[name]} now" for name in now if then.get(name, now[name]) != now[name]
+        ]
+        if changes:
+            logger.warning("%s: %s; the result may differ in its last bits", path, "; ".join(changes))
 
 
 def _to_bytes(content: object) -> bytes:
@@ -95,8 +119,19 @@ def _from_bytes(content: bytes, device: torch.device) -> dict[str, Any]:
 
 
 def progress_of(path: Path) -> Progress:
-    """The progress stored in a checkpoint folder, without reading the weights."""
+    """The progress stored in a checkpoint folder, without reading the weights. Raises CheckpointError."""
     try:
-        return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: state.json cannot be read; use an earlier checkpoint") from error
+        return _progress(json.loads((path / "state.json").read_text("utf-8")), path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(_unreadable(path)) from error
+
+
+def _progress(record: Any, path: Path) -> Progress:
+    try:
+        return Progress(**record["progress"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(_unreadable(path)) from error
+
+
+def _unreadable(path: Path) -> str:
+    return f"{path}: state.json cannot be read; use an earlier checkpoint"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A corpus of synthetic tones, one a letter, and a model so small that a training of it takes a fraction of a second."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+import yaml
+
+from wenet_hs.config.load import load_config
+from wenet_hs.data.cmvn import global_sums, write_cmvn
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.checkpoint import list_checkpoints, step_of
+from wenet_hs.train.session import TrainOptions, train
+from wenet_hs.tree import Tree
+
+LETTERS = "abcde"
+RATE = 16000
+TIME_FIELDS = {"seconds", "wait_seconds", "audio_seconds_per_second", "wait_share"}
+"""What of a record in metrics.jsonl depends on the clock."""
+
+
+@dataclass(frozen=True)
+class TinyCorpus:
+    """Where everything is that a training needs."""
+
+    folder: Path
+    train_data: Path
+    cv_data: Path
+    config: Path
+
+    def options(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> TrainOptions:
+        """The flags of a training with this corpus; `overrides` as for --override_config."""
+        chosen = () if head == "softmax" else (f"head={head}", f"head_conf.tree={self.folder / 'tree.json'}")
+        return TrainOptions(
+            **{
+                "config": self.config,
+                "train_data": (self.train_data,),
+                "cv_data": self.cv_data,
+                "model_dir": model_dir,
+                "overrides": (*chosen, *overrides),
+                "device": "cpu",
+                **flags,
+            }
+        )
+
+    def train(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> Path:
+        """Train in this process; the model folder."""
+        train(self.options(model_dir, *overrides, head=head, **flags))
+        return model_dir
+
+    def arguments(self, model_dir: Path, *overrides: str) -> list[str]:
+        """The same as a command line."""
+        line = ["--config", self.config, "--train_data", self.train_data, "--cv_data", self.cv_data]
+        line += ["--model_dir", model_dir, "--device", "cpu"]
+        return [*map(str, line), *(("--override_config", *overrides) if overrides else ())]
+
+
+def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> TinyCorpus:
+    """Clips of 0.3 to 0.6 s with their lists, units, tree, statistics and config."""
+    rng = np.random.default_rng(7)
+    lists = {}
+    for name, count in (("train", num_train), ("cv", num_cv)):
+        lists[name] = [_write_clip(folder / "clips" / f"{name}{i}.wav", rng) for i in range(count)]
+        write_data_list(folder / f"{name}.list", lists[name])
+    table = UnitTable.from_units(LETTERS)
+    table.write(folder / "units.txt")
+    counts = [1.0, 0.0, num_train, *(1 + sum(u.txt.count(letter) for u in lists["train"]) for letter in LETTERS)]
+    Tree.huffman(counts, units=table.units).save(folder / "tree.json")
+    config = folder / "tiny.yaml"
+    config.write_text(yaml.safe_dump(_config(folder)))
+    sums = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
+    write_cmvn(folder / "global_cmvn", sums.sum, sums.sum_squares, sums.num_frames)
+    return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
+
+
+def _write_clip(path: Path, rng: np.random.Generator) -> Utterance:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(rng.choice(list(LETTERS), size=rng.integers(2, 4)))
+    time = np.arange(round(rng.uniform(0.15, 0.2) * RATE)) / RATE
+    tones = [np.sin(2 * np.pi * (300 + 400 * LETTERS.index(letter)) * time) * np.hanning(len(time)) for letter in text]
+    samples = 0.3 * np.concatenate(tones) + 0.001 * rng.normal(size=len(time) * len(text))
+    soundfile.write(path, samples, RATE)
+    return Utterance(key=path.stem, wav=str(path), txt=text, duration=len(samples) / RATE)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Everything random is on: dropout, dither, speeds, masks."""
+    size = {"attention_heads": 2, "linear_units": 24, "num_blocks": 1}
+    return {
+        "encoder_conf": {"output_size": 16, "cnn_module_kernel": 3, **size},
+        "decoder": "transformer",
+        "decoder_conf": size,
+        "tokenizer_conf": {"symbol_table_path": str(folder / "units.txt")},
+        "cmvn": "global_cmvn",
+        "cmvn_conf": {"cmvn_file": str(folder / "global_cmvn")},
+        "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.1},
+        "dataset_conf": {
+            "fbank_conf": {"num_mel_bins": 20, "dither": 1.0},
+            "speed_perturb": True,
+            "spec_aug_conf": {"max_t": 4, "max_f": 4},
+            "batch_conf": {"batch_size": 3},
+        },
+        "optim_conf": {"lr": 0.005},
+        "scheduler_conf": {"warmup_steps": 4},
+        "grad_clip": 5.0,
+        "max_epoch": 2,
+        "log_interval": 1,
+        "save_interval": 1,
+        "keep_checkpoints": 1000,
+        "seed": 1,
+    }
+
+
+def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
+    """A copy of a finished folder as a run killed somewhere after its checkpoint `step` would have left it."""
+    shutil.copytree(model_dir, copy)
+    for path in list_checkpoints(copy / "checkpoints"):
+        if step_of(path) > step:
+            shutil.rmtree(path)
+    (copy / "checkpoints" / "finished.json").unlink()
+    (copy / "final.pt").unlink()
+    return copy
+
+
+def outcome(model_dir: Path) -> dict[str, Any]:
+    """What two equal trainings agree on: SHA-256 of the last checkpoint's files and of final.pt, and the metrics."""
+    newest = list_checkpoints(model_dir / "checkpoints")[-1]
+    files = {name: newest / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {"final": model_dir / "final.pt"}
+    sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    return {**sums, "step": step_of(newest), "metrics": metrics(model_dir)}
+
+
+def metrics(model_dir: Path) -> list[dict[str, Any]]:
+    """The records of metrics.jsonl without what depends on the clock."""
+    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [{name: value for name, value in record.items() if name not in TIME_FIELDS} for record in records]
+
+
+def weights_of(model_dir: Path) -> dict[str, torch.Tensor]:
+    """The state_dict in final.pt."""
+    state: dict[str, torch.Tensor] = torch.load(model_dir / "final.pt", weights_only=True)
+    return state

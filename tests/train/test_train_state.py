@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint holds, and what may not be restored from it."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from small_models import small_batch, small_config, small_model
+
+from wenet_hs.errors import CheckpointError
+from wenet_hs.train.checkpoint import MANIFEST, save_checkpoint
+from wenet_hs.train.loop import run_epoch
+from wenet_hs.train.optim import build_optimizer, learning_rate
+from wenet_hs.train.state import Progress, TrainState, progress_of
+
+BATCH = small_batch([40, 33], [5, 2])
+
+
+def state_of(seed: int = 1, units: str = "a") -> TrainState:
+    model = small_model(seed=seed)
+    optimizer = build_optimizer(model, small_config())
+    return TrainState(model, optimizer, torch.device("cpu"), fingerprint={"units.txt": units})
+
+
+def steps(state: TrainState, count: int) -> list[float]:
+    return [stats.loss for stats in run_epoch(state, [BATCH] * count, small_config())]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[TrainState, Path]:
+    """A state after three steps, and its checkpoint."""
+    state = state_of()
+    steps(state, 3)
+    state.progress.cv_loss = 1.5
+    return state, save_checkpoint(tmp_path, 3, state.to_files())
+
+
+def test_a_state_comes_back_bit_for_bit(saved: tuple[TrainState, Path]) -> None:
+    state, path = saved
+    other = state_of(seed=9)
+    torch.manual_seed(12345)
+    other.restore(path)
+    assert other.progress == state.progress == progress_of(path)
+    assert other.to_files() == state.to_files()
+    assert steps(other, 2) != steps(state_of(), 2)
+
+
+def test_losses_and_dropout_masks_go_on_as_if_never_interrupted(saved: tuple[TrainState, Path]) -> None:
+    state, path = saved
+    masks = torch.nn.functional.dropout(torch.ones(1000), 0.5)
+    expected = steps(state, 3)
+    other = state_of(seed=9)
+    other.restore(path)
+    assert torch.equal(torch.nn.functional.dropout(torch.ones(1000), 0.5), masks)
+    assert steps(other, 3) == expected
+    for name in ("model.pt", "optimizer.pt", "rng.pt"):
+        assert other.to_files()[name] == state.to_files()[name], name
+
+
+def test_without_its_random_state_a_resume_would_differ(saved: tuple[TrainState, Path]) -> None:
+    state, path = saved
+    expected = steps(state, 1)
+    other = state_of(seed=9)
+    other.restore(path)
+    torch.manual_seed(12345)
+    assert steps(other, 1) != expected
+
+
+def test_the_optimizer_keeps_the_rate_of_its_step(saved: tuple[TrainState, Path]) -> None:
+    content = torch.load(saved[1] / "optimizer.pt", weights_only=True)
+    assert content["param_groups"][0]["lr"] == learning_rate(3, small_config())
+    assert {float(values["step"]) for values in content["state"].values()} == {3.0}
+
+
+def test_progress_is_plain_json(saved: tuple[TrainState, Path]) -> None:
+    record = json.loads((saved[1] / "state.json").read_text())
+    progress = record["progress"]
+    assert (progress["step"], progress["batch"], progress["cv_loss"], progress["skipped_steps"]) == (3, 3, 1.5, 0)
+    assert record["fingerprint"] == {"units.txt": "a"}
+    assert record["environment"]["torch"] == torch.__version__
+    assert record["environment"]["threads"] == str(torch.get_num_threads())
+
+
+def test_other_units_and_other_models_are_refused(saved: tuple[TrainState, Path]) -> None:
+    path = saved[1]
+    with pytest.raises(CheckpointError, match="step-00000003: was trained with another units.txt; use another --model"):
+        state_of(units="b").restore(path)
+    model = small_model(encoder_conf={"num_blocks": 1})
+    smaller = TrainState(model, build_optimizer(model, small_config()), torch.device("cpu"))
+    with pytest.raises(CheckpointError, match=r"does not fit this model \(Unexpected key.*\); check --config$"):
+        smaller.restore(path)
+
+
+def test_a_damaged_checkpoint_is_refused(saved: tuple[TrainState, Path]) -> None:
+    path = saved[1]
+    (path / "optimizer.pt").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match="sha256 of optimizer.pt differs from the manifest; use an earlier"):
+        state_of().restore(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"progress": {"steps": 3}}', '{"progress": 3}', "\x00"])
+def test_an_unreadable_progress_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):
+        progress_of(tmp_path)
+    with pytest.raises(CheckpointError, match="state.json cannot be read"):
+        progress_of(tmp_path / "nowhere")
+
+
+def test_another_environment_is_said(saved: tuple[TrainState, Path], caplog: pytest.LogCaptureFixture) -> None:
+    state, path = saved
+    with caplog.at_level(logging.WARNING):
+        state_of().restore(path)
+    assert caplog.text == ""
+    files = {item.name: item.read_bytes() for item in path.iterdir() if item.name != MANIFEST}
+    record = json.loads(files["state.json"])
+    record["environment"] |= {"torch": "2.0.0", "threads": "64"}
+    older = save_checkpoint(path.parent, 4, {**files, "state.json": json.dumps(record).encode()})
+    with caplog.at_level(logging.WARNING):
+        state_of().restore(older)
+    now = f"torch 2.0.0 then, {torch.__version__} now; threads 64 then, {torch.get_num_threads()} now"
+    assert f"{older}: {now}; the result may differ in its last bits" in caplog.text
+
+
+def test_fresh_progress_starts_at_zero() -> None:
+    fresh = Progress()
+    assert (fresh.step, fresh.epoch, fresh.batch, fresh.metrics_bytes, fresh.cv_loss) == (0, 0, 0, 0, None)
