@@ -102,6 +102,7 @@ def build_model(
     model.ctc_weight = config.model_conf.ctc_weight
     model.reverse_weight = config.model_conf.reverse_weight
     model.lsm_weight = config.model_conf.lsm_weight
+    model.attention_guide_width = config.model_conf.attention_guide_width
     return model
 
 

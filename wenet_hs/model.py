@@ -13,6 +13,7 @@ from wenet_hs.data.dataset import Batch
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.ctc import Ctc
 from wenet_hs.nn.encoder import Encoder
+from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.masks import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds
@@ -23,11 +24,13 @@ class Losses:
     """Sums over a batch, in nats: 0-dim float32 tensors, to be divided once by the targets of the whole window."""
 
     total: Tensor
-    """ctc_weight · ctc + (1 - ctc_weight) · attention; the one to differentiate."""
+    """ctc_weight · ctc + (1 - ctc_weight) · attention + attention_guide · guide; the one to differentiate."""
     attention: Tensor
     """Of both directions, weighted; 0 where ctc_weight is 1 and the decoder is not run."""
     ctc: Tensor
     """0 where ctc_weight is 0 and CTC is not run."""
+    guide: Tensor
+    """The guided-attention penalty, unweighted; 0 where it is off."""
     num_targets: int
     """Labels, and one end of sentence for each utterance."""
     num_correct: Tensor
@@ -50,7 +53,8 @@ class AsrModel(nn.Module):
         """`right_head` is the head of the right-to-left decoder, given exactly with a BiTransformerDecoder.
 
         The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
-        of the right-to-left decoder) and `lsm_weight` (label smoothing), all in [0, 1].
+        of the right-to-left decoder) and `lsm_weight` (label smoothing), all in [0, 1]; and `attention_guide`, the
+        weight of the penalty of nn/guide.py on the left-to-right decoder, with its `attention_guide_width`.
         """
         super().__init__()
         if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
@@ -64,6 +68,8 @@ class AsrModel(nn.Module):
         self.ctc_weight = 0.5
         self.reverse_weight = 0.0
         self.lsm_weight = 0.0
+        self.attention_guide = 0.0
+        self.attention_guide_width = 0.1
 
     @property
     def num_units(self) -> int:
@@ -78,23 +84,34 @@ class AsrModel(nn.Module):
     def forward(self, batch: Batch) -> Losses:
         """The losses of a batch, summed; see Losses. A branch of weight 0 is not run."""
         memory, memory_lengths = self.encode(batch.features, batch.feature_lengths)
-        attention = ctc = memory.new_zeros((), dtype=torch.float32)
+        attention = ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         if self.ctc_weight < 1:
-            attention, num_correct = self._attention(memory, memory_lengths, batch)
+            guide = self._guide(memory_lengths, batch)
+            attention, num_correct = self._attention(memory, memory_lengths, batch, guide)
+            penalty = penalty if guide is None else guide.penalty()
         if self.ctc_weight > 0:
             ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
         return Losses(
-            total=self.ctc_weight * ctc + (1 - self.ctc_weight) * attention,
+            total=self.ctc_weight * ctc + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
             attention=attention,
             ctc=ctc,
+            guide=penalty,
             num_targets=batch.num_targets,
             num_correct=num_correct,
         )
 
-    def _attention(self, memory: Tensor, memory_lengths: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _guide(self, memory_lengths: Tensor, batch: Batch) -> AttentionGuide | None:
+        """In training alone, and only while it has a weight."""
+        if not (self.training and self.attention_guide):
+            return None
+        return AttentionGuide(memory_lengths, batch.target_lengths + 1, width=self.attention_guide_width)
+
+    def _attention(
+        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: AttentionGuide | None
+    ) -> tuple[Tensor, Tensor]:
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
+        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
         loss, num_correct = self._head_loss(self.head, hidden, targets, batch.target_lengths)
         if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)

@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from wenet_hs.config.section import BelowOne, Count, CountOrZero, Fraction, Positive, Section, setting_error
+from wenet_hs.config.section import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    Fraction,
+    Positive,
+    PositiveOrZero,
+    Section,
+    setting_error,
+)
 
 Activation = Literal["swish", "relu", "gelu"]
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
@@ -173,8 +182,21 @@ class ModelConf(Section):
     """Share of the right-to-left decoder in the attention loss; for `decoder: bitransformer` only."""
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass spread over the other units."""
+    attention_guide: PositiveOrZero = 0.0
+    """Weight of the guided-attention penalty at the first optimizer step (nn/guide.py); 0: none, as in WeNet."""
+    attention_guide_steps: CountOrZero = 0
+    """Optimizer steps in which that weight falls to 0, in a straight line."""
+    attention_guide_width: Positive = 0.1
+    """How far from the diagonal attention may stray, as a share of the utterance."""
     length_normalized_loss: Literal[False] = False
     """Training divides the sums of both losses by the targets of an optimizer step, whatever the batches."""
+
+    @field_validator("attention_guide_steps")
+    @classmethod
+    def _guide_ends(cls, steps: int, info: ValidationInfo) -> int:
+        if info.data.get("attention_guide") and not steps:
+            raise setting_error("attention_guide_steps", "must be at least 1 where attention_guide is given")
+        return steps
 
     @field_validator("ctc_weight_steps")
     @classmethod

@@ -22,7 +22,7 @@ SAMPLE_RATE = 16000  # Hz
 AudioFormat = Literal["flac", "mp3", "wav"]
 
 _SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
-_RENDERING = 1  # part of a clip's name: raise it when the same request sounds different, so that clips are made again
+_RENDERING = 2  # part of a clip's name: raise it when the same request sounds different, so that clips are made again
 _SILENCE = 1e-3  # peak below which nothing was spoken
 _TRIM = 3e-3  # of the peak: −50 dB, below the softest consonant
 _RENEW = 2000  # clips a process: espeak-ng leaks 0.2 MB for each sentence in two alphabets
@@ -48,6 +48,8 @@ class ClipRequest:
     snr_db: float
     """Energy of the speech over that of the noise, over the spoken part."""
     noise_seed: int
+    tract: float = 1.0
+    """Formants, pitch and rate are multiplied by this, as by a shorter (> 1) or a longer vocal tract."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +85,7 @@ def render(request: ClipRequest) -> NDArray[np.float32] | None:
     if peak < _SILENCE:
         return None
     audible = np.flatnonzero(np.abs(spoken) > _TRIM * peak)
-    speech = soxr.resample(spoken[audible[0] : audible[-1] + 1], espeak.SAMPLE_RATE, SAMPLE_RATE)
+    speech = soxr.resample(spoken[audible[0] : audible[-1] + 1], espeak.SAMPLE_RATE * request.tract, SAMPLE_RATE)
     padding = (round(request.lead_s * SAMPLE_RATE), round(request.trail_s * SAMPLE_RATE))
     noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
     loudness = float(np.sqrt(np.mean(np.square(speech))))

@@ -25,6 +25,7 @@ VOICES: dict[str, Gender] = {
 _RATE_WPM = (140, 200)
 _PITCH = (30, 70)
 _PITCH_RANGE = (30, 70)
+_TRACT = (0.9, 1.1)  # turns two dozen voices into as many speakers as there are clips
 _SILENCE_S = (0.05, 0.15)
 _PEAK_DB = (-15.0, -1.0)
 
@@ -68,6 +69,7 @@ class SpeechPlan:
             noise=draw.choice(("white", "pink")),
             snr_db=round(draw.uniform(*self.noise_snr_db), 2),
             noise_seed=draw.getrandbits(32),
+            tract=round(draw.uniform(*_TRACT), 3),
         )
 
 

@@ -35,6 +35,16 @@ class MultiHeadAttention(nn.Module):
         mask_B1LS = None if mask is None else mask[:, None]
         return self._combine(self._split(self.linear_q(query)), keys, values, mask_B1LS)
 
+    def attend_visibly(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """As forward, and the weights too: → (B, L, D), (B, H, L, S) float32, before dropout. Slower than forward."""
+        keys_BHSK, values_BHSK = self.keys_values(memory)
+        scores_BHLS = self._split(self.linear_q(query)) @ keys_BHSK.transpose(-2, -1) / math.sqrt(self.head_size)
+        scores_BHLS = scores_BHLS.float().masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
+        weights_BHLS = scores_BHLS.softmax(-1).masked_fill(~mask[:, None], 0.0)
+        seen_BHLS = F.dropout(weights_BHLS, self.dropout_rate, self.training).to(values_BHSK.dtype)
+        out: Tensor = self.linear_out((seen_BHLS @ values_BHSK).transpose(1, 2).flatten(2))
+        return out, weights_BHLS
+
     def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
         """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` have no part in it."""
         return self.attend(query, *self.keys_values(memory), mask)

@@ -82,8 +82,8 @@ class ConvolutionModule(nn.Module):
         return _pointwise(self.pointwise_conv2, self.activation(self.norm(x_BTD, mask)))
 
     def _depthwise(self, x_BTD: Tensor) -> Tensor:
-        # As a convolution over an image of height 1, which is several times faster than conv1d on a CPU. In float32 also
-        # under autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
+        # As a convolution over an image of height 1, which is several times faster than conv1d on a CPU. In float32
+        # also under autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight = self.depthwise_conv.weight[:, :, None]
         padding = (0, weight.size(-1) // 2)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.conformer import Residual
 from wenet_hs.nn.feed_forward import FeedForward
+from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.masks import causal_mask, length_mask
 from wenet_hs.nn.positional import PositionalEncoding
 
@@ -82,10 +83,21 @@ class TransformerDecoderLayer(nn.Module):
         self.norm3 = nn.LayerNorm(size, eps=norm_eps)
         self.residual = Residual(dropout_rate, normalize_before)
 
-    def forward(self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, guide: AttentionGuide | None = None
+    ) -> Tensor:
         """x (B, L, D), mask (B, L, L), memory (B, T, D), memory_mask (B, 1, T) → (B, L, D)."""
+
+        def attend_to_memory(y_BLD: Tensor) -> Tensor:
+            if guide is None:
+                out: Tensor = self.src_attn(y_BLD, memory, memory_mask)
+                return out
+            seen_BLD, weights_BHLT = self.src_attn.attend_visibly(y_BLD, memory, memory_mask)
+            guide.watch(weights_BHLT)
+            return seen_BLD
+
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask))
-        x = self.residual(x, self.norm2, lambda y: self.src_attn(y, memory, memory_mask))
+        x = self.residual(x, self.norm2, attend_to_memory)
         out: Tensor = self.residual(x, self.norm3, self.feed_forward)
         return out
 
@@ -137,12 +149,21 @@ class TransformerDecoder(nn.Module):
         self.after_norm = nn.LayerNorm(positional.size, eps=norm_eps)
         self.decoders = nn.ModuleList(layers)
 
-    def forward(self, memory: Tensor, memory_lengths: Tensor, units_in: Tensor, unit_lengths: Tensor) -> Tensor:
+    def forward(
+        self,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        units_in: Tensor,
+        unit_lengths: Tensor,
+        *,
+        guide: AttentionGuide | None = None,
+    ) -> Tensor:
         """The hidden vectors of whole sequences.
 
         Args:
             memory: (B, T, D), memory_lengths: (B,) in T.
             units_in: (B, L) unit ids that begin with <sos>, padded with any valid id; unit_lengths: (B,) in L.
+            guide: shown the attention of every layer to the memory.
         Returns: (B, L, D) after `after_norm`; what padded positions hold is unspecified.
         """
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
@@ -150,7 +171,7 @@ class TransformerDecoder(nn.Module):
         mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(num_labels, device=units_in.device)
         x_BLD = self._embed(units_in, 0)
         for layer in self.decoders:
-            x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T)
+            x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
         return self._finish(x_BLD)
 
     def step(
@@ -196,9 +217,17 @@ class BiTransformerDecoder(nn.Module):
         self.left_decoder = left_decoder
         self.right_decoder = right_decoder
 
-    def forward(self, memory: Tensor, memory_lengths: Tensor, units_in: Tensor, unit_lengths: Tensor) -> Tensor:
+    def forward(
+        self,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        units_in: Tensor,
+        unit_lengths: Tensor,
+        *,
+        guide: AttentionGuide | None = None,
+    ) -> Tensor:
         """As TransformerDecoder.forward, from left to right: (B, T, D), (B,), (B, L), (B,) → (B, L, D)."""
-        out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths)
+        out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, guide=guide)
         return out
 
     def step(
