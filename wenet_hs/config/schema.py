@@ -74,7 +74,7 @@ class SchedulerConf(Section):
     warmup_steps: CountOrZero = 25000
     """Optimizer steps in which the rate rises."""
     total_steps: Count | None = None
-    """Optimizer step at which the rate reaches 0; for `warmup_cosine` only."""
+    """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only."""
 
 
 _CHOSEN: dict[str, tuple[str, dict[str, type[Section]]]] = {

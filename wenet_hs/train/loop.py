@@ -15,7 +15,7 @@ from wenet_hs.data.dataset import Batch
 from wenet_hs.errors import DataError
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.convolution import MaskedBatchNorm
-from wenet_hs.train.optim import ctc_weight, learning_rate
+from wenet_hs.train.optim import attention_guide, ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
 
 MAX_SKIPPED_IN_A_ROW = 10
@@ -30,6 +30,8 @@ class StepStats:
     loss: float
     loss_att: float
     loss_ctc: float
+    guide: float
+    """The guided-attention penalty, at most 1; 0 where it is off."""
     accuracy: float
     grad_norm: float
     lr: float
@@ -52,17 +54,19 @@ class LossSum:
     total: float = 0.0
     attention: float = 0.0
     ctc: float = 0.0
+    guide: float = 0.0
     num_targets: int = 0
     num_correct: int = 0
 
     def add(self, losses: Losses) -> None:
         """Take in the sums of one batch."""
-        parts = (losses.total, losses.attention, losses.ctc, losses.num_correct)
-        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not four
+        parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.num_correct)
+        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not five
         self.total += sums[0]
         self.attention += sums[1]
         self.ctc += sums[2]
-        self.num_correct += int(sums[3])
+        self.guide += sums[3]
+        self.num_correct += int(sums[4])
         self.num_targets += losses.num_targets
 
     def per_target(self) -> dict[str, float]:
@@ -72,6 +76,7 @@ class LossSum:
             "loss": self.total / n,
             "loss_att": self.attention / n,
             "loss_ctc": self.ctc / n,
+            "guide": self.guide / n,
             "accuracy": self.num_correct / n,
         }
 
@@ -134,6 +139,7 @@ def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> t
     """Forward, backward, and the optimizer's step, or nothing at all where the gradient is not finite."""
     step = state.progress.step + 1
     state.model.ctc_weight = ctc_weight(step, config)
+    state.model.attention_guide = attention_guide(step, config)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(step, config)
     statistics = _running_statistics(state.model)

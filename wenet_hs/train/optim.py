@@ -21,7 +21,8 @@ def learning_rate(step: int, config: ExperimentConfig) -> float:
     """The rate of optimizer step `step` (the first is 1).
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
-    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps`.
+    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps`, where training
+    ends.
     """
     base, conf = config.optim_conf.lr, config.scheduler_conf
     warmup = conf.warmup_steps
@@ -42,3 +43,11 @@ def ctc_weight(step: int, config: ExperimentConfig) -> float:
         return conf.ctc_weight
     progress = 1.0 if conf.ctc_weight_steps == 0 else min(1.0, (step - 1) / conf.ctc_weight_steps)
     return conf.ctc_weight + progress * (conf.ctc_weight_final - conf.ctc_weight)
+
+
+def attention_guide(step: int, config: ExperimentConfig) -> float:
+    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0 in `attention_guide_steps`."""
+    conf = config.model_conf
+    if not conf.attention_guide:
+        return 0.0
+    return conf.attention_guide * max(0.0, 1.0 - (step - 1) / conf.attention_guide_steps)

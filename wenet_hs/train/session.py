@@ -4,6 +4,7 @@
 import json
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,13 +75,14 @@ class Session:
         if self._is_over() and final.exists() and self._ending.exists() and self._ending.read_text("utf-8") == ending:
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
-        steps_per_epoch = -(-len(self._plan(progress.epoch)) // self.config.accum_grad)
+        config = self.config
+        steps_per_epoch = -(-len(self._plan(progress.epoch)) // config.accum_grad)
         with Monitor(
             self.model_dir,
             step=progress.step,
             metrics_bytes=progress.metrics_bytes,
-            log_interval=self.config.log_interval,
-            total_steps=steps_per_epoch * self.config.max_epoch,
+            log_interval=config.log_interval,
+            total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
         ) as monitor:
             while not self._is_over():
                 self._epoch(monitor)
@@ -145,8 +147,12 @@ class Session:
         return batches(self.train_set, plan, epoch, num_workers=self.config.num_workers, start=start)
 
     def _is_over(self) -> bool:
-        progress, limit = self.state.progress, self.config.max_minutes
-        return progress.epoch >= self.config.max_epoch or (limit is not None and progress.seconds >= 60 * limit)
+        """After `max_epoch`, `max_minutes`, or where `warmup_cosine` has brought the learning rate to 0."""
+        progress, config = self.state.progress, self.config
+        out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
+        total_steps = config.scheduler_conf.total_steps
+        out_of_steps = total_steps is not None and progress.step >= total_steps
+        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps
 
 
 def _cv_loss(path: Path) -> float | None:
