@@ -19,10 +19,16 @@ LAYERS = (
     "tree",
     "text",
     "manifest config",
-    "errors files",
+    "devices errors files",
 )
 RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
-SIBLINGS = {("build", "interop"), ("interop", "build"), ("files", "errors")}  # `interop` stands beside `build`
+# `interop` stands beside `build`.
+SIBLINGS = {
+    ("build", "interop"),
+    ("interop", "build"),
+    ("files", "errors"),
+    ("devices", "errors"),
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -14,8 +14,9 @@ from model_folders import HSOFTMAX, TABLE, noise, write_model_folder
 
 import wenet_hs
 from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.recognizer import Recognizer, load_model, resolve_device
+from wenet_hs.recognizer import Recognizer, load_model
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +161,8 @@ def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, c
         recognizer.transcribe(clip, mode="joint")
     with pytest.raises(ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"):
         load_model(folder, "abacus")
-    with pytest.raises(ConfigError, match=r"--device cuda:99: there are \d+ CUDA devices here; use another one or cpu"):
-        resolve_device("cuda:99")
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(
+        ConfigError, match=r"--device cuda:99: there are \d+ CUDA devices here; use another one or --device cpu"
+    ):
+        find_device("cuda:99")
+    assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")

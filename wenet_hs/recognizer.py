@@ -15,7 +15,7 @@ from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import read_audio, resample
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.recognition import waveform_features
-from wenet_hs.errors import ConfigError
+from wenet_hs.devices import find_device
 
 logger = logging.getLogger(__name__)
 
@@ -106,22 +106,7 @@ def load_model(
         options: settings of the searches.
     Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not fit.
     """
-    return Recognizer(load_experiment(model_dir, checkpoint=checkpoint, device=resolve_device(str(device))), options)
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device of a `--device` flag; `auto` is a GPU where there is one. Raises ConfigError where there is none."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device {name}: not a device; use cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here; use another one or cpu"
-        )
-    return device
+    return Recognizer(load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device))), options)
 
 
 def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:

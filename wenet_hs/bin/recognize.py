@@ -21,9 +21,9 @@ from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.modes import check_options
 from wenet_hs.decode.recognition import Recognition, recognize
 from wenet_hs.decode.results import write_results, write_speed
+from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.recognizer import resolve_device
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
-    device = resolve_device(args.device)
+    device = find_device(args.device)
     utterances = read_data_list(args.test_data)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     check_options(experiment.model, options)

@@ -182,10 +182,12 @@ class ModelConf(Section):
     """Share of the right-to-left decoder in the attention loss; for `decoder: bitransformer` only."""
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass spread over the other units."""
+    ctc_only_steps: CountOrZero = 0
+    """Optimizer steps at the start that train the encoder by CTC alone; the schedules of this section begin after them."""
     attention_guide: PositiveOrZero = 0.0
-    """Weight of the guided-attention penalty at the first optimizer step (nn/guide.py); 0: none, as in WeNet."""
+    """Weight of the guided-attention penalty (nn/guide.py) at the decoder's first step; 0: none, as in WeNet."""
     attention_guide_steps: CountOrZero = 0
-    """Optimizer steps in which that weight falls to 0, in a straight line."""
+    """Optimizer steps of the decoder in which that weight falls to 0, in a straight line."""
     attention_guide_width: Positive = 0.1
     """How far from the diagonal attention may stray, as a share of the utterance."""
     length_normalized_loss: Literal[False] = False

@@ -143,8 +143,8 @@ class ExperimentConfig(Section):
     """`warmuplr` is WeNet's: up in a line, then down as 1/sqrt(step); `warmup_cosine`: then down as half a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
     """The schedule's settings."""
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass; weights and losses are fp32."""
+    dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device has it natively."""
     seed: CountOrZero = 777
     """Of the initial weights, the order of the data and every augmentation."""
     num_workers: CountOrZero = 0

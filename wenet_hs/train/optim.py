@@ -14,7 +14,7 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> torch.optim.O
     conf = config.optim_conf
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay)
+    return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 
 
 def learning_rate(step: int, config: ExperimentConfig) -> float:
@@ -37,17 +37,22 @@ def learning_rate(step: int, config: ExperimentConfig) -> float:
 
 
 def ctc_weight(step: int, config: ExperimentConfig) -> float:
-    """The share of CTC at optimizer step `step`: constant, or linear to `ctc_weight_final` in `ctc_weight_steps`."""
+    """The share of CTC at optimizer step `step`: all of it in the first `ctc_only_steps`, then constant, or linear to
+    `ctc_weight_final` in `ctc_weight_steps`."""
     conf = config.model_conf
+    if step <= conf.ctc_only_steps:
+        return 1.0
     if conf.ctc_weight_final is None:
         return conf.ctc_weight
-    progress = 1.0 if conf.ctc_weight_steps == 0 else min(1.0, (step - 1) / conf.ctc_weight_steps)
+    done = step - conf.ctc_only_steps - 1
+    progress = 1.0 if conf.ctc_weight_steps == 0 else min(1.0, done / conf.ctc_weight_steps)
     return conf.ctc_weight + progress * (conf.ctc_weight_final - conf.ctc_weight)
 
 
 def attention_guide(step: int, config: ExperimentConfig) -> float:
-    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0 in `attention_guide_steps`."""
+    """The weight of the guided-attention penalty at optimizer step `step`: from the decoder's first step, linear to 0."""
     conf = config.model_conf
-    if not conf.attention_guide:
+    if not conf.attention_guide or step <= conf.ctc_only_steps:
         return 0.0
-    return conf.attention_guide * max(0.0, 1.0 - (step - 1) / conf.attention_guide_steps)
+    done = step - conf.ctc_only_steps - 1
+    return conf.attention_guide * max(0.0, 1.0 - done / conf.attention_guide_steps)

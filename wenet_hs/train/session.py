@@ -13,6 +13,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import Batch, SpeechDataset, batches
+from wenet_hs.devices import find_device, has_native_bf16
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.train.average import write_model
@@ -21,7 +22,7 @@ from wenet_hs.train.distributed import World, this_world
 from wenet_hs.train.folder import locked, prepare_folder
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.start import TrainOptions, find_device, find_resume, load_parts, take_weights
+from wenet_hs.train.start import TrainOptions, find_resume, load_parts, take_weights
 from wenet_hs.train.state import TrainState, progress_of
 
 __all__ = ["Session", "TrainOptions", "train"]
@@ -36,6 +37,8 @@ def train(options: TrainOptions) -> Path:
     if config.dtype == "fp16":
         raise ConfigError(f"{options.config}: dtype: fp16 needs loss scaling, which is not there yet; use bf16 or fp32")
     device = find_device(options.device)
+    if config.dtype == "auto":  # resolved before it is written down: a resumed run computes as the run did
+        config = config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) else "fp32"})
     checkpoints = options.model_dir / "checkpoints"
     with naming_full_disk(options.model_dir, checkpoints), locked(options.model_dir):
         remove_litter(checkpoints)

@@ -15,7 +15,7 @@ from wenet_hs.build import build_model, initialize_from
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.model import AsrModel
@@ -51,21 +51,6 @@ class Parts:
     train_set: SpeechDataset
     valid_set: SpeechDataset
     units: UnitTable
-
-
-def find_device(name: str) -> torch.device:
-    """The device that `--device` names. Raises ConfigError if it is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device {name}: not a device; use cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"--device {name}: not supported; use cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"--device {name}: no such CUDA device here; use --device cpu")
-    return device
 
 
 def find_resume(options: TrainOptions) -> Path | None:
