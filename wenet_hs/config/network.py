@@ -183,7 +183,7 @@ class ModelConf(Section):
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass spread over the other units."""
     ctc_only_steps: CountOrZero = 0
-    """Optimizer steps at the start that train the encoder by CTC alone; the schedules of this section begin after them."""
+    """Optimizer steps at the start that train the encoder by CTC alone; the schedules below begin after them."""
     attention_guide: PositiveOrZero = 0.0
     """Weight of the guided-attention penalty (nn/guide.py) at the decoder's first step; 0: none, as in WeNet."""
     attention_guide_steps: CountOrZero = 0
