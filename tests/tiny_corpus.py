@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A corpus of synthetic tones, one a letter, and a model so small that a training of it takes a fraction of a second."""
+"""A corpus of synthetic tones, one a letter, and a model so small that it trains in a fraction of a second."""
 
 import hashlib
 import json
@@ -133,11 +133,16 @@ def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
 
 
 def outcome(model_dir: Path) -> dict[str, Any]:
-    """What two equal trainings agree on: SHA-256 of the last checkpoint's files and of final.pt, and the metrics."""
+    """What two equal trainings agree on: the bits they end with, and the metrics."""
+    return {**bits(model_dir), "metrics": metrics(model_dir)}
+
+
+def bits(model_dir: Path) -> dict[str, Any]:
+    """The step of the last checkpoint, and SHA-256 of its files and of final.pt."""
     newest = list_checkpoints(model_dir / "checkpoints")[-1]
     files = {name: newest / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {"final": model_dir / "final.pt"}
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    return {**sums, "step": step_of(newest), "metrics": metrics(model_dir)}
+    return {"step": step_of(newest), **sums}
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:

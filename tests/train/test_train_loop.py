@@ -125,6 +125,21 @@ def test_position_rate_and_share_of_ctc_advance_with_the_steps() -> None:
     assert state.progress.seconds > 0
 
 
+def test_the_guide_fades_and_is_no_part_of_validation() -> None:
+    guided = {**PLAIN, "model_conf": {"ctc_weight": 0.5, "attention_guide": 2.0, "attention_guide_steps": 2}}
+    config = small_config(**guided)
+    state = state_of(config, **guided)
+    batch = small_batch([60, 40], [5, 4])
+    stats = list(run_epoch(state, [batch] * 3, config))
+    for one, weight in zip(stats, (2.0, 1.0, 0.0), strict=True):
+        assert one.loss == pytest.approx(0.5 * (one.loss_att + one.loss_ctc) + weight * one.guide, rel=1e-6)
+    assert 0 < stats[0].guide <= 1
+    assert stats[2].guide == 0.0
+    state.model.attention_guide = 2.0
+    sums = validate(state.model, [batch], config, torch.device("cpu"))
+    assert sums.total == pytest.approx(0.5 * (sums.attention + sums.ctc), rel=1e-6)
+
+
 def test_windows_hold_each_batch_once_and_the_last_may_be_smaller() -> None:
     windows = [[batch.keys for batch in window] for window, _ in in_windows(map(one_key, range(5)), 2)]
     assert windows == [[["0"], ["1"]], [["2"], ["3"]], [["4"]]]
@@ -204,7 +219,7 @@ def test_validation_changes_nothing_and_uses_the_final_share_of_ctc() -> None:
 
 
 def test_the_mean_over_nothing_is_zero() -> None:
-    assert LossSum().per_target() == {"loss": 0.0, "loss_att": 0.0, "loss_ctc": 0.0, "accuracy": 0.0}
+    assert LossSum().per_target() == dict.fromkeys(("loss", "loss_att", "loss_ctc", "guide", "accuracy"), 0.0)
 
 
 def test_bfloat16_trains_with_finite_losses() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_models import small_config
 from torch import nn
 
-from wenet_hs.train.optim import build_optimizer, ctc_weight, learning_rate
+from wenet_hs.train.optim import attention_guide, build_optimizer, ctc_weight, learning_rate
 
 
 def rate(step: int, **sections: Any) -> float:
@@ -64,6 +64,12 @@ def test_the_share_of_ctc_goes_in_a_line() -> None:
     ramp = small_config(model_conf={"ctc_weight": 0.9, "ctc_weight_final": 0.3, "ctc_weight_steps": 4})
     assert [ctc_weight(step, ramp) for step in (1, 2, 3, 5, 6, 100)] == pytest.approx([0.9, 0.75, 0.6, 0.3, 0.3, 0.3])
     assert ctc_weight(17, small_config(model_conf={"ctc_weight": 0.4})) == 0.4
+
+
+def test_the_guide_fades_in_a_line() -> None:
+    guided = small_config(model_conf={"attention_guide": 3.0, "attention_guide_steps": 4})
+    assert [attention_guide(step, guided) for step in (1, 2, 4, 5, 100)] == pytest.approx([3.0, 2.25, 0.75, 0.0, 0.0])
+    assert attention_guide(1, small_config()) == 0.0
 
 
 def test_the_optimizer_is_the_configured_one() -> None:

@@ -15,12 +15,14 @@ VARIANTS = {
     "plain": (),
     "cached": ("dataset_conf.cache_features=true",),
     "windows of three batches": ("accum_grad=3", "max_epoch=3"),
-    "layer norm, ramp, cosine": (
+    "layer norm, guide, ramp, cosine": (
         "encoder_conf.cnn_module_norm=layer_norm",
         "model_conf.ctc_weight_final=0.1",
         "model_conf.ctc_weight_steps=5",
+        "model_conf.attention_guide=1.0",
+        "model_conf.attention_guide_steps=4",
         "scheduler=warmup_cosine",
-        "scheduler_conf.total_steps=9",
+        "scheduler_conf.total_steps=7",
     ),
     "bfloat16, AdamW, dynamic batches": (
         "dtype=bf16",
@@ -162,6 +164,17 @@ def test_a_run_killed_while_it_wrote_its_end_writes_it(
     (copy / missing).unlink()
     tiny_corpus.train(copy)
     assert outcome(copy) == outcome(trained)
+
+
+def test_a_cosine_ends_training_with_its_rate(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cosine = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=6", "save_interval=null")
+    folder = tiny_corpus.train(tmp_path / "m", *cosine)
+    assert [path.name for path in list_checkpoints(folder / "checkpoints")] == ["step-00000004", "step-00000006"]
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(folder, *cosine)
+    assert "trained already (6 steps)" in caplog.text
 
 
 def test_time_ends_a_training_with_a_checkpoint(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person sees of a training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts."""
 
-import errno
 import json
 import logging
 import math
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,23 +15,19 @@ from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
+from wenet_hs.train.board import Board
 from wenet_hs.train.loop import StepStats
 
 logger = logging.getLogger(__name__)
-
-_ROOM = 1_000_000
-"""Bytes that must be free for another line of the log."""
 
 
 class Monitor:
     """Writes the facts of a run. A resumed run goes on at `metrics_bytes` and `step`; what came after is cut."""
 
     def __init__(self, model_dir: Path, *, step: int, metrics_bytes: int, log_interval: int, total_steps: int) -> None:
-        self._folder = model_dir
         self._metrics = _open_cut(model_dir / "metrics.jsonl", metrics_bytes)
-        self._board = SummaryWriter(str(model_dir / "tensorboard"), purge_step=step + 1)
+        self._board = Board(model_dir / "tensorboard", step=step + 1)
         self._log_interval = log_interval
         console = Console(stderr=True)
         self._bar = Progress(
@@ -95,26 +89,19 @@ class Monitor:
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 
     def sync(self) -> int:
-        """Bring all that was written onto the disk; returns the length of metrics.jsonl, for the checkpoint."""
-        self._board.flush()
+        """Bring metrics.jsonl onto the disk; returns its length in bytes, for the checkpoint."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         return os.fstat(self._metrics.fileno()).st_size
 
     def _write(self, kind: str, record: Mapping[str, float]) -> None:
-        _leave_room(self._folder)
         facts = {name: value if math.isfinite(value) else None for name, value in record.items()}  # JSON has no NaN
         self._metrics.write(json.dumps({"kind": kind, **facts}, allow_nan=False).encode() + b"\n")
         self._metrics.flush()
         for name, value in facts.items():
             if name not in ("step", "epoch") and value is not None:
-                self._board.add_scalar(f"{kind}/{name}", value, int(record["step"]))
-
-
-def _leave_room(folder: Path) -> None:
-    """Raise OSError before the disk is full: TensorBoard writes in a thread of its own, whose faults are tracebacks."""
-    if shutil.disk_usage(folder).free < _ROOM:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._board.add(f"{kind}/{name}", value, int(record["step"]))
+        self._board.flush()
 
 
 def _open_cut(path: Path, length: int) -> IO[bytes]:

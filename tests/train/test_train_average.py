@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Averaging checkpoints, worked out by hand."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_corpus import TinyCorpus, weights_of
+
+from wenet_hs.bin import average as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.build import load_experiment
+from wenet_hs.errors import CheckpointError
+from wenet_hs.train.average import average, choose, write_model
+from wenet_hs.train.checkpoint import list_checkpoints, save_checkpoint
+
+
+def save(model_dir: Path, step: int, *, cv_loss: float | None = None, **weights: torch.Tensor) -> Path:
+    """A checkpoint of these weights."""
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    state = json.dumps({"progress": {"step": step, "cv_loss": cv_loss}}).encode()
+    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": buffer.getvalue(), "state.json": state})
+
+
+def vector(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def test_the_mean_by_hand(tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path, 1, w=vector(1.0, -2.0), half=vector(1.0, dtype=torch.bfloat16), n=torch.tensor(10)),
+        save(tmp_path, 2, w=vector(4.0, 0.0), half=vector(2.0, dtype=torch.bfloat16), n=torch.tensor(20)),
+        save(tmp_path, 3, w=vector(1.0, 8.0), half=vector(6.0, dtype=torch.bfloat16), n=torch.tensor(35)),
+    ]
+    mean = average(paths)
+    assert mean["w"].tolist() == [2.0, 2.0]
+    assert mean["w"].dtype == torch.float32
+    assert mean["half"].tolist() == [3.0]
+    assert mean["half"].dtype == torch.bfloat16
+    assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
+    assert average(paths[:1])["w"].tolist() == [1.0, -2.0]
+
+
+def test_the_sum_is_exact_where_float32_is_not(tmp_path: Path) -> None:
+    values = [1e8, 1.0, -1e8, 3.0]
+    paths = [save(tmp_path, step, w=vector(value)) for step, value in enumerate(values)]
+    assert average(paths)["w"].item() == 1.0
+
+
+def test_the_lowest_losses_or_the_last_ones_are_chosen(tmp_path: Path) -> None:
+    losses = {10: 3.0, 20: 1.0, 30: None, 40: 2.0, 50: 4.0}
+    paths = {step: save(tmp_path, step, cv_loss=loss, w=vector(step)) for step, loss in losses.items()}
+    assert choose(tmp_path, 2, "last") == [paths[40], paths[50]]
+    assert set(choose(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
+    assert set(choose(tmp_path, 3, "cv_loss")) == {paths[10], paths[20], paths[40]}
+
+
+def test_fewer_than_asked_for_are_all_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [save(tmp_path, step, cv_loss=1.0, w=vector(1.0)) for step in (1, 2)]
+    with caplog.at_level(logging.WARNING):
+        assert set(choose(tmp_path, 5, "cv_loss")) == set(paths)
+    assert f"{tmp_path}: 2 checkpoints to average, 5 were asked for" in caplog.text
+
+
+def test_a_damaged_one_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [save(tmp_path, step, cv_loss=float(step), w=vector(step)) for step in (1, 2, 3)]
+    (paths[0] / "model.pt").write_bytes(b"x")
+    with caplog.at_level(logging.WARNING):
+        assert set(choose(tmp_path, 2, "cv_loss")) == set(paths[1:])
+    assert f"checkpoint {paths[0]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
+    assert paths[0].is_dir(), "averaging only reads"
+
+
+@pytest.mark.parametrize("by", ["last", "cv_loss"])
+def test_none_is_an_error(tmp_path: Path, by: str) -> None:
+    message = "checkpoints: no intact checkpoint to average; run `wenet-hs train` first$"
+    with pytest.raises(CheckpointError, match=message):
+        choose(tmp_path, 1, by)
+    (save(tmp_path, 1, cv_loss=1.0, w=vector(1.0)) / "model.pt").unlink()
+    with pytest.raises(CheckpointError, match=message):
+        choose(tmp_path, 1, by)
+
+
+def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
+    first = save(tmp_path, 1, w=vector(1.0, 2.0))
+    for step, other in (
+        (2, {"w": vector(1.0)}),
+        (3, {"v": vector(1.0, 2.0)}),
+        (4, {"w": vector(1, 2), "b": vector(1)}),
+    ):
+        path = save(tmp_path, step, **other)
+        with pytest.raises(
+            CheckpointError, match=f"{path.name}: is of another model than .*{first.name}; average one mo"
+        ):
+            average([first, path])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    paths = [save(tmp_path, 1, w=vector(1.0)), save(tmp_path, 2, w=vector(value))]
+    with pytest.raises(CheckpointError, match="2: w holds values that are not finite; leave this checkpoint out$"):
+        average(paths)
+
+
+def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 4, w=vector(1.0))
+    write_model(tmp_path / "final.pt", {"w": vector(1.0)})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    message = (
+        r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004;"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        write_model(tmp_path / "final.pt", {"w": vector(2.0)})
+    assert weights_of(tmp_path)["w"].item() == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.pt"]
+
+
+# The command
+
+
+def test_the_command_writes_a_model_that_decodes(
+    tiny_corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_corpus.train(tmp_path / "m")
+    last = weights_of(folder)
+    assert run_command(command, ["--model_dir", str(folder), "--num", "3", "--by", "last"]) == 0
+    names = "step-00000006, step-00000007, step-00000008"
+    assert capsys.readouterr().out == f"{folder / 'final.pt'}: average of {names}\n"
+    paths = list_checkpoints(folder / "checkpoints")[-3:]
+    states = [torch.load(path / "model.pt", weights_only=True) for path in paths]
+    name = "ctc.ctc_lo.weight"
+    expected = (sum(state[name].double() for state in states) / 3).float()
+    assert torch.equal(weights_of(folder)[name], expected)
+    assert not torch.equal(weights_of(folder)[name], last[name])
+    load_experiment(folder)
+
+
+def test_faults_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(command, ["--model_dir", str(tmp_path), "--num", "0"]) == 2
+    assert capsys.readouterr().err == "--num 0: must be at least 1\n"
+    assert run_command(command, ["--model_dir", str(tmp_path / "nowhere")]) == 2
+    assert "no intact checkpoint to average; run `wenet-hs train` first" in capsys.readouterr().err

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiment folder: complete, one run at a time, and the same run on every resume."""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
+
+from wenet_hs.build import load_experiment
+from wenet_hs.config.load import load_config
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.manifest import read_data_list, write_data_list
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train import folder as folder_module
+from wenet_hs.train.checkpoint import list_checkpoints
+from wenet_hs.tree import Tree
+
+HOLD_THE_LOCK = """
+import fcntl, os, sys, time
+file = open(sys.argv[1], "a+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+file.write("process 17 on elsewhere\\n")
+file.flush()
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+print(child, flush=True)
+time.sleep(60)
+"""
+"""A training that holds a folder, with a worker that loads data and outlives it."""
+
+
+@contextmanager
+def holder(model_dir: Path) -> Iterator[subprocess.Popen[str]]:
+    model_dir.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", HOLD_THE_LOCK, str(model_dir / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        try:
+            yield process
+        finally:
+            process.kill()
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_a_second_run_in_the_folder_is_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    with holder(tmp_path / "m"):
+        message = "m: another training writes here .process 17 on elsewhere.; wait for it or use another --model_dir$"
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(tmp_path / "m")
+        assert [path.name for path in (tmp_path / "m").iterdir()] == [".lock"]
+
+
+def test_a_killed_run_frees_its_folder_though_its_workers_live_on(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    with holder(tmp_path / "m") as process:
+        process.kill()
+        process.wait()
+        assert (tiny_corpus.train(tmp_path / "m", "max_epoch=1") / "final.pt").exists()
+    assert (tmp_path / "m" / ".lock").read_text() == f"process {os.getpid()} on {folder_module.platform.node()}\n"
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        CheckpointError, match=r"file/m: cannot be written \(Not a directory\); use another --model_dir"
+    ):
+        tiny_corpus.train(tmp_path / "file" / "m")
+
+
+# What is in it
+
+
+def test_the_folder_is_complete_and_decodes_elsewhere(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    folder = corpus.train(tmp_path / "exp", head="hsoftmax")
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"train.yaml", "units.txt", "tree.json", "global_cmvn", "checkpoints", "final.pt", "metrics.jsonl"}
+    assert names >= {"tensorboard", "train_rejected.tsv", "cv_rejected.tsv"}
+    moved = tmp_path / "été x"
+    shutil.move(folder, moved)
+    shutil.rmtree(tmp_path / "corpus")
+    experiment = load_experiment(moved)
+    assert experiment.tokenizer.table.units[3:] == ("a", "b", "c", "d", "e")
+    for name, value in experiment.model.state_dict().items():
+        assert torch.equal(value, weights_of(moved)[name]), name
+    for checkpoint in list_checkpoints(moved / "checkpoints")[-2:]:
+        load_experiment(moved, checkpoint=checkpoint)
+    newest = list_checkpoints(moved / "checkpoints")[-1]
+    last = load_experiment(moved, checkpoint=newest).model.state_dict()
+    assert all(torch.equal(value, last[name]) for name, value in weights_of(moved).items()), "final.pt is the last one"
+
+
+def test_train_yaml_says_everything_and_where_it_comes_from(trained_tree: Path) -> None:
+    text = (trained_tree / "train.yaml").read_text()
+    config = load_config(trained_tree / "train.yaml")
+    assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
+    assert config.tokenizer_conf.symbol_table_path == "units.txt"
+    assert config.cmvn_conf.cmvn_file == "global_cmvn"
+    assert config.head_conf.model_dump() == {"tree": "tree.json", "bias": False}
+    assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio"} == set(config.provenance)
+    assert torch.__version__.startswith(config.provenance["torch"])
+    assert "src_attention_dropout_rate" in text, "defaults are written too"
+    assert set(yaml.safe_load(text)) == set(type(config).model_fields)
+
+
+def test_the_commit_of_an_installed_package_is_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = folder_module._git_hash()
+    assert found == "unknown" or len(found.removesuffix("-dirty")) >= 7
+    monkeypatch.setattr(folder_module, "__file__", str(tmp_path / "site-packages" / "wenet_hs" / "train" / "folder.py"))
+    assert folder_module._git_hash() == "unknown"
+
+
+# Resumed: the same run
+
+
+def changed(corpus: TinyCorpus, model_dir: Path, *overrides: str, head: str = "softmax") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        corpus.train(model_dir, *overrides, head=head)
+    return str(caught.value).splitlines()
+
+
+def test_a_changed_config_is_refused_with_a_line_for_each_difference(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 3)
+    before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+    advice = "; a resumed run must be the same: restore it, or use another --model_dir"
+    yaml_path = copy / "train.yaml"
+    overrides = ("optim_conf.lr=0.1", "dataset_conf.batch_conf.batch_size=4", "seed=2", "max_epoch=9")
+    assert changed(tiny_corpus, copy, *overrides) == [
+        f"{yaml_path}: dataset_conf.batch_conf.batch_size was 3, is now 4{advice}",
+        f"{yaml_path}: optim_conf.lr was 0.005, is now 0.1{advice}",
+        f"{yaml_path}: seed was 1, is now 2{advice}",
+    ]
+    assert changed(tiny_corpus, copy, head="hsoftmax") == [
+        f"{yaml_path}: head was 'softmax', is now 'hsoftmax'{advice}",
+        f"{yaml_path}: head_conf.tree was None, is now 'tree.json'{advice}",
+        f"{yaml_path}: head_conf.bias was None, is now False{advice}",
+        f"{copy / 'tree.json'}: is missing{advice}",
+    ]
+    after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file() and path.name != ".lock"}
+    assert after == {name: content for name, content in before.items() if name != ".lock"}, "nothing was touched"
+
+
+def test_what_does_not_alter_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    copy = cut_back(trained, tmp_path / "m", 3)
+    free = ("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0")
+    assert {override.split("=")[0] for override in free} == folder_module.FREE_TO_CHANGE
+    tiny_corpus.train(copy, *free)
+    assert load_config(copy / "train.yaml").max_epoch == 1
+    assert outcome(copy)["step"] == 4
+
+
+@pytest.mark.parametrize("name", ["units.txt", "tree.json", "global_cmvn"])
+def test_changed_files_are_refused(tmp_path: Path, name: str) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    folder = corpus.train(tmp_path / "m", "max_epoch=1", head="hsoftmax")
+    table = UnitTable.read(corpus.folder / "units.txt")
+    if name == "units.txt":
+        text = (corpus.folder / name).read_text().replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3")
+        (corpus.folder / name).write_text(text)
+    elif name == "tree.json":
+        Tree.huffman(range(len(table)), units=table.units).save(corpus.folder / name)
+    else:
+        (corpus.folder / name).write_text((corpus.folder / name).read_text().replace('"frame_num": ', '"frame_num": 1'))
+    advice = "a resumed run must be the same: restore it, or use another --model_dir"
+    assert changed(corpus, folder, head="hsoftmax") == [
+        f"{folder / name}: differs from {corpus.folder / name}; {advice}"
+    ]
+
+
+@pytest.mark.parametrize("flag", ["train_data", "cv_data"])
+def test_changed_lists_are_refused(tmp_path: Path, flag: str) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    folder = corpus.train(tmp_path / "m", "max_epoch=1")
+    path = getattr(corpus, flag)
+    write_data_list(path, read_data_list(path)[1:])
+    what = {"train_data": "training list", "cv_data": "validation list"}[flag]
+    with pytest.raises(
+        CheckpointError, match=f"step-00000004: was trained with another {what}; use another --model_dir to start anew"
+    ):
+        corpus.train(folder)
+
+
+def test_audio_that_moved_is_the_same_run(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    corpus.train(tmp_path / "m", "max_epoch=1")
+    shutil.move(corpus.folder / "clips", tmp_path / "elsewhere")
+    for path in (corpus.train_data, corpus.cv_data):
+        path.write_text(path.read_text().replace(str(corpus.folder / "clips"), str(tmp_path / "elsewhere")))
+    corpus.train(tmp_path / "m", "max_epoch=2")
+    assert outcome(tmp_path / "m")["step"] == 8
+
+
+def test_an_experiments_own_train_yaml_is_a_config(tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path) -> None:
+    """Its paths are base names, at home in its folder, whatever the working folder is."""
+    copy = cut_back(trained_tree, tmp_path / "m", 5)
+    tiny_corpus.train(copy, config=copy / "train.yaml")
+    assert outcome(copy) == outcome(trained_tree)
+    again = tiny_corpus.train(tmp_path / "again", config=trained_tree / "train.yaml")
+    assert outcome(again) == outcome(trained_tree)
+
+
+def test_a_missing_file_is_named(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"nowhere/units.txt: cannot be read \(No such file or directory\); check the"
+    ):
+        tiny_corpus.train(tmp_path / "m", "tokenizer_conf.symbol_table_path=nowhere/units.txt")
+    with pytest.raises(ConfigError, match="tokenizer_conf.symbol_table_path: not set; name the units.txt that"):
+        tiny_corpus.train(tmp_path / "m", "tokenizer_conf.symbol_table_path=null")
+
+
+def test_a_lost_metrics_file_is_said_and_not_filled_with_zeros(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 5)
+    (copy / "metrics.jsonl").unlink()
+    with caplog.at_level(logging.WARNING):
+        tiny_corpus.train(copy)
+    assert "bytes of its earlier part are missing" in caplog.text
+    assert outcome(copy)["metrics"] == outcome(trained)["metrics"][-6:]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts of a run: metrics.jsonl, TensorBoard and the log say the same."""
+
+import io
+import json
+import logging
+import math
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_corpus import TinyCorpus, cut_back, metrics
+
+from wenet_hs.config.load import load_config
+from wenet_hs.report.collect import read_curves
+from wenet_hs.train.loop import StepStats
+from wenet_hs.train.monitor import Monitor
+from wenet_hs.train.optim import learning_rate
+
+LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy"}
+TRAIN = LOSSES | {"grad_norm", "lr", "num_targets", "audio_seconds", "seconds", "wait_seconds", "skipped_steps"}
+SPEED = {"audio_seconds_per_second", "wait_share"}
+
+
+def stats(step: int, **facts: Any) -> StepStats:
+    numbers: dict[str, Any] = dict.fromkeys(LOSSES | {"grad_norm", "lr"}, 0.5)
+    times = {"audio_seconds": 6.0, "seconds": 2.0, "wait_seconds": 0.5}
+    fixed = {"step": step, "epoch": 0, "num_targets": 10, "skipped_steps": 0}
+    return StepStats(**{**numbers, **times, **fixed, **facts})
+
+
+def monitored(folder: Path, *, step: int = 0, metrics_bytes: int = 0, log_interval: int = 1) -> Monitor:
+    return Monitor(folder, step=step, metrics_bytes=metrics_bytes, log_interval=log_interval, total_steps=9)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    board = EventAccumulator(str(folder / "tensorboard"))
+    board.Reload()
+    return {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+
+
+def test_metrics_hold_every_fact_of_steps_and_validations(trained: Path, tiny_corpus: TinyCorpus) -> None:
+    by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in records(trained):
+        by_kind[record["kind"]].append(record)
+    assert [record["step"] for record in by_kind["train"]] == list(range(1, 9))
+    assert [record["epoch"] for record in by_kind["train"]] == [0] * 4 + [1] * 4
+    assert all(set(record) == TRAIN | SPEED | {"kind", "step", "epoch"} for record in by_kind["train"])
+    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds"} for record in by_kind["valid"])
+    assert [record["step"] for record in by_kind["valid"]] == list(range(1, 9))
+    for record in by_kind["train"]:
+        assert 0 < record["wait_seconds"] < record["seconds"]
+        assert record["audio_seconds_per_second"] == pytest.approx(record["audio_seconds"] / record["seconds"])
+        assert record["wait_share"] == pytest.approx(record["wait_seconds"] / record["seconds"])
+        assert record["loss"] == pytest.approx(0.3 * record["loss_ctc"] + 0.7 * record["loss_att"])
+    config = load_config(trained / "train.yaml")
+    assert [record["lr"] for record in by_kind["train"]] == [learning_rate(step, config) for step in range(1, 9)]
+    times = [record["seconds"] for record in by_kind["valid"]]
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(sum(record["seconds"] for record in by_kind["train"]))
+    curves = read_curves(trained / "metrics.jsonl")
+    assert {kind: len(rows) for kind, rows in curves.items()} == {"train": 8, "valid": 8}, "the report reads them"
+
+
+def test_tensorboard_says_what_metrics_say(trained: Path) -> None:
+    found = scalars(trained)
+    assert set(found) == {f"train/{name}" for name in TRAIN | SPEED} | {
+        f"valid/{name}" for name in LOSSES | {"seconds"}
+    }
+    for kind in ("train", "valid"):
+        rows = [record for record in records(trained) if record["kind"] == kind]
+        for name in rows[0].keys() - {"kind", "step", "epoch"}:
+            expected = [(record["step"], pytest.approx(record[name], rel=1e-5)) for record in rows]
+            assert found[f"{kind}/{name}"] == expected, name
+
+
+def test_a_resumed_run_replaces_what_came_after_its_checkpoint(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 3)
+    tiny_corpus.train(copy)
+    assert metrics(copy) == metrics(trained)
+    found = scalars(copy)["valid/loss"]
+    assert [step for step, _ in found] == list(range(1, 9)), "no step twice, none missing"
+    assert found == scalars(trained)["valid/loss"]
+
+
+def test_lines_come_at_the_interval_with_the_speed_since_the_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), monitored(tmp_path, log_interval=2) as monitor:
+        monitor.step(stats(1, seconds=1.0, wait_seconds=1.0))
+        monitor.step(stats(2, seconds=3.0, wait_seconds=0.0, loss=2.25, lr=0.001))
+        monitor.step(stats(3))
+    (record,) = records(tmp_path)
+    assert (record["step"], record["loss"]) == (2, 2.25)
+    assert record["audio_seconds_per_second"] == 12 / 4
+    assert record["wait_share"] == 1 / 4
+    line = "step 2 | loss 2.250 (att 0.500 ctc 0.500) | acc 50.0 % | lr 1.00e-03 | grad 0.50 | 3 audio s/s | wait 25 %"
+    assert line in caplog.text
+    assert caplog.text.count("step") == 1
+
+
+def test_a_validation_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
+        facts = {"loss": 1.5, "loss_att": 1.0, "loss_ctc": 2.0, "accuracy": 0.25}
+        monitor.valid(7, 2, 61.0, facts)
+        assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
+    assert (
+        "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | acc 25.0 % | 61 s of training" in caplog.text
+    )
+    assert records(tmp_path) == [{"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **facts}]
+
+
+def test_a_skipped_step_is_named_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), monitored(tmp_path) as monitor:
+        bad = {"loss": math.nan, "grad_norm": math.inf, "skipped_steps": 1, "suspects": ("clip_1", "clip_2")}
+        monitor.step(stats(5, **bad))
+    assert "step 5: gradient not finite, step left out; with clip_1, clip_2" in caplog.text
+    (record,) = records(tmp_path)
+    assert record["loss"] is None
+    assert record["grad_norm"] is None
+    assert record["skipped_steps"] == 1
+    assert "suspects" not in record
+    assert "train/loss" not in scalars(tmp_path)
+
+
+def test_what_was_written_after_a_checkpoint_is_cut(tmp_path: Path) -> None:
+    with monitored(tmp_path) as monitor:
+        monitor.step(stats(1))
+        length = monitor.sync()
+        monitor.step(stats(2))
+    with monitored(tmp_path, step=1, metrics_bytes=length) as monitor:
+        monitor.step(stats(2, loss=0.75))
+    assert [(record["step"], record["loss"]) for record in records(tmp_path)] == [(1, 0.5), (2, 0.75)]
+
+
+def test_everything_said_is_in_the_file_at_once(tmp_path: Path) -> None:
+    """A kill then loses nothing that the checkpoint after it takes for written."""
+    with monitored(tmp_path) as monitor:
+        monitor.step(stats(1))
+        assert scalars(tmp_path)["train/loss"] == [(1, 0.5)]
+        assert [record["step"] for record in records(tmp_path)] == [1]
+
+
+def test_two_boards_in_one_second_are_two_files(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        with monitored(tmp_path, step=step - 1) as monitor:
+            monitor.step(stats(step))
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 3
+    assert [step for step, _ in scalars(tmp_path)["train/loss"]] == [1, 2, 3]
+
+
+class Terminal(io.StringIO):
+    """A standard error stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_there_is_a_bar_and_log_lines_stand_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "__stderr__", terminal)
+    handler = logging.StreamHandler(terminal)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        with monitored(tmp_path) as monitor:
+            monitor.step(stats(3))
+            logging.getLogger("elsewhere").warning("a line of the log")
+        assert handler.stream is terminal
+    finally:
+        root.removeHandler(handler)
+    shown = terminal.getvalue()
+    assert "step 3/9 loss 0.500 | 3 s/s | wait 25%" in shown
+    line = next(line for line in shown.splitlines() if "a line of the log" in line)
+    assert "epoch 0" not in line, "a log line is never written into the bar"

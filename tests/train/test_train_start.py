@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training starts from: a checkpoint, other weights, or nothing; and what it does not train on."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
+
+from wenet_hs.build import load_experiment
+from wenet_hs.config.load import dump_config
+from wenet_hs.devices import find_device
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.interop.state import to_wenet_state_dict
+from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.checkpoint import list_checkpoints
+
+# --resume
+
+
+def test_never_leaves_a_used_folder_alone(tiny_corpus: TinyCorpus, trained: Path) -> None:
+    before = outcome(trained)
+    with pytest.raises(
+        CheckpointError, match="checkpoints: holds checkpoints and --resume is never; use another --mod"
+    ):
+        tiny_corpus.train(trained, resume="never")
+    assert outcome(trained) == before
+
+
+def test_never_starts_in_a_fresh_folder(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    assert outcome(tiny_corpus.train(tmp_path / "m", resume="never")) == outcome(trained)
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_model_without_checkpoints_is_not_overwritten(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, resume: str
+) -> None:
+    shutil.copytree(trained, tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(
+        CheckpointError, match="m/final.pt: a model is here, but no checkpoint to go on from; use anoth"
+    ):
+        tiny_corpus.train(tmp_path / "m", "seed=5", resume=resume)
+    assert (tmp_path / "m" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
+
+
+def test_a_named_checkpoint_is_where_it_goes_on(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 7)
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(copy, resume=str(copy / "checkpoints" / "step-00000003"))
+    assert "step-00000003 (epoch 0, step 3)" in caplog.text
+    assert "step-00000005: newer than the one to go on from; kept as step-00000005.old" in caplog.text
+    assert outcome(copy) == outcome(trained)
+    assert sorted(path.name for path in (copy / "checkpoints").glob("*.old")) == [
+        f"step-{step:08d}.old" for step in (4, 5, 6, 7)
+    ]
+
+
+def test_a_wrong_resume_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    copy = cut_back(trained, tmp_path / "m", 2)
+    newest = copy / "checkpoints" / "step-00000002"
+    elsewhere = str(list_checkpoints(trained / "checkpoints")[0])
+    for resume, message in (
+        ("atuo", "^--resume atuo: no such folder; use auto, never, or one of .*/m/checkpoints/step-.$"),
+        (elsewhere, "^--resume .*step-00000001: is not one of .*; to start anew from its weights use --checkpoint$"),
+        (str(copy), "^--resume .*m: is not one of"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(copy, resume=resume)
+    (newest / "rng.pt").write_bytes(b"")
+    with pytest.raises(
+        CheckpointError, match="step-00000002: sha256 of rng.pt differs from the manifest; use an earli"
+    ):
+        tiny_corpus.train(copy, resume=str(newest))
+
+
+# --checkpoint
+
+
+def start_of(corpus: TinyCorpus, model_dir: Path, checkpoint: Path, head: str = "softmax") -> dict[str, torch.Tensor]:
+    """The weights that a training begins with: one step at a rate too small to show."""
+    overrides = ("optim_conf.lr=1e-30", "max_minutes=1e-9", "encoder_conf.cnn_module_norm=layer_norm")
+    return weights_of(corpus.train(model_dir, *overrides, head=head, checkpoint=checkpoint))
+
+
+@pytest.fixture(scope="module")
+def trained_norm(tiny_corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished model without running statistics, which a single step would change."""
+    folder = tmp_path_factory.mktemp("norm") / "m"
+    return tiny_corpus.train(folder, "encoder_conf.cnn_module_norm=layer_norm")
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name in one if name not in other or not torch.equal(one[name], other[name])]
+
+
+def test_fine_tuning_starts_from_a_model_in_any_form(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    final = weights_of(trained_norm)
+    newest = list_checkpoints(trained_norm / "checkpoints")[-1]
+    with caplog.at_level(logging.INFO):
+        for number, checkpoint in enumerate((trained_norm / "final.pt", trained_norm, newest)):
+            started = start_of(tiny_corpus, tmp_path / str(number), checkpoint)
+            assert differing(final, started) == [], checkpoint
+    assert f"weights from {trained_norm / 'final.pt'}; new: none" in caplog.text
+    fresh = weights_of(tiny_corpus.train(tmp_path / "fresh", "optim_conf.lr=1e-30", "max_minutes=1e-9"))
+    assert differing(final, fresh) != []
+
+
+def test_another_head_starts_new_and_is_named(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        started = start_of(tiny_corpus, tmp_path / "m", trained_norm, head="hsoftmax")
+    assert f"weights from {trained_norm / 'final.pt'}; new: head.inner_vector.weight" in caplog.text
+    final = weights_of(trained_norm)
+    assert set(final) - set(started) == {"head.output.weight", "head.output.bias"}
+    assert differing(started, final) == ["head.inner_vector.weight"]
+
+
+def test_fine_tuning_starts_from_wenets_weights_and_folders(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path
+) -> None:
+    experiment = load_experiment(trained_norm)
+    wenet = tmp_path / "wenet"
+    wenet.mkdir()
+    torch.save(to_wenet_state_dict(experiment.model), wenet / "final.pt")
+    dump_config(experiment.config, wenet / "train.yaml")
+    for name in ("units.txt", "global_cmvn"):
+        shutil.copy(trained_norm / name, wenet / name)
+    assert "decoder.output_layer.weight" in torch.load(wenet / "final.pt", weights_only=True)
+    for number, checkpoint in enumerate((wenet, wenet / "final.pt")):
+        started = start_of(tiny_corpus, tmp_path / str(number), checkpoint)
+        assert differing(weights_of(trained_norm), started) == []
+
+
+def test_a_resume_does_not_take_the_weights_again(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, trained_norm: Path
+) -> None:
+    flags = {"checkpoint": trained / "final.pt"}
+    whole = tiny_corpus.train(tmp_path / "whole", **flags)
+    assert outcome(whole) != outcome(trained)
+    copy = cut_back(whole, tmp_path / "m", 3)
+    assert outcome(tiny_corpus.train(copy, **flags)) == outcome(whole)
+
+
+def test_a_damaged_checkpoint_folder_is_not_a_start(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    copy = cut_back(trained, tmp_path / "old", 2) / "checkpoints" / "step-00000002"
+    content = bytearray((copy / "model.pt").read_bytes())
+    content[-2000] ^= 1
+    (copy / "model.pt").write_bytes(content)
+    with pytest.raises(
+        CheckpointError, match="^--checkpoint .*2: sha256 of model.pt differs from the manifest; use an"
+    ):
+        tiny_corpus.train(tmp_path / "m", checkpoint=copy)
+    with pytest.raises(CheckpointError, match="nowhere: no such file"):
+        tiny_corpus.train(tmp_path / "m", checkpoint=tmp_path / "nowhere")
+
+
+def test_weights_of_other_units_are_refused(tmp_path: Path, trained: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    units = UnitTable.read(corpus.folder / "units.txt").units
+    UnitTable.from_units("abcdef").write(corpus.folder / "units.txt")
+    advice = "use the same units.txt$"
+    with pytest.raises(CheckpointError, match=rf"8, here 9; first difference: 8 is None, here 'f'\); {advice}"):
+        corpus.train(tmp_path / "m", checkpoint=trained)
+    alone = tmp_path / "alone.pt"
+    shutil.copy(trained / "final.pt", alone)
+    with pytest.raises(
+        CheckpointError, match="alone.pt: made for 8 units, but this model has 9; use the same units.txt"
+    ):
+        corpus.train(tmp_path / "m", checkpoint=alone)
+    swapped = [*units[:4], units[5], units[4], *units[6:]]
+    text = "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(swapped))
+    (corpus.folder / "units.txt").write_text(text)
+    for checkpoint in (trained, trained / "final.pt", list_checkpoints(trained / "checkpoints")[0]):
+        with pytest.raises(CheckpointError, match=rf"8, here 8; first difference: 4 is 'b', here 'c'\); {advice}"):
+            corpus.train(tmp_path / "m", checkpoint=checkpoint)
+
+
+# Data
+
+
+def relist(corpus: TinyCorpus, *more: Utterance, keep: int = 99, flag: str = "train_data") -> None:
+    path = getattr(corpus, flag)
+    write_data_list(path, [*read_data_list(path)[:keep], *more])
+
+
+def test_utterances_left_out_are_listed_and_unknown_units_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    first = read_data_list(corpus.train_data)[0]
+    wav = {"wav": first.wav, "duration": first.duration}
+    relist(
+        corpus,
+        Utterance(key="empty", txt="", **wav),
+        Utterance(key="long", txt="abcde" * 9, **wav),
+        Utterance(key="foreign", txt="zya", **wav),
+    )
+    relist(corpus, Utterance(key="short", txt="a", wav=first.wav, duration=0.02), flag="cv_data")
+    with caplog.at_level(logging.INFO):
+        folder = corpus.train(tmp_path / "m", "max_epoch=1")
+    rows = [line.split("\t") for line in (folder / "train_rejected.tsv").read_text().splitlines()]
+    assert [key for key, _ in rows] == ["empty", "long"]
+    assert rows[0][1] == "empty transcript"
+    assert rows[1][1].startswith("fewer frames than labels: ")
+    listed = "2 of 13 utterances are left out: empty transcript 1, fewer frames than labels 1; see"
+    assert f"--train_data: {listed} {folder / 'train_rejected.tsv'}" in caplog.text
+    assert "--cv_data: 1 of 4 utterances are left out: too short for the encoder 1; see" in caplog.text
+    assert (folder / "cv_rejected.tsv").read_text().startswith("short\ttoo short for the encoder")
+    assert "--train_data: 2 times a unit is not in units.txt and stands as <unk>: 'z' 1, 'y' 1" in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["train_data", "cv_data"])
+def test_nothing_left_is_one_line(tmp_path: Path, flag: str) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    clip = read_data_list(corpus.train_data)[0].wav
+    relist(corpus, *(Utterance(key=f"u{i}", txt="a", wav=clip, duration=0.02) for i in range(3)), keep=0, flag=flag)
+    with pytest.raises(DataError, match=f"^--{flag}: none of its 3 utterances can be used: too short.* 3; see .*tsv$"):
+        corpus.train(tmp_path / "m")
+    table = "train_rejected.tsv" if flag == "train_data" else "cv_rejected.tsv"
+    assert len((tmp_path / "m" / table).read_text().splitlines()) == 3
+
+
+def test_several_lists_are_one_training_set(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    utterances = read_data_list(tiny_corpus.train_data)
+    write_data_list(tmp_path / "a.list", utterances[:4])
+    write_data_list(tmp_path / "b.list", utterances[4:])
+    both = (tmp_path / "a.list", tmp_path / "b.list")
+    assert outcome(tiny_corpus.train(tmp_path / "m", train_data=both)) == outcome(trained)
+    with pytest.raises(
+        DataError, match="^--train_data: utterance 'train0' stands in more than one list; give each a u"
+    ):
+        tiny_corpus.train(tmp_path / "n", train_data=(tmp_path / "a.list", tmp_path / "a.list"))
+
+
+def test_special_tokens_that_contradict_the_table_are_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    message = "tiny.yaml: tokenizer_conf.special_tokens: <eos> is 7, but is 2 in the unit table; use the units.txt of"
+    with pytest.raises(ConfigError, match=message):
+        tiny_corpus.train(tmp_path / "m", 'tokenizer_conf.special_tokens={"<sos>": 2, "<eos>": 7}')
+
+
+def test_devices() -> None:
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ConfigError, match="^--device gpu: not a device; use cpu, cuda or cuda:N$"):
+        find_device("gpu")
+    with pytest.raises(ConfigError, match="^--device meta: not supported; use cpu, cuda or cuda:N$"):
+        find_device("meta")
+    with pytest.raises(ConfigError, match="^--device cuda:99: there are \\d+ CUDA devices here; use another one or --device cpu$"):
+        find_device("cuda:99")
