@@ -16,6 +16,7 @@ from wenet_hs.bin.command import main_of
 from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import collect, is_simulated
 from wenet_hs.report.page import build_page
+from wenet_hs.report.summary import summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Collect, write, say where."""
     experiments = collect(args.exp, test=args.test)
+    simulated = args.stats is not None and is_simulated(args.stats)
     page = build_page(
         experiments,
         title=args.title or " against ".join(experiment.name for experiment in experiments),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         command=_command(args),
-        simulated=args.stats is not None and is_simulated(args.stats),
+        simulated=simulated,
     )
     write_atomic(args.out, page)
-    print(args.out)
+    text = summary(experiments, said=" (simulated speech)" if simulated else "")
+    print(f"{text}\n{args.out}" if text else args.out)
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -50,7 +50,7 @@ def ctc_weight(step: int, config: ExperimentConfig) -> float:
 
 
 def attention_guide(step: int, config: ExperimentConfig) -> float:
-    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0 from the decoder's first step."""
+    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0 from the decoder's start."""
     conf = config.model_conf
     if not conf.attention_guide or step <= conf.ctc_only_steps:
         return 0.0

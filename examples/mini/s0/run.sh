@@ -40,25 +40,30 @@ fi
 if at 3 "feature statistics"; then
   wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
+mkdir -p "$exp"
+jobs=()
 for head in $heads; do
-  tree=()
-  [ "$head" = softmax ] || tree=("head_conf.tree=$data/tree.json")
-  if at 4 "training with the $head head"; then
-    wenet-hs train --config "$config" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" \
-      --model_dir "$exp/$head" --override_config "head=$head" "${tree[@]}" "tokenizer_conf.symbol_table_path=$data/units.txt" \
-      "cmvn_conf.cmvn_file=$data/global_cmvn" "${more[@]}"
+  if at 4 "training with the $head head, on one core (its log: $exp/$head.log)"; then
+    settings=("head=$head" "tokenizer_conf.symbol_table_path=$data/units.txt" "cmvn_conf.cmvn_file=$data/global_cmvn")
+    [ "$head" = softmax ] || settings+=("head_conf.tree=$data/tree.json")
+    OMP_NUM_THREADS=1 wenet-hs train --config "$config" --train_data "$data/train/data.list" \
+      --cv_data "$data/dev/data.list" --model_dir "$exp/$head" --override_config "${settings[@]}" "${more[@]}" \
+      > "$exp/$head.log" 2>&1 &
+    jobs+=("$!")
   fi
-  if at 5 "averaging"; then
-    wenet-hs average --model_dir "$exp/$head" --num "$average_num"
-  fi
-  if at 6 "decoding"; then
+done
+for job in "${jobs[@]}"; do wait "$job" || { tail -n 3 "$exp"/*.log >&2; exit 2; }; done
+for head in $heads; do
+  if at 5 "averaging of the $head head"; then wenet-hs average --model_dir "$exp/$head" --num "$average_num"; fi
+  if at 6 "decoding with the $head head"; then
     wenet-hs recognize --model_dir "$exp/$head" --test_data "$data/test/data.list" --result_dir "$exp/$head/test" \
       --modes "${mode_list[@]}"
   fi
-  if at 7 "scores of the $head head"; then
+  if at 7 "scores of the $head head (in $exp/$head/test/*/score.txt)"; then
     for mode in $modes; do
       wenet-hs score --metric cer --by lang --ref "$data/test/text" --hyp "$exp/$head/test/$mode/text" \
-        --data_list "$data/test/data.list" --json "$exp/$head/test/$mode/score.json" --name "$head, $mode"
+        --data_list "$data/test/data.list" --json "$exp/$head/test/$mode/score.json" --name "$head, $mode" \
+        --align "$exp/$head/test/$mode/alignment.txt" > "$exp/$head/test/$mode/score.txt"
     done
   fi
 done
