@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tiny corpus, and trainings of it that tests copy or read but never change."""
 
+import os
 from pathlib import Path
 
 import pytest
 from tiny_corpus import TinyCorpus, write_tiny_corpus
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug while these tests run, and a third of their time was fsync; test_checkpoint.py keeps it."""
+    if request.path.name != "test_checkpoint.py":
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="session")

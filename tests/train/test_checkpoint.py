@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import json
 import logging
 import os
@@ -25,6 +26,77 @@ def test_a_saved_checkpoint_reads_back_and_leaves_nothing_beside_it(tmp_path: Pa
     assert ckpt.read_checkpoint(path) == FILES
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000007"]
     assert ckpt.step_of(path) == 7
+
+
+def test_a_checkpoint_appears_after_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut leaves depends on this order alone: files, manifest, folder, then the name, then its parent."""
+    calls = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append(f"sync {named(descriptor)}"))
+    rename = Path.rename
+
+    def renamed(self: Path, target: Path) -> Path:
+        calls.append(f"rename {self.name} to {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    save(tmp_path / "checkpoints", 7)
+    assert calls == [
+        *("sync model.pt", "sync state.json", "sync manifest.json", "sync .step-00000007.tmp"),
+        "rename .step-00000007.tmp to step-00000007",
+        "sync checkpoints",
+    ]
+
+
+def named(descriptor: int) -> str:
+    return Path(f"/proc/self/fd/{descriptor}").resolve().name
+
+
+def test_saving_the_same_step_again_replaces_it(tmp_path: Path) -> None:
+    save(tmp_path, 7)
+    path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000007"]
+
+
+def test_litter_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    path = save(tmp_path, 7)
+    for name in (".step-00000008.tmp", ".step-00000003.doomed", "step-00000005.bad", "step-00000006.old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_bytes(b"half")
+    (tmp_path / "finished.json").write_text("{}")
+    ckpt.remove_litter(tmp_path)
+    names = {"finished.json", path.name, "step-00000005.bad", "step-00000006.old"}
+    assert {p.name for p in tmp_path.iterdir()} == names
+    ckpt.remove_litter(tmp_path / "nowhere")
+
+
+def test_newer_checkpoints_are_set_aside_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3)]
+    with caplog.at_level(logging.WARNING):
+        ckpt.set_newer_aside(paths[1])
+    assert ckpt.list_checkpoints(tmp_path) == paths[:2]
+    assert "step-00000003: newer than the one to go on from; kept as step-00000003.old" in caplog.text
+    assert ckpt.damage(tmp_path / "step-00000003.old") is None
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"step-00000001: cannot be written \(File exists\); check the folder$"):
+        save(tmp_path / "file", 1)
+
+
+def test_the_last_good_checkpoint_that_is_named_is_an_intact_one(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (save(tmp_path, 2) / "model.pt").write_bytes(b"damaged since")
+    with (
+        pytest.raises(
+            CheckpointError, match="x: disk full while writing .*; last good checkpoint: step-00000001; make r"
+        ),
+        ckpt.naming_full_disk(tmp_path / "new" / "x", tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="Input/output error"), ckpt.naming_full_disk(tmp_path / "x", tmp_path):
+        raise OSError(errno.EIO, "Input/output error")
 
 
 def test_checkpoints_are_listed_by_step_and_unfinished_ones_are_not(tmp_path: Path) -> None:

@@ -253,5 +253,7 @@ def test_devices() -> None:
         find_device("gpu")
     with pytest.raises(ConfigError, match="^--device meta: not supported; use cpu, cuda or cuda:N$"):
         find_device("meta")
-    with pytest.raises(ConfigError, match="^--device cuda:99: there are \\d+ CUDA devices here; use another one or --device cpu$"):
+    with pytest.raises(
+        ConfigError, match="^--device cuda:99: there are \\d+ CUDA devices here; use another one or --device cpu$"
+    ):
         find_device("cuda:99")
