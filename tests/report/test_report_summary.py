@@ -31,7 +31,7 @@ def test_columns_are_aligned(make_experiment: Make) -> None:
     lines = summary(collect([make_experiment("exp/a"), make_experiment("exp/longer_name")])).splitlines()[1:]
     second = len("ctc_greedy_search") + 2
     assert all(line[second - 1] == " " and line[second] != " " for line in lines)
-    assert len({line.index("[") for line in lines[1:]}) == 1
+    assert len({line.index("]") for line in lines[1:]}) == 1
 
 
 def test_nothing_scored_is_nothing_said(make_experiment: Make) -> None:
