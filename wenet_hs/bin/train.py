@@ -31,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto: from the newest intact checkpoint in model_dir, if there is one; never; or a checkpoint folder",
     )
-    parser.add_argument("--checkpoint", type=Path, help="start from these weights (final.pt, or a checkpoint folder)")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        help="start from these weights: a final.pt, a checkpoint or a model folder (or WeNet's)",
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
 
 
