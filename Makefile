@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini test check slow clean
+.PHONY: setup mini test lint check recipes slow clean
 setup: .venv/.complete
 
 .venv/.complete: setup.py pyproject.toml constraints.txt
@@ -17,12 +17,16 @@ mini: setup
 test: setup
 	$(BIN)/python -m pytest
 
-check: setup
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/shellcheck -x .ci/run tools/*.sh examples/*/s0/*.sh
-	$(BIN)/python -m pytest
+
+check: lint test
+
+recipes: setup
+	$(BIN)/python -m pytest -m recipe
 
 slow: setup
 	$(BIN)/python -m pytest -m slow

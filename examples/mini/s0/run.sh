@@ -16,7 +16,7 @@ config=$here/../../../conf/mini.yaml
 override=                     # more settings for training, as "key=value key=value"
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=3
-seed=1
+seed=0
 data=$here/data
 exp=$here/exp
 # shellcheck source=tools/parse_options.sh

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each recipe's run.sh from end to end on a minute of made-up audio: the steps are few, the files are all there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_hs.config.load import config_changes, load_config
+
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "examples").glob("*/s0/run.sh"))
+HEADS = ("softmax", "hsoftmax")
+MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
+FEW_STEPS = (
+    "scheduler_conf.total_steps=8 scheduler_conf.warmup_steps=2 save_interval=4 encoder_conf.num_blocks=1 "
+    "encoder_conf.output_size=32 model_conf.ctc_only_steps=3 model_conf.attention_guide_steps=3"
+)
+
+
+def run_recipe(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run examples/NAME/s0/run.sh with this Python's `wenet-hs` on the PATH."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = [str(ROOT / "examples" / name / "s0" / "run.sh"), *options]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=300)
+
+
+def check_results(folder: Path, output: str, metric: str) -> None:
+    """Both experiments are complete, differ in the head alone, and stand in the printed table and the page."""
+    for head in HEADS:
+        for name in ("train.yaml", "units.txt", "global_cmvn", "final.pt", "metrics.jsonl", "test/rtf.json"):
+            assert (folder / "exp" / head / name).stat().st_size > 0
+        for mode in MODES:
+            score = json.loads((folder / "exp" / head / "test" / mode / "score.json").read_text("utf-8"))
+            assert score["micro"]["num_units"] > 0
+            assert any(line.split()[:2] == [mode, head] for line in output.splitlines()), f"no line for {mode}, {head}"
+    assert f"{metric} in %" in output
+    one, other = (load_config(folder / "exp" / head / "train.yaml") for head in HEADS)
+    assert {key.partition(".")[0] for key, _, _ in config_changes(one, other)} == {"head", "head_conf"}
+    assert "<html" in (folder / "exp" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.recipe
+def test_mini(tmp_path: Path) -> None:
+    folder = tmp_path / "été 1"
+    options = ["--langs", "es uk", "--hours", "0.02", "--data", str(folder / "data"), "--exp", str(folder / "exp")]
+    done = run_recipe("mini", *options, "--override", FEW_STEPS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    check_results(folder, done.stdout, "CER")
+    assert "simulated" in done.stdout
+    again = run_recipe("mini", *options, "--override", FEW_STEPS, "--stage", "4", "--stop_stage", "4")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert "trained already" in (folder / "exp" / "softmax.log").read_text("utf-8")
+
+
+def write_tones(path: Path, num_tones: int) -> None:
+    """A clip of as many tones of 0.15 s."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seconds = np.arange(2400) / 16000
+    tones = [0.3 * np.sin(2 * np.pi * (300 + 150 * number) * seconds) for number in range(num_tones)]
+    soundfile.write(path, np.concatenate(tones), 16000)
+
+
+@pytest.mark.recipe
+def test_ucla(tmp_path: Path) -> None:
+    for lang in ("abk", "deu", "fra", "ita"):
+        lines = []
+        for number in range(12):
+            phones = [("a", "tʃʰ", "ɲ", "ə̃", "k")[(number + step) % 5] for step in range(4)]
+            write_tones(tmp_path / "corpus" / lang / "audio" / f"{lang}-{number}.wav", 4)
+            lines.append(f"{lang}-{number} {' '.join(phones)}\n")
+        (tmp_path / "corpus" / lang / "text.txt").write_text("".join(lines), "utf-8")
+    folders = ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
+    done = run_recipe("ucla", "--corpus", str(tmp_path / "corpus"), *folders, "--override", FEW_STEPS)
+    assert done.returncode == 0, done.stderr[-2000:]
+    check_results(tmp_path, done.stdout, "PER")
+    assert "klu" in done.stderr, "the paper's test languages that are absent are named"
+
+
+@pytest.mark.recipe
+def test_commonvoice(tmp_path: Path) -> None:
+    header = "client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender\taccents\tlocale\tsegment\n"
+    for lang in ("ca", "tr"):
+        rows = [header]
+        for number in range(60):
+            name = f"common_voice_{lang}_{number}.mp3"
+            write_tones(tmp_path / "corpus" / lang / "clips" / name, 4 + number % 4)
+            sentence = "abcd efgh"[: 2 + number % 7] + "kilmno"[number % 6]
+            rows.append(f"speaker{number // 4}\t{name}\t{sentence}\t2\t0\t\t\t\t{lang}\t\n")
+        (tmp_path / "corpus" / lang / "validated.tsv").write_text("".join(rows), "utf-8")
+    folders = ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
+    small = f"{FEW_STEPS} scheduler=warmup_cosine encoder_conf.linear_units=32 decoder_conf.linear_units=32"
+    small += " decoder_conf.num_blocks=1 accum_grad=1"
+    options = [
+        "--corpus",
+        str(tmp_path / "corpus"),
+        "--langs",
+        "ca tr",
+        "--ratio",
+        "0.9",
+        *folders,
+        "--override",
+        small,
+    ]
+    done = run_recipe("commonvoice", *options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    check_results(tmp_path, done.stdout, "CER")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parts[-3])
+def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -> None:
+    assert len(recipe.read_text("utf-8").splitlines()) <= 80
+    name = recipe.parts[-3]
+    help_text = run_recipe(name, "--help")
+    assert help_text.returncode == 0
+    assert "./run.sh" in help_text.stdout
+    refused = run_recipe(name, "--stagee", "1")
+    assert refused.returncode == 2
+    assert "unknown option '--stagee'" in refused.stderr
+
+
+def test_there_are_recipes() -> None:
+    assert [path.parts[-3] for path in RECIPES] == ["commonvoice", "mini", "ucla"]
