@@ -2,6 +2,8 @@
 """`data.list`: one utterance a line as JSON (WeNet's lists load), and `text`: one `key transcript` a line."""
 
 import json
+import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -49,6 +51,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 def read_data_list(path: Path | str) -> list[Utterance]:
     """The utterances of a `data.list`, in order. Keys that are not ours (WeNet lists may have them) are ignored.
 
+    Transcripts become NFC, whatever form the list has them in.
     Raises DataError with a line for each fault (the first ten): not JSON, a key missing or mistyped, a duplicate.
     """
     utterances: list[Utterance] = []
@@ -60,7 +63,8 @@ def read_data_list(path: Path | str) -> list[Utterance]:
         try:
             utterance = _parse(line)
             if utterance.key in first_line:
-                raise ValueError(f"utterance {utterance.key!r} stands already on line {first_line[utterance.key]}")
+                first = first_line[utterance.key]
+                raise ValueError(f"utterance {utterance.key!r} stands already on line {first}; give each a unique key")
             first_line[utterance.key] = number
             utterances.append(utterance)
         except ValueError as error:
@@ -78,6 +82,8 @@ def _parse(line: str) -> Utterance:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+    except (RecursionError, ValueError) as error:  # lists without end inside each other, a number of 5000 digits
+        raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
     known = {field.name for field in fields(Utterance)}
@@ -90,7 +96,20 @@ def _parse(line: str) -> Utterance:
             raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {_type_name(name)}")
     if not record["key"] or any(character.isspace() for character in record["key"]):
         raise ValueError(f"key {record['key']!r} is empty or contains white space")
+    record["txt"] = unicodedata.normalize("NFC", record["txt"])
+    _check_values(record)
     return Utterance(**record)
+
+
+def _check_values(record: Mapping[str, Any]) -> None:
+    for name, value in record.items():
+        if isinstance(value, str):
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; write the line again")
+        elif not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name!r} is {value:g}, expected a number of seconds from 0 on")
+    if "end" in record and record["end"] <= record.get("start", 0):
+        raise ValueError(f"'end' is {record['end']:g}, expected more than 'start', {record.get('start', 0):g}")
 
 
 def _type_name(name: str) -> str:
@@ -107,25 +126,15 @@ def read_text(path: Path | str) -> dict[str, str]:
     """The transcripts of a `text` file by key; a key alone has an empty transcript. Raises DataError on a duplicate."""
     transcripts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        key, _, transcript = line.strip().partition(" ")
-        if not key:
+        if not line.strip():
             continue
+        key, *rest = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
         if key in transcripts:
             raise DataError(f"{path}:{number}: utterance {key!r} occurs twice; keep one of the two lines")
-        transcripts[key] = transcript.strip()
+        transcripts[key] = rest[0].strip() if rest else ""
     return transcripts
 
 
 def write_text(path: Path | str, transcripts: Mapping[str, str]) -> None:
     """Write one `key transcript` a line."""
     write_atomic(path, "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()))
-
-
-def by_key(utterances: Iterable[Utterance]) -> dict[str, Utterance]:
-    """Look utterances up by their key."""
-    return {utterance.key: utterance for utterance in utterances}
-
-
-def as_record(utterance: Utterance) -> dict[str, Any]:
-    """The utterance as the JSON object that stands in `data.list`."""
-    return {k: v for k, v in asdict(utterance).items() if v is not None}

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data lists and texts: what is written reads back, WeNet's lists load, and each fault is a line with its place."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance, read_data_list, read_text, write_data_list, write_text
+
+GOOD = '{"key": "a", "wav": "a.wav", "txt": "x"}'
+words = st.text(st.characters(codec="utf-8"), max_size=8)
+keys = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda k: not any(c.isspace() for c in k))
+seconds = st.none() | st.floats(0, 1e5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(key=keys, wav=words, lang=st.none() | words, speaker=st.none() | words, duration=seconds)
+def test_what_was_written_reads_back_equal(
+    tmp_path_factory: pytest.TempPathFactory,
+    key: str,
+    wav: str,
+    lang: str | None,
+    speaker: str | None,
+    duration: float | None,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "list"
+    utterance = Utterance(key=key, wav=wav, txt="ε", lang=lang, speaker=speaker, duration=duration, start=0.5, end=2.0)
+    write_data_list(path, [utterance])
+    assert read_data_list(path) == [utterance]
+
+
+def test_wenets_lists_load(tmp_path: Path) -> None:
+    line = {"key": "a", "wav": "a.wav", "txt": "e\u0301 \u1e9b\u0323", "feat": [1], "lang": None}
+    (tmp_path / "l").write_text(f"\ufeff{json.dumps(line)}\r\n\n", encoding="utf-8")
+    assert read_data_list(tmp_path / "l") == [Utterance(key="a", wav="a.wav", txt="é \u1e9b\u0323")], "NFC, never NFKC"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (GOOD, "utterance 'a' stands already on line 1; give each a unique key"),
+        ("{key: a}", "not JSON (Expecting property name enclosed in double quotes at column 2)"),
+        ("[" * 100_000, "not a JSON object with key, wav and txt"),
+        (f'{{"duration": {"1" * 5000}}}', "not a JSON object with key, wav and txt"),
+        ("[1]", "expected a JSON object with key, wav and txt"),
+        ('{"key": "b", "wav": "b.wav"}', "no 'txt' in this line"),
+        ('{"key": "b", "wav": "b.wav", "txt": 7}', "'txt' is 7, expected text"),
+        ('{"key": "b", "wav": "b", "txt": "x", "duration": "é"}', "'duration' is \"é\", expected a number of seconds"),
+        ('{"key": "b", "wav": "b", "txt": "x", "start": true}', "'start' is true, expected a number of seconds"),
+        ('{"key": "b c", "wav": "b", "txt": "x"}', "key 'b c' is empty or contains white space"),
+        ('{"key": "", "wav": "b", "txt": "x"}', "key '' is empty or contains white space"),
+        ('{"key": "b", "wav": "b", "txt": "x", "duration": NaN}', "'duration' is nan, expected a number of seconds"),
+        ('{"key": "b", "wav": "b", "txt": "x", "duration": 1e999}', "'duration' is inf, expected a number of seconds"),
+        ('{"key": "b", "wav": "b", "txt": "x", "start": -1}', "'start' is -1, expected a number of seconds from 0 on"),
+        ('{"key": "b", "wav": "b", "txt": "x", "start": 2, "end": 2}', "'end' is 2, expected more than 'start', 2"),
+        ('{"key": "b", "wav": "b", "txt": "x\\ud800"}', "'txt' has half of a surrogate pair, which is not text"),
+    ],
+)
+def test_a_fault_is_one_line_with_its_place(tmp_path: Path, line: str, fault: str) -> None:
+    (tmp_path / "l").write_text(f"{GOOD}\n{line}\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        read_data_list(tmp_path / "l")
+    assert str(caught.value).startswith(f"{tmp_path / 'l'}:2: {fault}")
+    assert "\n" not in str(caught.value)
+
+
+def test_all_faults_at_once_but_no_flood(tmp_path: Path) -> None:
+    (tmp_path / "l").write_text("x\n" * 12)
+    with pytest.raises(DataError) as caught:
+        read_data_list(tmp_path / "l")
+    *lines, last = str(caught.value).split("\n")
+    assert [line.split(":")[1] for line in lines] == [str(number) for number in range(1, 11)]
+    assert last == f"{tmp_path / 'l'}: and 2 more faults"
+
+
+def test_a_transcript_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "l").write_bytes(GOOD.encode() + b'\n{"key": "b", "wav": "b", "txt": "\xe9"}\n')
+    with pytest.raises(DataError, match=r"l:2: not UTF-8 at byte 33; convert the file to UTF-8$"):
+        read_data_list(tmp_path / "l")
+
+
+def test_an_empty_or_missing_list(tmp_path: Path) -> None:
+    (tmp_path / "l").write_text("\n \n")
+    with pytest.raises(DataError, match=r"l: no utterances in it; run the stage that prepares the data again$"):
+        read_data_list(tmp_path / "l")
+    with pytest.raises(DataError, match=r"none: cannot be read \(No such file or directory\); check the path$"):
+        read_data_list(tmp_path / "none")
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\); check the path$"):
+        read_data_list(tmp_path)
+
+
+def test_texts_read_back_and_kaldis_tabs_divide_too(tmp_path: Path) -> None:
+    texts = {"a": "x y", "b": "", "c": "ά\u2028β"}
+    write_text(tmp_path / "text", texts)
+    assert read_text(tmp_path / "text") == texts
+    (tmp_path / "text").write_text("a\tx y\nb  z \n\n c\n", encoding="utf-8")
+    assert read_text(tmp_path / "text") == {"a": "x y", "b": "z", "c": ""}
+
+
+def test_a_text_with_an_utterance_twice(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a x\nb y\na z\n")
+    with pytest.raises(DataError, match=r"text:3: utterance 'a' occurs twice; keep one of the two lines$"):
+        read_text(tmp_path / "text")
