@@ -21,7 +21,10 @@ def fsync_directory(folder: Path) -> None:
 
 @contextmanager
 def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
-    """A binary file to write that becomes `path` when the block ends well, and leaves no trace when it does not."""
+    """A binary file to write that becomes `path` when the block ends well, and leaves no trace when it does not.
+
+    An OSError of this file names `path`, whatever went wrong with the temporary one (a full disk has no name at all).
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -31,8 +34,10 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename, error.filename2 = str(path), None
         raise
     fsync_directory(path.parent)
 

@@ -10,6 +10,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.command import main_of
@@ -37,7 +38,9 @@ def run(args: argparse.Namespace) -> None:
     utterances = read_data_list(args.data_list)
     num_groups = -(-len(utterances) // CMVN_GROUP)
     groups = global_sums(utterances, conf, num_workers=min(args.num_workers, num_groups - 1))
-    sums = reduce(add, track(groups, description="features", total=num_groups))
+    console = Console(stderr=True)
+    shown = track(groups, "features", num_groups, console=console, disable=not console.is_terminal)
+    sums = reduce(add, shown)
     write_cmvn(args.out, sums.sum, sums.sum_squares, sums.num_frames)
     hours = sums.num_frames * conf.fbank_conf.frame_shift / 1000 / 3600
     print(f"{args.out}: {sums.num_frames} frames, {hours:.2f} hours of {len(utterances)} utterances")

@@ -2,7 +2,9 @@
 """What every command shares: one example in --help, one log format, one line for a user's fault."""
 
 import argparse
+import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -11,8 +13,9 @@ from wenet_hs.errors import WenetHsError
 
 
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
-    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user's fault.
+    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user's fault, 130 Ctrl-C.
 
+    A file or disk that the system refuses is a user's fault too: one line, no traceback.
     The module's docstring opens `--help`; it has `add_arguments(parser)` and `run(args)`.
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
@@ -21,14 +24,27 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes, and stops nothing
+        sys.stdout.reconfigure(errors="backslashreplace")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     logging.captureWarnings(True)
     try:
         module.run(args)
+        sys.stdout.flush()
     except WenetHsError as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `wenet-hs … | head`: nobody reads on, and the flush at exit must not fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = error.filename2 or error.filename or f"wenet-hs {name}"
+        print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"wenet-hs {name}: stopped", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> None:
     utterances = read_data_list(args.test_data)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     check_options(experiment.model, options)
+    args.result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
     with _progress() as progress:
         task = progress.add_task("decode", total=len(utterances))
         found = recognize(
