@@ -97,6 +97,13 @@ def test_audio_too_short_for_the_encoder_is_empty_text_and_a_warning(
         assert f"audio of {seconds:.3f} s is too short for the encoder: its text is empty" in caplog.text
 
 
+def test_silence_is_named(recognizer: Recognizer, caplog: pytest.LogCaptureFixture) -> None:
+    recognizer.transcribe((noise(0.5), 16000))
+    assert not caplog.text
+    recognizer.transcribe((np.full(8000, 0.25, dtype=np.float32), 16000))
+    assert "audio of 0.500 s is silent: whatever text it gets was not said" in caplog.text
+
+
 @pytest.mark.parametrize("wenet", [False, True], ids=["ours", "wenet"])
 def test_folders_of_both_heads_and_of_wenet(
     folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path, wenet: bool

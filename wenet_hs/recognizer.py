@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from wenet_hs.build import Experiment, load_experiment
-from wenet_hs.data.audio import read_audio, resample
+from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
+from wenet_hs.decode.modes import warn_of_wide_beam
 from wenet_hs.decode.recognition import waveform_features
 from wenet_hs.devices import find_device
 
@@ -61,6 +62,7 @@ class Recognizer:
         self._conf = experiment.config.dataset_conf
         self._device = next(self._model.parameters()).device
         self.options = options or DecodeOptions()
+        warn_of_wide_beam(self._model, self.options)
 
     def transcribe(self, source: Source, *, mode: str = "attention_rescoring") -> Transcript:
         """The text of an utterance.
@@ -78,6 +80,8 @@ class Recognizer:
         duration_s = len(waveform_N) / rate
         if self._model.encoder.subsampled_length(len(features_TF)) < 1:
             logger.warning("audio of %.3f s is too short for the encoder: its text is empty", duration_s)
+        elif is_silent(waveform_N):
+            logger.warning("audio of %.3f s is silent: whatever text it gets was not said", duration_s)
         lengths = torch.tensor([len(features_TF)], device=self._device)
         found = decode(self._model, features_TF[None].to(self._device), lengths, [mode], self.options)
         nbest = tuple(self._alternative(hypothesis) for hypothesis in found[mode][0])

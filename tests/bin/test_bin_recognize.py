@@ -158,6 +158,25 @@ def test_wrong_flags(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_result_folder_that_cannot_be_made_is_one_line(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").touch()
+    assert run(folder, utterances, tmp_path / "out") == 2
+    assert capsys.readouterr() == ("", f"{tmp_path}/out: File exists; check the path, its permissions and the disk\n")
+
+
+def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(folder, utterances[:1], tmp_path / "out", "--beam_size", "30") == 0
+    assert "beam_size 30: the model has 11 units; a beam above that costs time" in caplog.text
+    for mode in ("attention", "ctc_prefix_beam_search", "attention_rescoring"):
+        record = json.loads((tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8"))
+        found = [tuple(reading["units"]) for reading in record["nbest"]]
+        assert 11 < len(found) == len(set(found)) <= 30
+
+
 def test_a_mode_of_another_release_is_refused(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

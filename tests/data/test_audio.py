@@ -141,7 +141,10 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
     made = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(data_size=0, payload=b""), "empty: no samples"),
-        "page.mp3": (b"<html><body>404 Not Found</body></html>" * 20, "not audio that can be read"),
+        "page.mp3": (
+            b"<html><body>404 Not Found</body></html>" * 20,
+            r"not audio that can be read \(no known format\)",
+        ),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
         "only_riff.wav": (b"RIFF", "not audio that can be read"),
         "cut.wav": (wav[: len(wav) // 2], r"cut off: 31978 bytes of audio, its header declares 64000"),

@@ -160,7 +160,9 @@ def _open(source: str | Path | bytes) -> soundfile.SoundFile:
         _check_riff_size(source)
         return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
     except soundfile.LibsndfileError as error:
-        raise _Fault(f"not audio that can be read ({error.error_string.strip()})") from error
+        # libsndfile says of a file that is there but in no format it knows: "File does not exist …".
+        reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
+        raise _Fault(f"not audio that can be read ({reason})") from error
     except OSError as error:
         raise _Fault(f"cannot be read ({error.strerror})") from error
 

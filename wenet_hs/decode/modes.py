@@ -4,6 +4,7 @@
 Dimension key: B utterances, T encoder frames, D width.
 """
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,8 @@ from wenet_hs.decode.rescoring import rescore
 from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.model import AsrModel
+
+logger = logging.getLogger(__name__)
 
 MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
 """Names of the searches, as in WeNet."""
@@ -36,6 +39,15 @@ def check_options(model: AsrModel, options: DecodeOptions) -> None:
         raise ConfigError(
             f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
             "leave it at 0"
+        )
+
+
+def warn_of_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
+    """Say that a beam is wider than the unit table. It is no error: every search then keeps all that there is."""
+    if options.beam_size > model.num_units:
+        logger.warning(
+            "beam_size %d: the model has %d units; a beam above that costs time and rarely finds more",
+            *(options.beam_size, model.num_units),
         )
 
 

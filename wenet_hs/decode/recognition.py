@@ -17,7 +17,7 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import probe_audio
 from wenet_hs.data.features import fbank, utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.modes import decode
+from wenet_hs.decode.modes import decode, warn_of_wide_beam
 from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
@@ -72,6 +72,7 @@ def recognize(
         on_progress: told how many utterances are done since it was last called.
     """
     device = next(experiment.model.parameters()).device
+    warn_of_wide_beam(experiment.model, options)
     _warm_up(experiment, modes, options, device)
     found = Recognition(StageTimes(device), {mode: {} for mode in modes})
     clips = _probe(utterances, found.failed)
