@@ -97,7 +97,9 @@ def test_the_dev_set_depends_on_the_seed_alone(corpus: Path) -> None:
 
 
 def test_every_line_is_used_or_rejected(corpus: Path) -> None:
-    write_language(corpus / "xxc", "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\nxxc-4 c\n../abk-1 a\n", silent="xxc-3")
+    write_language(
+        corpus / "xxc", "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\n\u00a0\u2003\nxxc-4 c\n../abk-1 a\n", silent="xxc-3"
+    )
     (corpus / "xxc/audio/xxc-4.wav").unlink()
     with (corpus / "xxc/text.txt").open("ab") as file:
         file.write(b"xxc-5 \xff\n")
@@ -110,7 +112,7 @@ def test_every_line_is_used_or_rejected(corpus: Path) -> None:
         "xxc:text.txt:4": "repeated: this utterance stands on an earlier line",
         "xxc-4": "missing: no audio/xxc-4.wav or .flac",
         "xxc-../abk-1": "missing: no audio/../abk-1.wav or .flac",
-        "xxc:text.txt:8": "not UTF-8: byte 6 of the line",
+        "xxc:text.txt:9": "not UTF-8: byte 6 of the line",
     }
     assert stats["langs"]["xxc"]["num_in"] == 7
     assert stats["num_in"] == 102 + 7

@@ -109,14 +109,15 @@ def _read_language(folder: Path, lang: str, utterances: list[Utterance], rejecte
     for number, raw in enumerate(
         (folder / "text.txt").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1
     ):
-        if not raw.strip():
-            continue
         where = f"{lang}:text.txt:{number}"
         try:
-            name, *phones = raw.decode("utf-8").split(maxsplit=1)
+            line = raw.decode("utf-8").strip()
         except UnicodeDecodeError as error:
             rejected.append(Rejected(where, "", f"not UTF-8: byte {error.start} of the line", lang))
             continue
+        if not line:
+            continue
+        name, *phones = line.split(maxsplit=1)
         key = name if name.startswith(f"{lang}-") else f"{lang}-{name}"
         audio = _find_audio(folder / "audio", name)
         reason = _fault(name, phones, audio, key in keys)
