@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.config import ExperimentConfig, HSoftmaxHeadConf, config_changes, dump_config, load_config
+from wenet_hs.config.load import config_changes, dump_config, load_config
+from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import ConfigError
 
 Write = Callable[[str], Path]

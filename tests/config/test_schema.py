@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from wenet_hs.config import (
+from wenet_hs.config.schema import (
     AdamWConf,
     BatchConf,
     DatasetConf,
@@ -126,7 +126,6 @@ def test_whole_numbers_stand_for_floats_and_nothing_else_does() -> None:
         {"model_conf": {"ctc_weight": 1.5}},
         {"model_conf": {"lsm_weight": 1.0}},
         {"model_conf": {"ignore_id": 0}},
-        {"model_conf": {"length_normalized_loss": True}},
         {"dataset_conf": {"fbank_conf": {"dither": -1.0}}},
         {"dataset_conf": {"batch_conf": {"batch_size": 0}}},
         {"dataset_conf": {"batch_conf": {"bucket_boundaries": [0]}}},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.config import load_config
 from wenet_hs.config.faults import _keys_of
+from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.wenet_keys import CHOICES, IDLE, ONLY
 from wenet_hs.config.yaml_source import describe
@@ -156,6 +156,16 @@ def test_a_recipe_loads_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     for key in ("dataset_conf.shuffle", "dataset_conf.sort_conf", "tokenizer_conf.num_languages"):
         assert key in record.getMessage()
     assert "non_lang_syms_path" not in record.getMessage()  # null is what is done here
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_losses_are_divided_by_the_targets_whatever_wenet_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        load(tmp_path, RECIPE.replace("length_normalized_loss: false", f"length_normalized_loss: {value}"))
+    reason = "training divides the losses by the targets of an optimizer step, whatever it says"
+    assert f"model_conf.length_normalized_loss ({reason})" in caplog.text
 
 
 def test_a_yaml_of_2022_without_model_tokenizer_and_cmvn_sections(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ class FbankConf(Section):
 
 
 class SpecAugConf(Section):
-    """SpecAugment (Park et al. 2019): blocks of time and of frequency set to 0 before CMVN."""
+    """SpecAugment (Park et al. 2019): blocks of time and of frequency set to the utterance's mean, before CMVN.
+
+    `data/augment.py` says why the mean and not WeNet's 0, and how much of a short utterance is hidden at the most.
+    """
 
     num_t_mask: CountOrZero = 2
     """Blocks of time an utterance."""

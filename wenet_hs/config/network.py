@@ -190,8 +190,6 @@ class ModelConf(Section):
     """Optimizer steps of the decoder in which that weight falls to 0, in a straight line."""
     attention_guide_width: Positive = 0.1
     """How far from the diagonal attention may stray, as a share of the utterance."""
-    length_normalized_loss: Literal[False] = False
-    """Training divides the sums of both losses by the targets of an optimizer step, whatever the batches."""
 
     @field_validator("attention_guide_steps")
     @classmethod

@@ -13,6 +13,7 @@ _STATE = "a checkpoint keeps its own position and losses"
 _UNUSED = "WeNet does not use it either"
 _SAME_NUMBERS = "it changes speed or memory, not numbers"
 _OFF = "what it belongs to is off"
+_NORMALIZED = "training divides the losses by the targets of an optimizer step, whatever it says"
 _NO_LANGID = "the language of an utterance comes from the data list"
 
 IDLE: dict[str, str] = {
@@ -27,6 +28,7 @@ IDLE: dict[str, str] = {
         for name in ("mfcc_conf", "log_mel_spectrogram_conf", "spec_sub_conf", "spec_trim_conf")
     },
     "dataset_conf.language_conf": _NO_LANGID,
+    "model_conf.length_normalized_loss": _NORMALIZED,
     "dataset_conf.split_with_space": "tokenizer: phone says it",
     "dataset_conf.spec_aug_conf.max_w": _UNUSED,
     "tokenizer_conf.is_multilingual": "it is for WeNet's Whisper tokenizer",
