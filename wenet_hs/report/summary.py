@@ -10,7 +10,7 @@ from wenet_hs.score.table import format_interval, percent
 def summary(experiments: Sequence[Experiment], *, said: str = "") -> str:
     """Error rates in percent, their macro average with its 95 % interval, and the real-time factor.
 
-    `said` stands behind the metric: " of simulated speech". "" where no experiment is scored.
+    `said` stands at the end of the first line: " (simulated speech)". "" where no experiment is scored.
     """
     reports = [report for experiment in experiments for report in experiment.scores.values()]
     if not reports:
