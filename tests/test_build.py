@@ -149,7 +149,7 @@ def test_an_hsoftmax_folder(tmp_path: Path) -> None:
     assert isinstance(experiment.model.head, HSoftmaxHead)
     same_losses(experiment.model, model.eval())
     tree_of((*TABLE.units[:-1], "z")).save(path / "tree.json")
-    with pytest.raises(DataError, match="leaf 10 is 'z', but unit 10 of the table is 'h'"):
+    with pytest.raises(DataError, match=r"exp/tree.json: leaf 10 is 'z', but unit 10 of the table is 'h'"):
         load_experiment(path)
 
 

@@ -312,7 +312,9 @@ def load_experiment(
     check_num_units(state, len(table), str(path), str(table_path))
     tree = None
     if isinstance(config.head_conf, HSoftmaxHeadConf):
-        tree = Tree.load(_in_folder(model_dir, config.head_conf.tree))
+        tree_path = _in_folder(model_dir, config.head_conf.tree)
+        tree = Tree.load(tree_path)
+        _check_tree(tree, len(table), table.units, str(tree_path))  # here, as the config has its base name alone
     cmvn = state_cmvn(state, config)
     model = build_model(config, len(table), table.special, tree=tree, units=table.units, cmvn=cmvn)
     load_weights(model, state, str(path))

@@ -49,7 +49,6 @@ def test_every_table_comes_back(tmp_path_factory: pytest.TempPathFactory, units:
     table.write(path)
     again = UnitTable.read(path)
     assert again == table
-    assert again.digest == table.digest
     assert list(table.units[3:]) == sorted({unicodedata.normalize("NFC", unit) for unit in units} - set(SPECIAL_UNITS))
 
 
@@ -69,13 +68,6 @@ def test_a_decomposed_unit_is_found_by_its_composed_form(tmp_path: Path) -> None
     table = table_of(tmp_path / "units.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na\u0303 3\n")
     assert table.id_of("ã") == 3
     assert table.units[3] == "a\u0303"
-
-
-def test_the_digest_tells_two_orders_apart(tmp_path: Path) -> None:
-    first = table_of(tmp_path / "a.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na 3\nb 4\n")
-    second = table_of(tmp_path / "b.txt", "<blank> 0\n<unk> 1\n<sos/eos> 2\na 4\nb 3\n")
-    assert first.digest != second.digest
-    assert re.fullmatch("[0-9a-f]{64}", first.digest)
 
 
 @pytest.mark.parametrize(

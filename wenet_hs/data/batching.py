@@ -55,15 +55,6 @@ def plan_epoch(
     return [step[rank] for step in steps]
 
 
-def padding_waste(plan: Iterable[Sequence[int]], num_frames: Sequence[int]) -> float:
-    """The share of padding in the frames of all batches, in [0, 1)."""
-    used = padded = 0
-    for batch in plan:
-        used += sum(num_frames[i] for i in batch)
-        padded += max(num_frames[i] for i in batch) * len(batch)
-    return 1.0 - used / padded if padded else 0.0
-
-
 def _cut(order: list[int], lengths: list[int], conf: BatchConf) -> Iterable[list[int]]:
     """Cut indices, sorted by about their length, into batches."""
     match conf.batch_type:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`units.txt`: a model's output symbols and their ids, `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then by code point."""
 
-import hashlib
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -59,11 +58,6 @@ class UnitTable:
         ids = (self.special.blank, self.special.unk, self.special.sos, self.special.eos)
         return frozenset(unit_id for unit_id in ids if unit_id is not None)
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 (hex) of the table as it is written: equal exactly when units and ids are equal."""
-        return hashlib.sha256(self._content().encode("utf-8")).hexdigest()
-
     def id_of(self, unit: str) -> int | None:
         """The id of a unit (compared in NFC), None when it is not in the table."""
         return self._ids.get(_nfc(unit))
@@ -95,10 +89,7 @@ class UnitTable:
 
     def write(self, path: Path | str) -> None:
         """Write one `unit id` a line."""
-        write_atomic(path, self._content())
-
-    def _content(self) -> str:
-        return "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units))
+        write_atomic(path, "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units)))
 
 
 def check_special(table: UnitTable, special_tokens: Mapping[str, int] | None, where: str = "tokenizer_conf") -> None:
