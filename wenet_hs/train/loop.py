@@ -30,7 +30,7 @@ class StepStats:
     loss: float
     loss_att: float
     loss_ctc: float
-    guide: float
+    guide: float = 0.0
     """The guided-attention penalty, at most 1; 0 where it is off."""
     accuracy: float
     grad_norm: float
