@@ -81,6 +81,18 @@ def test_the_same_request_is_the_same_samples() -> None:
     assert len(first) != len(other)
 
 
+def test_a_shorter_vocal_tract_is_faster_and_higher() -> None:
+    quiet = replace(REQUEST, lead_s=0.0, trail_s=0.0, snr_db=60.0)
+    plain, shorter = render(quiet), render(replace(quiet, tract=1.25))
+    assert plain is not None and shorter is not None
+    assert len(plain) / len(shorter) == pytest.approx(1.25, rel=1e-3)
+    centroids = []
+    for samples in (plain, shorter):
+        power = np.square(np.abs(np.fft.rfft(samples)))
+        centroids.append((power * np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)).sum() / power.sum())
+    assert centroids[1] / centroids[0] == pytest.approx(1.25, rel=0.05)
+
+
 def test_every_field_of_a_request_is_in_the_name() -> None:
     changes = [
         {"sentence": "Hola"},
@@ -95,6 +107,7 @@ def test_every_field_of_a_request_is_in_the_name() -> None:
         {"snr_db": 31.0},
         {"noise_seed": 8},
         {"lang": "it"},
+        {"tract": 1.01},
     ]
     assert {next(iter(change)) for change in changes} == set(ClipRequest.__slots__)
     names = {clip_name(replace(REQUEST, **change), "flac") for change in changes}  # type: ignore[arg-type]
