@@ -37,7 +37,7 @@ def check_results(folder: Path, output: str, metric: str) -> None:
             assert (folder / "exp" / head / name).stat().st_size > 0
         for mode in MODES:
             score = json.loads((folder / "exp" / head / "test" / mode / "score.json").read_text("utf-8"))
-            assert score["micro"]["num_units"] > 0
+            assert score["micro"]["N"] > 0
             assert any(line.split()[:2] == [mode, head] for line in output.splitlines()), f"no line for {mode}, {head}"
     assert f"{metric} in %" in output
     one, other = (load_config(folder / "exp" / head / "train.yaml") for head in HEADS)

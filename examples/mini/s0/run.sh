@@ -11,7 +11,7 @@ stage=0
 stop_stage=8
 langs="cs es it ky tr uk"
 heads="softmax hsoftmax"
-hours=1.0                     # of training speech, over all languages
+hours=2.0                     # of training speech, over all languages
 config=$here/../../../conf/mini.yaml
 override=                     # more settings for training, as "key=value key=value"
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
