@@ -206,11 +206,11 @@ def _head(
         case HSoftmaxHeadConf(tree=path, bias=bias):
             if tree is None:
                 raise ValueError("head: hsoftmax is built with a tree")
-            _check_tree(tree, num_units, units, path)
+            check_tree(tree, num_units, units, path)
             return HSoftmaxHead(size, tree, bias=bias)
 
 
-def _check_tree(tree: Tree, num_units: int, units: Sequence[str] | None, path: str) -> None:
+def check_tree(tree: Tree, num_units: int, units: Sequence[str] | None, path: str) -> None:
     """The leaf of unit i must be unit i of the table. Raises DataError naming the first difference."""
     remedy = "build the tree again from this unit table with `wenet-hs tree build`"
     if tree.num_units != num_units:
@@ -314,7 +314,7 @@ def load_experiment(
     if isinstance(config.head_conf, HSoftmaxHeadConf):
         tree_path = _in_folder(model_dir, config.head_conf.tree)
         tree = Tree.load(tree_path)
-        _check_tree(tree, len(table), table.units, str(tree_path))  # here, as the config has its base name alone
+        check_tree(tree, len(table), table.units, str(tree_path))  # here, as the config has its base name alone
     cmvn = state_cmvn(state, config)
     model = build_model(config, len(table), table.special, tree=tree, units=table.units, cmvn=cmvn)
     load_weights(model, state, str(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_model, initialize_from
+from wenet_hs.build import build_model, check_tree, initialize_from
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
@@ -99,7 +99,7 @@ def load_parts(
     check_special(table, special, f"{options.config}: tokenizer_conf")
     tokenizer = make_tokenizer(config.tokenizer, table, model_dir / "bpe.model" if "bpe.model" in files else None)
     torch.manual_seed(config.seed)
-    tree = Tree.load(model_dir / "tree.json") if isinstance(config.head_conf, HSoftmaxHeadConf) else None
+    tree = _read_tree(model_dir / "tree.json", table) if isinstance(config.head_conf, HSoftmaxHeadConf) else None
     cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
     model = build_model(config, len(table), table.special, tree=tree, cmvn=cmvn, units=table.units).to(device)
     train_list, valid_list = _read_lists(options.train_data), read_data_list(options.cv_data)
@@ -111,6 +111,14 @@ def load_parts(
     return Parts(
         TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint), train_set, valid_set, table
     )
+
+
+def _read_tree(path: Path, table: UnitTable) -> Tree:
+    tree = Tree.load(path)
+    check_tree(
+        tree, len(table), table.units, str(path)
+    )  # here, where the folder is known: the config has the name alone
+    return tree
 
 
 def take_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> None:
