@@ -4,6 +4,7 @@
 The only file that knows configuration and modules. Dimension key: F features, V units, D width.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -276,6 +277,9 @@ def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | 
 
 # ---- experiment folders
 
+SHA256_OF = "sha256 of "
+"""Keys of a `train.yaml`'s provenance that begin so are followed by the name of a file of the folder."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -302,6 +306,7 @@ def load_experiment(
     config = load_config(_in_folder(model_dir, "train.yaml"))
     table_path = _in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     table = UnitTable.read(table_path)
+    _check_files(model_dir, config)
     special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
     check_special(table, special, f"{model_dir / 'train.yaml'}: tokenizer_conf")
     path = _in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
@@ -321,6 +326,16 @@ def load_experiment(
     bpe = config.tokenizer_conf.bpe_path
     tokenizer = make_tokenizer(config.tokenizer, table, None if bpe is None else _in_folder(model_dir, bpe))
     return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
+
+
+def _check_files(model_dir: Path, config: ExperimentConfig) -> None:
+    """The units and the tree must be those of the training: with others of equal number every word would be wrong."""
+    for name in ("units.txt", "tree.json", "bpe.model"):
+        expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
+        if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise CheckpointError(
+                f"{path}: changed since the training (train.yaml has its sha256); put the old file back"
+            )
 
 
 def _in_folder(model_dir: Path, *names: str) -> Path:

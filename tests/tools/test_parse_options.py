@@ -45,6 +45,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--langs", "", "--stage", "-1"], "-1|7||"),
         (["--dir", "$(touch x); `id` \\n *"], "0|7|ca es|$(touch x); `id` \\n *"),
         (["--stage", "1", "--stage", "2"], "2|7|ca es|"),
+        (["--stop_stage", "99"], "0|99|ca es|"),
     ],
 )
 def test_options_set_variables(arguments: list[str], output: str, tmp_path: Path) -> None:
@@ -56,7 +57,25 @@ def test_options_set_variables(arguments: list[str], output: str, tmp_path: Path
 def test_help_is_the_comment_that_opens_the_script(option: str, tmp_path: Path) -> None:
     done = call(tmp_path, "--stage", "2", option)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "A demonstration.\n  ./run.sh --stage 2     second stage\n"
+    assert done.stdout == (
+        "A demonstration.\n  ./run.sh --stage 2     second stage\nOptions and their defaults:\n"
+        '  --stage 0\n  --stop_stage 7\n  --langs "ca es"\n  --dir \n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stage", "8"], "there is no stage 8; the last one is 7"),
+        (["--stage", "5", "--stop_stage", "4"], "nothing to do from --stage 5 to --stop_stage 4"),
+        (["--stage", "abc"], "--stage and --stop_stage are numbers, got 'abc'"),
+        (["--stop_stage", "4x"], "--stage and --stop_stage are numbers, got '4x'"),
+    ],
+)
+def test_stages_that_are_not_there_are_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = call(tmp_path, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f": {message}\n")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,13 @@ def test_the_folder_is_complete_and_decodes_elsewhere(tmp_path: Path) -> None:
     last = load_experiment(moved, checkpoint=newest).model.state_dict()
     assert all(torch.equal(value, last[name]) for name, value in weights_of(moved).items()), "final.pt is the last one"
 
+    lines = (moved / "units.txt").read_text("utf-8").splitlines()
+    swapped = [lines[-1].split()[0], lines[-2].split()[0]]  # as many units, and every word would be wrong
+    lines[-2:] = [f"{unit} {line.split()[1]}" for unit, line in zip(swapped, lines[-2:], strict=True)]
+    (moved / "units.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    with pytest.raises(CheckpointError, match=r"units.txt: changed since the training .*; put the old file back$"):
+        load_experiment(moved)
+
 
 def test_train_yaml_says_everything_and_where_it_comes_from(trained_tree: Path) -> None:
     text = (trained_tree / "train.yaml").read_text()
@@ -108,7 +115,8 @@ def test_train_yaml_says_everything_and_where_it_comes_from(trained_tree: Path) 
     assert config.tokenizer_conf.symbol_table_path == "units.txt"
     assert config.cmvn_conf.cmvn_file == "global_cmvn"
     assert config.head_conf.model_dump() == {"tree": "tree.json", "bias": False}
-    assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio"} == set(config.provenance)
+    sums = {f"sha256 of {name}" for name in ("units.txt", "tree.json", "global_cmvn")}
+    assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
     assert torch.__version__.startswith(config.provenance["torch"])
     assert "src_attention_dropout_rate" in text, "defaults are written too"
     assert set(yaml.safe_load(text)) == set(type(config).model_fields)

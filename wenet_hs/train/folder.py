@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+from wenet_hs.build import SHA256_OF
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError
@@ -74,8 +75,10 @@ def prepare_folder(
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
-    dump_config(config, model_dir / "train.yaml", provenance=_provenance())
-    return config, {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    sums = {f"{SHA256_OF}{name}": sha256 for name, sha256 in files.items()}
+    dump_config(config, model_dir / "train.yaml", provenance={**_provenance(), **sums})
+    return config, files
 
 
 def _sources(config: ExperimentConfig) -> dict[str, Path]:

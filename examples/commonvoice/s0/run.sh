@@ -31,6 +31,7 @@ read -ra more <<< "$override"
 read -ra mode_list <<< "$modes"
 
 if at 0 "data lists"; then
+  [ -n "$corpus" ] || { echo "$0: --corpus DIR is required (try --help)" >&2; exit 2; }
   wenet-hs prepare commonvoice --corpus "$corpus" --langs "$langs" --alpha "$alpha" --ratio "$ratio" --seed "$seed" --out "$data"
 fi
 if at 1 "units"; then

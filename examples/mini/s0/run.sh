@@ -41,7 +41,7 @@ if at 3 "feature statistics"; then
   wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
 mkdir -p "$exp"
-jobs=()
+declare -A jobs
 for head in $heads; do
   if at 4 "training with the $head head, on one core (its log: $exp/$head.log)"; then
     settings=("head=$head" "tokenizer_conf.symbol_table_path=$data/units.txt" "cmvn_conf.cmvn_file=$data/global_cmvn")
@@ -49,10 +49,10 @@ for head in $heads; do
     OMP_NUM_THREADS=1 wenet-hs train --config "$config" --train_data "$data/train/data.list" \
       --cv_data "$data/dev/data.list" --model_dir "$exp/$head" --override_config "${settings[@]}" "${more[@]}" \
       > "$exp/$head.log" 2>&1 &
-    jobs+=("$!")
+    jobs[$head]=$!
   fi
 done
-for job in "${jobs[@]}"; do wait "$job" || { tail -n 3 "$exp"/*.log >&2; exit 2; }; done
+for head in "${!jobs[@]}"; do wait "${jobs[$head]}" || { tail -n 3 "$exp/$head.log" >&2; exit 2; }; done
 for head in $heads; do
   if at 5 "averaging of the $head head"; then wenet-hs average --model_dir "$exp/$head" --num "$average_num"; fi
   if at 6 "decoding with the $head head"; then
