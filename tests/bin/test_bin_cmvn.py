@@ -52,7 +52,7 @@ def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: 
 def test_an_unreadable_clip_is_one_line(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (corpus / "5.wav").write_bytes(b"")
     assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "1")) == 2
-    line = f"utterance u5: {corpus}/5.wav: empty: 0 bytes; restore the file, or take it out of the data list\n"
+    line = f"utterance u5: {corpus}/5.wav: empty: 0 bytes; restore the file, or leave it out\n"
     assert capsys.readouterr().err.endswith(line)
     assert not (corpus / "out").exists()
 

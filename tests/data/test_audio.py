@@ -189,7 +189,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
             read_audio(path)
         message = str(caught.value)
         assert message.startswith(f"{path}: "), name
-        assert message.endswith("; restore the file, or take it out of the data list"), name
+        assert message.endswith("; restore the file, or leave it out"), name
         assert "\n" not in message, name
 
 

@@ -300,7 +300,7 @@ def test_an_unreadable_clip_is_named_from_every_worker(utterances: list[Utteranc
         list(batches(data, [[0, 1], [4], [5]], 0, num_workers=num_workers))
     assert str(caught.value) == (
         f"utterance u4: {path}: cut off: 4956 bytes of audio, its header declares 28800; "
-        "restore the file, or take it out of the data list"
+        "restore the file, or leave it out"
     )
 
 

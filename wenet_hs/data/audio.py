@@ -65,7 +65,7 @@ def read_audio(
     try:
         waveform, rate = _decode(source, start, end)
     except _Fault as fault:
-        raise DataError(f"{_name(source)}: {fault}; restore the file, or take it out of the data list") from fault
+        raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
     return resample(torch.from_numpy(waveform), rate, sample_rate)
 
 
@@ -85,7 +85,7 @@ def probe_audio(path: str | Path) -> AudioInfo:
                 duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels
             )
     except _Fault as fault:
-        raise DataError(f"{path}: {fault}; restore the file, or take it out of the data list") from fault
+        raise DataError(f"{path}: {fault}; restore the file, or leave it out") from fault
 
 
 def check_clip(

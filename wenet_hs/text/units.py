@@ -135,15 +135,17 @@ def _parse(path: Path | str) -> tuple[dict[str, tuple[int, int]], list[str]]:
 
 
 def _faults_of_ids(path: Path | str, entries: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Ids must be 0…V-1, each once."""
+    """Ids must be 0…V-1, each once. An id too high is the sign of a line that was lost: it is named."""
     faults = []
+    missing = min(set(range(len(entries))) - {unit_id for unit_id, _ in entries.values()}, default=None)
     line_of: dict[int, int] = {}
     for unit_id, number in entries.values():
         if unit_id in line_of:
             faults.append(f"{path}:{number}: id {unit_id} stands already on line {line_of[unit_id]}; ids must differ")
         elif unit_id >= len(entries):
             faults.append(
-                f"{path}:{number}: id {unit_id} in a table of {len(entries)} units; ids must be 0 to {len(entries) - 1}"
+                f"{path}:{number}: id {unit_id} in a table of {len(entries)} units; "
+                f"ids must be 0 to {len(entries) - 1}, and {missing} is missing"
             )
         line_of.setdefault(unit_id, number)
     return faults
