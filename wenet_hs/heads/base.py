@@ -6,12 +6,15 @@ Dimension key: N rows (all leading dimensions of `hidden` in one), D width, V un
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from wenet_hs.heads.topk import topk_lowest_id_first
+
+SmoothingKind = Literal["leaf", "node"]
+"""Where label smoothing puts its mass: on all other units alike, or on the other children of the target's path."""
 
 
 class SmoothingWeights(NamedTuple):
@@ -30,8 +33,12 @@ class OutputHead(nn.Module, ABC):
     shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape; on CPU their range is checked, on a
     GPU, where a look at the values would stop the queue, the indexing kernels assert it.
 
-    A head has to say how it gets log-probabilities and a weighted sum of them; the rest is here.
+    A head has to say how it gets log-probabilities and a weighted sum of them; the rest is here. What it can do for
+    less than all log-probabilities it says in `_node_cost`, `_topk`, `_judge` and `_label_log_probs`.
     """
+
+    partial: ClassVar[bool] = False
+    """Whether `label_log_probs` costs less than `log_probs`."""
 
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__()
@@ -58,10 +65,13 @@ class OutputHead(nn.Module, ABC):
         """The cost of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0, not averaged."""
         return self.loss(hidden, targets, 0.0)
 
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """WeNet's label-smoothing loss of each target: KL(q ‖ p), its entropy constant included, so it is ≥ 0.
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf") -> Tensor:
+        """The label-smoothing loss of each target: KL(q ‖ p), its entropy constant included, so it is ≥ 0.
 
-        q is 1-smoothing on the target and smoothing/(V-1) on every other unit. One unit alone has nothing to smooth.
+        "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit. "node" smooths each
+        decision on the target's path instead: 1-smoothing on the right child, the rest shared by the others, and the
+        divergences of the path added up; it touches the path alone. A flat softmax is one decision: both are one there.
+        One unit alone has nothing to smooth.
 
         Args:
             hidden: (..., D).
@@ -72,10 +82,43 @@ class OutputHead(nn.Module, ABC):
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
-        weights = self._smoothing_weights(smoothing)
+        weights = smoothing_weights(smoothing, self.num_units)
+        if kind not in ("leaf", "node"):
+            raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
         with torch.autocast(hidden.device.type, enabled=False):
+            if kind == "node" and smoothing:
+                return self._node_cost(rows_ND, targets_N, smoothing).reshape(targets.shape)
             cost_N = self._cross_entropy(rows_ND, targets_N, weights.target, weights.every)
         return (cost_N + weights.constant if weights.constant else cost_N).reshape(targets.shape)
+
+    @torch.no_grad()
+    def judge(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """What a monitor wants, without gradients: nll (...) in nats, and whether the head ranks each target first.
+
+        Of equally probable units the one of the lowest id is the first, as in `topk`.
+        """
+        rows_ND = self._rows(hidden)
+        targets_N = self._targets(targets, hidden.shape[:-1])
+        with torch.autocast(hidden.device.type, enabled=False):
+            nll_N, is_best_N = self._judge(rows_ND, targets_N)
+        return nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
+
+    def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """The log-probabilities of an utterance's labels alone, at each of its frames: what a CTC loss needs.
+
+        Args:
+            hidden: (B, T, D).
+            labels: (B, L) unit ids, the same for all frames of an utterance.
+        Returns:
+            (B, T, L) natural logarithms; differentiable.
+        """
+        if hidden.dim() != 3 or labels.dim() != 2 or len(hidden) != len(labels):
+            found = f"{tuple(hidden.shape)} and {tuple(labels.shape)}"
+            raise ValueError(f"label_log_probs: expected hidden (B, T, D) and labels (B, L), got {found}")
+        labels_BL = self._targets(labels, labels.shape).reshape(labels.shape)
+        rows_BTD = self._rows(hidden).reshape(hidden.shape)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self._label_log_probs(rows_BTD, labels_BL)
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k most probable units, exactly, best first; of equal ones the lower id comes first.
@@ -88,7 +131,28 @@ class OutputHead(nn.Module, ABC):
         """
         if not 1 <= k <= self.num_units:
             raise ValueError(f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}")
-        return topk_lowest_id_first(self.log_probs(hidden), k)
+        rows_ND = self._rows(hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            values_NK, ids_NK = self._topk(rows_ND, k)
+        return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
+
+    # What a head that knows a cheaper way overrides; shapes as in `_log_probs`.
+
+    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+        """(N,) the loss of kind "node", constants included. Here: of a head of one decision."""
+        weights = smoothing_weights(smoothing, self.num_units)
+        return self._cross_entropy(hidden_ND, targets_N, weights.target, weights.every) + weights.constant
+
+    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs_NV = self._log_probs(hidden_ND)
+        return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
+
+    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return topk_lowest_id_first(self._log_probs(hidden_ND), k)
+
+    def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
+        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(*hidden_BTD.shape[:2], -1)
+        return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
 
     def extra_repr(self) -> str:
         """What `print(head)` says besides its parameters."""
@@ -112,11 +176,16 @@ class OutputHead(nn.Module, ABC):
                 raise ValueError(f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head")
         return targets.reshape(-1).long()
 
-    def _smoothing_weights(self, smoothing: float) -> SmoothingWeights:
-        if not 0.0 <= smoothing < 1.0:
-            raise ValueError(f"smoothing: must be in [0, 1), got {smoothing}")
-        if smoothing == 0.0 or self.num_units == 1:
-            return SmoothingWeights(1.0, 0.0, 0.0)
-        other = smoothing / (self.num_units - 1)
-        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other)
-        return SmoothingWeights(1.0 - smoothing - other, other, constant)
+
+def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
+    """The weights for 1-smoothing on one of `num_choices` and the rest shared by the others; one has nothing to smooth.
+
+    Raises ValueError unless smoothing is in [0, 1).
+    """
+    if not 0.0 <= smoothing < 1.0:
+        raise ValueError(f"smoothing: must be in [0, 1), got {smoothing}")
+    if smoothing == 0.0 or num_choices == 1:
+        return SmoothingWeights(1.0, 0.0, 0.0)
+    other = smoothing / (num_choices - 1)
+    constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other)
+    return SmoothingWeights(1.0 - smoothing - other, other, constant)

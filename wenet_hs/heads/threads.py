@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numba's kernels use torch's number of threads, so that `torch.set_num_threads` and OMP_NUM_THREADS rule both.
+
+Import this module, and with it numba (0.3 s), only where a kernel is about to run.
+"""
+
+import numba
+import torch
+
+
+def use_torch_threads() -> None:
+    """Call before a parallel kernel: as many threads as torch has, at most those that numba was started with."""
+    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
