@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.errors import DataError
 from wenet_hs.tree import Tree
+from wenet_hs.tree.file import read_fields, write_fields
 
 GOOD: dict[str, Any] = {
     "format": "wenet_hs.tree/1",
@@ -81,6 +82,11 @@ def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, fr
         ({"children": [[1, 4], [2, 3.0]]}, r"expected \[left, right\] as node numbers"),
         ({"children": [[1, 4], [2, 2**70]]}, r"expected \[left, right\] as node numbers"),
         ({"children": [[True, 4], [2, 3]]}, r"expected \[left, right\] as node numbers"),
+        ({"children": [[1, 4], 7]}, r"inner node 1 is 7, expected \[left, right\] as node numbers"),
+        (
+            {"children": [[1, 2, 3]]},
+            "inner node 0 has 3 children, so this is an n-ary tree, for `head: class`; build a",
+        ),
     ],
 )
 def test_each_fault_is_one_line_with_the_path(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -109,6 +115,16 @@ def test_hostile_text_is_refused(tmp_path: Path, text: str, message: str) -> Non
     path.write_text(text, "utf-8")
     with pytest.raises(DataError, match=message):
         Tree.load(path)
+
+
+def test_rows_of_any_length_are_read_as_one_array_and_its_offsets(tmp_path: Path) -> None:
+    fields = {key: value for key, value in GOOD.items() if key != "format"}
+    for rows in ([], [[1, 2, 3]], [[1, 4], [2, 3]], [[1, 3, 4, 2], [5, 6], [7, 8, 9]]):
+        write_fields(tmp_path / "tree.json", fields | {"children": rows})
+        read = read_fields(tmp_path / "tree.json")["children"]
+        assert read.flat.dtype == read.offsets.dtype == np.int64
+        assert [part.tolist() for part in np.split(read.flat, read.offsets[1:-1])][: len(rows)] == rows
+        assert (read.offsets[0], read.offsets[-1], len(read.offsets)) == (0, len(read.flat), len(rows) + 1)
 
 
 def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:

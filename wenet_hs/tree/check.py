@@ -32,16 +32,21 @@ def check_units(units: tuple[str, ...], num_frequencies: int) -> None:
     """Raise ValueError unless there are as many distinct, printable names as frequencies."""
     if len(units) != num_frequencies:
         raise ValueError(f"units: {len(units)} names for {num_frequencies} frequencies; there must be one a unit")
+    if not set(map(type, units)) <= {str} or not all(units) or len(set(units)) < len(units):
+        _refuse_units(units)
+    try:
+        "".join(units).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("units: a name holds half of a surrogate pair, which is no text; write it as UTF-8") from error
+
+
+def _refuse_units(units: tuple[str, ...]) -> None:
     first_id: dict[str, int] = {}
     for unit_id, unit in enumerate(units):
         if not isinstance(unit, str) or not unit:
             raise ValueError(f"units: unit {unit_id} is {unit!r}; expected a non-empty text")
         if first_id.setdefault(unit, unit_id) != unit_id:
             raise ValueError(f"units: {unit!r} is both unit {first_id[unit]} and unit {unit_id}; names must differ")
-    try:
-        "".join(units).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError("units: a name holds half of a surrogate pair, which is no text; write it as UTF-8") from error
 
 
 def check_children(children: NDArray[np.int64], num_units: int) -> None:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tree.json`: one JSON object with format, kind, units, children, frequencies and options, checked when read."""
+"""`tree.json`: one JSON object with format, kind, units, children, frequencies and options, checked when read.
+
+Dimension key: V units, N inner nodes, E edges (children of all inner nodes together).
+"""
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +30,26 @@ _NAMES: dict[type, str] = {str: "text", list: "a list", dict: "an object"}
 _INT64 = range(-(2**63), 2**63)
 
 
+@dataclass(frozen=True)
+class ChildRows:
+    """The field `children` of a file: node n has the children flat[offsets[n]:offsets[n+1]], two or more."""
+
+    flat: NDArray[np.int64]
+    """(E,) node numbers, row after row."""
+    offsets: NDArray[np.int64]
+    """(N+1,) where each row begins, and E."""
+
+    def pairs(self) -> NDArray[np.int64]:
+        """(N, 2) the rows of a binary tree. Raises ValueError, in words for a user, where a row is longer."""
+        wide = np.flatnonzero(np.diff(self.offsets) != 2)
+        if len(wide):
+            raise ValueError(
+                f"children: inner node {wide[0]} has {np.diff(self.offsets)[wide[0]]} children, so this is an n-ary tree, "
+                "for `head: class`; build a binary one with `wenet-hs tree build --kind huffman`"
+            )
+        return self.flat.reshape(-1, 2)
+
+
 def write_fields(path: Path | str, fields: Mapping[str, Any]) -> None:
     """Write the file, one field a line, the whole of it or nothing. `fields` are those of `Tree` as JSON values."""
     record = {"format": FORMAT, **fields}
@@ -33,8 +58,9 @@ def write_fields(path: Path | str, fields: Mapping[str, Any]) -> None:
 
 
 def read_fields(path: Path | str) -> dict[str, Any]:
-    """The fields of `Tree` by name, each of the right type; `Tree` itself checks that they make a tree.
+    """The fields of a tree by name, each of the right type; the tree itself checks that they make one.
 
+    `kind` is a str, `units` a tuple, `children` a `ChildRows`, `frequencies` an array (V,), `options` a dict.
     Raises DataError, one line with path and fault, on anything that does not have this form.
     """
     text = "\n".join(read_lines(path))
@@ -77,17 +103,34 @@ def _checked(record: Any) -> dict[str, Any]:
     }
 
 
-def _children(rows: list[Any]) -> NDArray[np.int64]:
-    for node, pair in enumerate(rows):
-        if not (isinstance(pair, list) and len(pair) == 2 and all(type(c) is int and c in _INT64 for c in pair)):
-            raise ValueError(f"children: inner node {node} is {_short(pair)}, expected [left, right] as node numbers")
-    return np.array(rows, dtype=np.int64).reshape(-1, 2)
+def _children(rows: list[Any]) -> ChildRows:
+    # The whole file at once, at C speed; only a fault is looked for row by row.
+    well_formed = set(map(type, rows)) <= {list} and min(map(len, rows), default=2) >= 2
+    flat = list(chain.from_iterable(rows)) if well_formed else []
+    if not well_formed or not set(map(type, flat)) <= {int} or (flat and not _fits_int64(flat)):
+        _refuse_children(rows)
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)), out=offsets[1:])
+    return ChildRows(np.array(flat, dtype=np.int64), offsets)
+
+
+def _fits_int64(numbers: list[int]) -> bool:
+    return min(numbers) in _INT64 and max(numbers) in _INT64
+
+
+def _refuse_children(rows: list[Any]) -> NoReturn:
+    node, row = next(
+        (node, row)
+        for node, row in enumerate(rows)
+        if not (isinstance(row, list) and len(row) >= 2 and all(type(c) is int and c in _INT64 for c in row))
+    )
+    raise ValueError(f"children: inner node {node} is {_short(row)}, expected [left, right] as node numbers")
 
 
 def _frequencies(values: list[Any]) -> NDArray[np.float64]:
-    for unit_id, value in enumerate(values):
-        if type(value) not in (int, float):
-            raise ValueError(f"frequencies: unit {unit_id} has {_short(value)}, expected a number")
+    if not set(map(type, values)) <= {int, float}:
+        unit_id, value = next((i, v) for i, v in enumerate(values) if type(v) not in (int, float))
+        raise ValueError(f"frequencies: unit {unit_id} has {_short(value)}, expected a number")
     try:
         return np.array(values, dtype=np.float64)
     except OverflowError as error:

@@ -188,10 +188,13 @@ class Tree:
 
     @classmethod
     def load(cls, path: Path | str) -> "Tree":
-        """Read a `tree.json`. Raises DataError, one line with path and fault, on anything that is not a valid tree."""
+        """Read a `tree.json`. Raises DataError, one line with path and fault, on anything that is not a binary tree.
+
+        A file of an n-ary tree is read by `wenet_hs.tree.nary.load_tree`, which takes either.
+        """
         fields = read_fields(path)
         try:
-            return cls(**fields)
+            return cls(**fields | {"children": fields["children"].pairs()})
         except ValueError as error:
             raise DataError(f"{path}: {error}") from error
 
