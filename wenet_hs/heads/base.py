@@ -136,6 +136,11 @@ class OutputHead(nn.Module, ABC):
             values_NK, ids_NK = self._topk(rows_ND, k)
         return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
 
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Parameters whose gradients may be sparse, with the touched rows alone: a head with `sparse_grad` lists its
+        weights. Training gives them an optimizer that updates these rows and no others."""
+        return []
+
     # What a head that knows a cheaper way overrides; shapes as in `_log_probs`.
 
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
