@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much faster is a training step of each head than a flat softmax's?
+
+Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to 267,735 units; then the same with the
+optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route.
+
+Example: python benchmarks/head_training.py --out benchmarks/notes/head_training_cpu
+"""
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from original import OriginalHead, bytes_needed
+from paired import (
+    alternate,
+    common_arguments,
+    in_a_process_of_its_own,
+    markdown_table,
+    medians_ms,
+    number,
+    peak_extra_bytes,
+    publish,
+    ratios,
+)
+from torch import nn
+from wenet_hs.tree.nary import NaryTree
+
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.tree import Tree
+
+DIM = 256
+SIZES = (150, 500, 1_000, 5_000, 10_000, 50_000, 267_735)
+BASELINE = "softmax"
+SMOOTHINGS = {"none": (0.0, "leaf"), "leaf": (0.1, "leaf"), "node": (0.1, "node")}
+SIDES = ("softmax", "tree", "tree, sparse", "class", "class, sparse", "adaptive", "original")
+MEMORY_OF_ORIGINAL = 10 * 2**30
+
+
+def num_tokens(num_units: int) -> int:
+    """Rows of a step: those of the measured baselines."""
+    return 2000 if num_units <= 1000 else 1000
+
+
+def frequencies(num_units: int) -> np.ndarray:
+    """Zipf's law, unit 0 the most frequent."""
+    return 1.0 / np.arange(1, num_units + 1)
+
+
+def make_head(side: str, num_units: int) -> nn.Module | None:
+    """The head of one side; None where it does not fit."""
+    torch.manual_seed(0)
+    counts = frequencies(num_units)
+    kind, _, option = side.partition(", ")
+    match kind:
+        case "softmax":
+            return SoftmaxHead(DIM, num_units)
+        case "tree":
+            return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option))
+        case "class":
+            return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=bool(option))
+        case "adaptive":
+            return AdaptiveHead(DIM, counts)
+    tree = Tree.huffman(counts)
+    fits = bytes_needed(num_tokens(num_units), tree) < MEMORY_OF_ORIGINAL
+    return OriginalHead(DIM, tree) if fits else None
+
+
+def batch(num_units: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states (N, D) and Zipf targets (N,)."""
+    generator = np.random.default_rng(1)
+    p = frequencies(num_units)
+    targets = generator.choice(num_units, size=num_tokens(num_units), p=p / p.sum())
+    hidden = torch.from_numpy(generator.standard_normal((len(targets), DIM), dtype=np.float32))
+    return hidden.to(device).requires_grad_(), torch.from_numpy(targets).to(device)
+
+
+def optimizers(head: nn.Module) -> list[torch.optim.Optimizer]:
+    """Adam over dense gradients, torch's SparseAdam over sparse ones: what training uses."""
+    sparse = [parameter for parameter in getattr(head, "sparse_parameters", list)()]
+    dense = [p for p in head.parameters() if all(p is not other for other in sparse)]
+    made: list[torch.optim.Optimizer] = []
+    if dense:
+        made.append(torch.optim.Adam(dense, lr=1e-4, fused=True))
+    if sparse:
+        made.append(torch.optim.SparseAdam(sparse, lr=1e-4))
+    return made
+
+
+def make_step(
+    head: nn.Module, data: tuple[torch.Tensor, torch.Tensor], smoothing: str, *, steps: Iterable[torch.optim.Optimizer]
+) -> Callable[[], None]:
+    """Forward and backward of the mean loss, and the optimizers where there are any."""
+    hidden, targets = data
+    amount, kind = SMOOTHINGS[smoothing]
+    parameters, optimizers = list(head.parameters()), list(steps)
+
+    def step() -> None:
+        hidden.grad = None
+        for parameter in parameters:
+            parameter.grad = None
+        head.loss(hidden, targets, amount, kind).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    return step
+
+
+def applies(side: str, smoothing: str) -> bool:
+    """Leaf smoothing reaches every unit, so there is nothing sparse; the original knows leaf smoothing only."""
+    return not ((smoothing == "leaf" and "sparse" in side) or (smoothing == "node" and side == "original"))
+
+
+def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]:
+    """One record for each smoothing: milliseconds and ratios to softmax of each side, with and without optimizer."""
+    data = batch(num_units, args.device)
+    heads = {side: head.to(args.device) for side in SIDES if (head := make_head(side, num_units)) is not None}
+    records = []
+    for smoothing in SMOOTHINGS:
+        record: dict[str, object] = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
+        for what in ("step", "with optimizer"):
+            sides = {
+                side: make_step(head, data, smoothing, steps=optimizers(head) if what != "step" else ())
+                for side, head in heads.items()
+                if applies(side, smoothing)
+            }
+            times = alternate(sides, args.rounds, device=args.device)
+            record[what] = {"ms": medians_ms(times), "ratio": ratios(times, BASELINE)}
+        record["peak_extra_mb"] = {
+            side: memory(side, num_units, smoothing, args.device) for side in heads if applies(side, smoothing)
+        }
+        records.append(record)
+        print(record, flush=True)
+    return records
+
+
+def memory(side: str, num_units: int, smoothing: str, device: str) -> float:
+    """Megabytes, in a process of its own."""
+    arguments = ["--memory", side, "--units", str(num_units), "--smoothing", smoothing, "--device", device]
+    return float(in_a_process_of_its_own(Path(__file__), *arguments))
+
+
+def print_memory(args: argparse.Namespace) -> None:
+    """The child of `memory`."""
+    head = make_head(args.memory, args.units[0])
+    assert head is not None
+    head.to(args.device)
+    hidden, targets = batch(args.units[0], args.device)
+    few = hidden.detach()[:8].clone().requires_grad_(), targets[:8]
+    make_step(head, few, args.smoothing, steps=())()  # libraries and kernels load
+    for parameter in head.parameters():
+        parameter.grad = None
+    print(peak_extra_bytes(make_step(head, (hidden, targets), args.smoothing, steps=()), args.device) / 1e6)
+
+
+def table(records: list[dict[str, object]], what: str) -> str:
+    """Ratios to softmax, softmax in milliseconds."""
+    rows = []
+    for record in records:
+        cells = record[what]
+        assert isinstance(cells, dict)
+        row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"]), number(cells["ms"][BASELINE])]
+        rows.append(row + [f"{number(cells['ratio'][s])}×" if s in cells["ratio"] else "–" for s in SIDES[1:]])
+    return markdown_table(["V", "N", "smoothing", "softmax, ms", *SIDES[1:]], rows)
+
+
+def memory_table(records: list[dict[str, object]]) -> str:
+    """Megabytes above the parameters."""
+    rows = []
+    for record in records:
+        cells = record["peak_extra_mb"]
+        assert isinstance(cells, dict)
+        row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"])]
+        rows.append(row + [number(cells[s]) if s in cells else "–" for s in SIDES])
+    return markdown_table(["V", "N", "smoothing", *SIDES], rows)
+
+
+def main() -> None:
+    """Measure and publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common_arguments(parser, rounds=7)
+    parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
+    parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--smoothing", choices=SMOOTHINGS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory:
+        print_memory(args)
+        return
+    records = [record for num_units in args.units for record in measure(num_units, args)]
+    text = "\n\n".join(
+        [
+            f"Width {DIM}, Zipf targets, float32. × is how many times faster than the flat softmax in the same rounds "
+            f"(median of {args.rounds}); below 1 is slower. `original`: the V × depth algorithm, – where it would need "
+            f"more than {MEMORY_OF_ORIGINAL / 2**30:.0f} GiB.",
+            "## Forward and backward",
+            table(records, "step"),
+            "## Forward, backward and optimizer (Adam; SparseAdam on sparse gradients)",
+            table(records, "with optimizer"),
+            "## Most memory held by forward and backward above the parameters, MB (gradients included)",
+            memory_table(records),
+        ]
+    )
+    publish("Training step of the heads", text, {"records": records}, device=args.device, out=args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table 2 of the p-tHSM paper (Jiang et al. 2017): milliseconds and memory of a batch of 20 × 50 at 267,735 words.
+
+Rows as there: softmax; cHSM, the two-level class head of √V frequency bins; tHSM, the tree walked level by level;
+p-tHSM, all decisions of the paths at once in plain PyTorch; and below them what this package trains with. Frequencies
+follow Zipf's law in place of WikiText-103's.
+
+Example: python benchmarks/p_thsm_table2.py --out benchmarks/notes/p_thsm_table2_cpu
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from head_training import batch, frequencies
+from paired import (
+    alternate,
+    common_arguments,
+    in_a_process_of_its_own,
+    markdown_table,
+    medians_ms,
+    number,
+    peak_extra_bytes,
+    publish,
+    ratios,
+)
+from torch import Tensor, nn
+from wenet_hs.tree.nary import NaryTree
+
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.tree import Tree
+
+NUM_UNITS, DIM = 267_735, 256
+BASELINE = "Softmax"
+PUBLISHED = {  # total and forward, CPU and K40m
+    "Softmax": "510.4 / 262.1 / 352.2 / 62.9",
+    "cHSM": "506.5 / 40.6 / 28.7 / 14.6",
+    "tHSM": "1,004.0 / 444.4 / 8.1 / 5.6",
+    "p-tHSM": "383.5 / 86.4 / 7.0 / 1.4",
+}
+ROWS = (*PUBLISHED, "tree", "tree, sparse", "class, sparse", "adaptive")
+
+
+class LevelByLevel(nn.Module):
+    """tHSM: one decision of every token at a time, from the root down, as the algorithm is usually written."""
+
+    def __init__(self, dim: int, tree: Tree) -> None:
+        super().__init__()
+        nodes, turns = tree.paths()
+        self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=False)
+        self.register_buffer("nodes", torch.from_numpy(nodes))
+        self.register_buffer("turns", torch.from_numpy(turns))
+
+    def nll(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """(N,) nats."""
+        nodes_NP, turns_NP = self.nodes[targets_N], self.turns[targets_N]
+        cost_N = hidden_ND.new_zeros(len(hidden_ND))
+        for level in range(int((turns_NP != 0).sum(-1).max())):
+            vectors_ND = F.embedding(nodes_NP[:, level], self.inner_vector.weight)
+            turns_N = turns_NP[:, level]
+            cost_N = cost_N - F.logsigmoid((vectors_ND * hidden_ND).sum(-1) * turns_N) * turns_N.abs()
+        return cost_N
+
+
+def make_head(row: str) -> nn.Module:
+    """The head of one row."""
+    torch.manual_seed(0)
+    counts = frequencies(NUM_UNITS)
+    name, _, option = row.partition(", ")
+    match name:
+        case "Softmax":
+            return SoftmaxHead(DIM, NUM_UNITS)
+        case "cHSM" | "class":
+            return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=bool(option))
+        case "tHSM":
+            return LevelByLevel(DIM, Tree.huffman(counts))
+        case "adaptive":
+            return AdaptiveHead(DIM, counts)
+    route = "torch" if name == "p-tHSM" else "auto"
+    return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option), route=route)
+
+
+def total_and_forward(head: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Callable[[], None], Callable[[], object]]:
+    """Input to gradients, and input to the cost."""
+    hidden, targets = data
+
+    def total() -> None:
+        hidden.grad = None
+        for parameter in head.parameters():
+            parameter.grad = None
+        head.nll(hidden, targets).mean().backward()
+
+    def forward() -> object:
+        return head.nll(hidden, targets).mean()  # gradients stay possible, as in training
+
+    return total, forward
+
+
+def main() -> None:
+    """Measure and publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common_arguments(parser, rounds=7)
+    parser.add_argument("--memory", choices=ROWS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    data = batch(NUM_UNITS, args.device)
+    if args.memory:
+        total, _ = total_and_forward(make_head(args.memory).to(args.device), data)
+        print(peak_extra_bytes(total, args.device) / 1e6)
+        return
+    sides = {row: total_and_forward(make_head(row).to(args.device), data) for row in ROWS}
+    totals = alternate({row: side[0] for row, side in sides.items()}, args.rounds, device=args.device)
+    forwards = alternate({row: side[1] for row, side in sides.items()}, args.rounds, device=args.device)
+    memory = {
+        row: float(in_a_process_of_its_own(Path(__file__), "--memory", row, "--device", args.device)) for row in ROWS
+    }
+    ms, forward_ms = medians_ms(totals), medians_ms(forwards)
+    gain, forward_gain = ratios(totals, BASELINE), ratios(forwards, BASELINE)
+    rows = [
+        [
+            row,
+            number(memory[row]),
+            f"{number(ms[row])} ({number(gain[row])}×)",
+            f"{number(forward_ms[row])} ({number(forward_gain[row])}×)",
+            PUBLISHED.get(row, "–"),
+        ]
+        for row in ROWS
+    ]
+    header = ["", "extra memory, MB", "total, ms", "forward, ms", "published: total CPU / GPU / forward CPU / GPU"]
+    device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name()
+    text = (
+        f"Batch 20 × 50, width {DIM}, {NUM_UNITS:,} units, Zipf targets, on {device}; in brackets how many times "
+        f"faster than softmax in the same rounds (median of {args.rounds}).\n\n{markdown_table(header, rows)}"
+    )
+    facts = {"total_ms": ms, "forward_ms": forward_ms, "total_ratio": gain, "peak_extra_mb": memory}
+    publish("Table 2 of the p-tHSM paper", text, facts, device=args.device, out=args.out)
+
+
+if __name__ == "__main__":
+    main()
