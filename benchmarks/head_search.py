@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster does each head find the k best units than a flat softmax layer?
 
-The flat side is `linear`, `log_softmax`, `topk` and nothing else; the others are `head.topk`: exact, sorted, ties by id.
+The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted, ties by id.
 Weights as initialised (hard for the search: nothing is likely) and ten times larger (as of a trained model).
 
 Example: python benchmarks/head_search.py --out benchmarks/notes/head_search_cpu
