@@ -23,6 +23,7 @@ from wenet_hs.config.schema import (
 )
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.state import convert_state_dict, is_wenet
@@ -31,7 +32,6 @@ from wenet_hs.model import AsrModel
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.convolution import ConvolutionModule
-from wenet_hs.nn.ctc import Ctc
 from wenet_hs.nn.encoder import Encoder, GlobalCmvn
 from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.positional import (
@@ -97,7 +97,7 @@ def build_model(
         decoder,
         head=_head(config, num_units, tree, units=units),
         right_head=_head(config, num_units, tree) if isinstance(decoder, BiTransformerDecoder) else None,
-        ctc=Ctc(size, num_units, blank=special.blank),
+        ctc=Ctc(SoftmaxHead(size, num_units), blank=special.blank),
         special=special,
     )
     model.ctc_weight = config.model_conf.ctc_weight

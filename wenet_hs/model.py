@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wenet_hs.data.dataset import Batch
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.nn.ctc import Ctc
+from wenet_hs.heads.ctc import Ctc
 from wenet_hs.nn.encoder import Encoder
 from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.masks import length_mask

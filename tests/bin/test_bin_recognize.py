@@ -188,7 +188,7 @@ def test_a_mode_of_another_release_is_refused(
 
 def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
     state = torch.load(folder / "final.pt", weights_only=True)
-    state["ctc.ctc_lo.bias"][0] += 100.0  # nothing but blanks
+    state["ctc.head.output.bias"][0] += 100.0  # nothing but blanks
     torch.save(state, tmp_path / "blank.pt")
     run(
         folder, utterances, tmp_path / "out", "--modes", "ctc_greedy_search", "--checkpoint", str(tmp_path / "blank.pt")

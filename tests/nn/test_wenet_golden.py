@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.heads.ctc import Ctc
+from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
 from wenet_hs.nn.conformer import ConformerLayer
 from wenet_hs.nn.convolution import ConvolutionModule
-from wenet_hs.nn.ctc import Ctc
 from wenet_hs.nn.encoder import Encoder, GlobalCmvn
 from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.positional import AbsolutePositionalEncoding, RelativePositionalEncoding
@@ -71,10 +72,12 @@ def golden(request: pytest.FixtureRequest, shared_dir: Path) -> Golden:
         "encoder": small_encoder("layer_norm" if "layernorm" in request.param else "batch_norm"),
         "decoder": small_decoder(),
         "output": nn.Linear(SIZE, UNITS),
-        "ctc": Ctc(SIZE, UNITS),
+        "ctc": Ctc(SoftmaxHead(SIZE, UNITS)),
     }
     state = {name.removeprefix("param."): value for name, value in arrays.items() if name.startswith("param.")}
-    state = {name.replace("decoder.output_layer.", "output."): value for name, value in state.items()}
+    renames = (("decoder.output_layer.", "output."), ("ctc.ctc_lo.", "ctc.head.output."))
+    for theirs, ours in renames:
+        state = {name.replace(theirs, ours): value for name, value in state.items()}
     for name, module in parts.items():
         own = {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
         module.load_state_dict(own, strict=True)

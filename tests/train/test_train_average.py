@@ -138,7 +138,7 @@ def test_the_command_writes_a_model_that_decodes(
     assert capsys.readouterr().out == f"{folder / 'final.pt'}: average of {names}\n"
     paths = list_checkpoints(folder / "checkpoints")[-3:]
     states = [torch.load(path / "model.pt", weights_only=True) for path in paths]
-    name = "ctc.ctc_lo.weight"
+    name = "ctc.head.output.weight"
     expected = (sum(state[name].double() for state in states) / 3).float()
     assert torch.equal(weights_of(folder)[name], expected)
     assert not torch.equal(weights_of(folder)[name], last[name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of parameters: WeNet's and ours. They differ in the output layer alone, which is a head of its own here."""
+"""Names of parameters: WeNet's and ours. They differ in the output layers alone, which are heads of their own here."""
 
 import re
 from collections.abc import Mapping
@@ -14,8 +14,15 @@ _OUTPUT_LAYERS = {
     "decoder.left_decoder.output_layer.": "head.output.",
     "decoder.right_decoder.output_layer.": "right_head.output.",
 }
+_CTC_LAYER = {"ctc.ctc_lo.": "ctc.head.output."}
+"""The layer of a softmax CTC, in WeNet and in the first release of this toolkit."""
 _LEGACY = re.compile(r"\.pe$|\.concat_linear\d?\.")
 """Tables of positions (since 2024-03) and layers that were never used (before 2022-05); neither has an effect."""
+
+
+def current_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state_dict of an earlier release of this toolkit under the present names; the tensors are shared."""
+    return {_renamed(name, _CTC_LAYER): value for name, value in state.items()}
 
 
 def is_wenet(state: Mapping[str, Tensor]) -> bool:
@@ -32,16 +39,18 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def to_wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
     """The state_dict of a model under WeNet's names. Raises ValueError if a head is not a softmax."""
-    heads = [model.head] if model.right_head is None else [model.head, model.right_head]
-    if not all(isinstance(head, SoftmaxHead) for head in heads):
-        raise ValueError(f"WeNet has no {type(model.head).__name__}: only a model with a softmax head has a WeNet form")
+    heads = [head for head in (model.head, model.right_head, model.ctc.head) if head is not None]
+    for head in heads:
+        if not isinstance(head, SoftmaxHead):
+            raise ValueError(f"WeNet has no {type(head).__name__}: only a model with softmax heads has a WeNet form")
     both = model.right_head is not None
     renames = {ours: theirs for theirs, ours in _OUTPUT_LAYERS.items() if (theirs != "decoder.output_layer.") == both}
+    renames |= {ours: theirs for theirs, ours in _CTC_LAYER.items()}
     return {_renamed(name, renames): value for name, value in model.state_dict().items()}
 
 
 def _our_name(name: str) -> str:
-    return _renamed(name, _OUTPUT_LAYERS)
+    return _renamed(name, _OUTPUT_LAYERS | _CTC_LAYER)
 
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 from wenet_hs.errors import CheckpointError
+from wenet_hs.interop.state import current_names
 from wenet_hs.model import AsrModel
+
+_EMBEDDINGS = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
 
 
 def load_state(path: Path | str) -> dict[str, Tensor]:
     """The state_dict in a file, or in the `model.pt` of a checkpoint folder. No code in the file is ever run.
+
+    Parameters that an earlier release named otherwise have their present names.
 
     Raises: CheckpointError, one line, whatever is wrong with the file.
     """
@@ -32,7 +37,7 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
         ) from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
         raise CheckpointError(f"{path}: holds no state_dict (parameter names with tensors); give the model's weights")
-    return state
+    return current_names(state)
 
 
 def _is_parameter(item: tuple[object, object]) -> bool:
@@ -72,12 +77,13 @@ def _listed(what: str, names: list[str]) -> str:
 
 
 def state_num_units(state: Mapping[str, Tensor], where: str) -> int:
-    """The size of the output layer, V, of a state_dict."""
-    if "ctc.ctc_lo.weight" not in state:
-        raise CheckpointError(
-            f"{where}: no ctc.ctc_lo.weight in it, so not the weights of a model of this toolkit or WeNet's"
-        )
-    return len(state["ctc.ctc_lo.weight"])
+    """The size of the output layer, V, of a state_dict: the decoder embeds as many units, whatever the heads are."""
+    for name in _EMBEDDINGS:
+        if name in state:
+            return len(state[name])
+    raise CheckpointError(
+        f"{where}: no decoder embedding in it, so not the weights of a model of this toolkit or WeNet's"
+    )
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:

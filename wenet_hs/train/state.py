@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from wenet_hs.errors import CheckpointError
+from wenet_hs.interop.state import current_names
 from wenet_hs.model import AsrModel
 from wenet_hs.train.checkpoint import read_checkpoint
 
@@ -78,7 +79,7 @@ class TrainState:
             if record["fingerprint"].get(name) != sha256:
                 raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
         try:
-            self.model.load_state_dict(_from_bytes(files["model.pt"], self.device))
+            self.model.load_state_dict(current_names(_from_bytes(files["model.pt"], self.device)))
         except RuntimeError as error:
             detail = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
             raise CheckpointError(f"{path}: does not fit this model ({detail}); check --config") from error

@@ -6,9 +6,10 @@ Dimension key: B batch, T time, L label, D width, V units.
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from wenet_hs.heads.base import OutputHead
 
 
 def ctc_feasible(targets: Sequence[int], num_frames: int) -> bool:
@@ -21,19 +22,21 @@ def ctc_feasible(targets: Sequence[int], num_frames: int) -> bool:
 
 
 class Ctc(nn.Module):
-    """The CTC branch: a linear layer on the memory. Everything behind it is float32, also under autocast."""
+    """The CTC branch: an output head on the memory. What the head computes is float32, also under autocast."""
 
-    def __init__(self, size: int, num_units: int, *, dropout_rate: float = 0.0, blank: int = 0) -> None:
+    def __init__(self, head: OutputHead, *, dropout_rate: float = 0.0, blank: int = 0) -> None:
         super().__init__()
         self.blank = blank
         self.dropout = nn.Dropout(dropout_rate)
-        self.ctc_lo = nn.Linear(size, num_units)
+        self.head = head
 
     def log_probs(self, memory: Tensor) -> Tensor:
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
-        with torch.autocast(memory.device.type, enabled=False):
-            wide_BTD = memory.to(self.ctc_lo.weight.dtype)
-            return F.log_softmax(self.ctc_lo(self.dropout(wide_BTD)), dim=-1)
+        return self.head.log_probs(self.dropout(memory))
+
+    def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k best units of each frame, of equal ones the lower id first: memory (B, T, D) → (B, T, K), (B, T, K)."""
+        return self.head.topk(self.dropout(memory), k)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """The sum of the batch's costs in nats, 0-dim float32; an infeasible utterance costs 0 (see ctc_feasible).

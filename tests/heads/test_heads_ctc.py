@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.nn.ctc import Ctc, ctc_feasible
+from wenet_hs.heads.ctc import Ctc, ctc_feasible
+from wenet_hs.heads.softmax import SoftmaxHead
 
 
 def collapse(path: tuple[int, ...]) -> list[int]:
@@ -17,7 +18,7 @@ def collapse(path: tuple[int, ...]) -> list[int]:
 
 def small_ctc(num_units: int = 3, dropout_rate: float = 0.0) -> Ctc:
     torch.manual_seed(1)
-    return Ctc(4, num_units, dropout_rate=dropout_rate).eval()
+    return Ctc(SoftmaxHead(4, num_units), dropout_rate=dropout_rate).eval()
 
 
 @settings(max_examples=30, deadline=None)
