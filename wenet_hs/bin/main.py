@@ -18,6 +18,7 @@ COMMANDS = {
     "average": "average checkpoints into final.pt",
     "recognize": "decode a data list",
     "score": "error rates of a decoded list",
+    "compare": "is one system better than another? a paired bootstrap",
     "report": "one HTML page about one or more experiments",
     "transcribe": "decode audio files",
 }

@@ -42,18 +42,15 @@ def run(args: argparse.Namespace) -> None:
     """Read, score, print."""
     if args.num_resamples < 0:
         raise ConfigError(f"--num_resamples {args.num_resamples}: must be at least 0")
-    try:
-        rules = Rules(metric=args.metric, spaces=args.spaces, normalization=args.normalize)
-    except ValueError as error:
-        raise ConfigError(f"--metric {args.metric} --normalize {args.normalize}: {error}") from error
-    reference, utterances = _read_reference(args.ref)
+    rules = rules_of(args)
+    reference, utterances = read_reference(args.ref)
     hypothesis = read_text(args.hyp)
     check_keys(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)), allow_extra=args.allow_extra)
     report = score(
         reference,
         hypothesis,
         rules=rules,
-        langs=_read_languages(args, reference, utterances),
+        langs=read_languages(args.data_list, args.ref, reference, utterances, required=args.by is not None),
         name=args.name,
         allow_extra=args.allow_extra,
         num_resamples=args.num_resamples,
@@ -65,7 +62,15 @@ def run(args: argparse.Namespace) -> None:
     print(report.format(), end="")
 
 
-def _read_reference(path: Path) -> tuple[dict[str, str], list[Utterance]]:
+def rules_of(args: argparse.Namespace) -> Rules:
+    """The rules that --metric, --spaces and --normalize make. Raises ConfigError where they do not go together."""
+    try:
+        return Rules(metric=args.metric, spaces=args.spaces, normalization=args.normalize)
+    except ValueError as error:
+        raise ConfigError(f"--metric {args.metric} --normalize {args.normalize}: {error}") from error
+
+
+def read_reference(path: Path) -> tuple[dict[str, str], list[Utterance]]:
     """Transcripts by key, and the utterances where the file is a data.list."""
     first = next((line.strip() for line in read_lines(path) if line.strip()), "")
     if not first.startswith("{"):
@@ -74,24 +79,29 @@ def _read_reference(path: Path) -> tuple[dict[str, str], list[Utterance]]:
     return {utterance.key: utterance.txt for utterance in utterances}, utterances
 
 
-def _read_languages(
-    args: argparse.Namespace, reference: dict[str, str], utterances: Sequence[Utterance]
+def read_languages(
+    data_list: Path | None,
+    ref: Path,
+    reference: dict[str, str],
+    utterances: Sequence[Utterance],
+    *,
+    required: bool = False,
 ) -> dict[str, str] | None:
-    """The language of each reference key; None where the user gave no list and asked for none."""
-    path = args.data_list or args.ref
-    if args.data_list:
+    """The language of each reference key; None where the user gave no list and asked for none (`required`)."""
+    path = data_list or ref
+    if data_list:
         utterances = read_data_list(path)
     elif not utterances:
-        if args.by:
+        if required:
             raise ConfigError("--by lang: needs the languages; give --data_list the data.list of the reference")
         return None
     langs = {utterance.key: utterance.lang for utterance in utterances if utterance.lang is not None}
-    if not langs and not args.data_list and not args.by:
+    if not langs and not data_list and not required:
         return None  # a WeNet list as reference: it never has languages, and nobody asked for them
     unknown = [key for key in reference if key not in langs]
     if unknown:
         raise DataError(
-            f"{path}: no language for {count_of(len(unknown), 'utterance')} of {args.ref} ({name_some(unknown)}); "
+            f"{path}: no language for {count_of(len(unknown), 'utterance')} of {ref} ({name_some(unknown)}); "
             "give --data_list the data.list that the reference was made from"
         )
     return langs

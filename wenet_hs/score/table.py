@@ -22,7 +22,7 @@ def format_report(report: Report) -> str:
     macro = [*[""] * 5, percent(report.macro.rate), format_interval(report.macro.interval)]
     rows += [["macro average", *macro], ["micro average", *_cells(report.micro)]]
     lines = [report.name] if report.name else []
-    lines += [report.signature, "", *_columns([header, *rows]), *_remarks(report)]
+    lines += [report.signature, "", *columns([header, *rows]), *_remarks(report)]
     return "\n".join(lines) + "\n"
 
 
@@ -42,7 +42,7 @@ def _cells(score: LanguageScore) -> list[str]:
     return [*(f"{number:,}" for number in numbers), percent(score.rate), format_interval(score.interval)]
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows with the first column left and the others right aligned."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
