@@ -11,9 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wenet_hs.decode.ctc import greedy_search, prefix_beam_search
+from wenet_hs.decode import ctc as search
+from wenet_hs.decode.hypothesis import Hypothesis
+from wenet_hs.heads.topk import topk_lowest_id_first
 
 BLANK = 0
+
+
+def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:
+    return search.greedy_search(*topk_lowest_id_first(log_probs, 1), lengths, blank=blank)
+
+
+def prefix_beam_search(log_probs: Tensor, lengths: Tensor, *, blank: int, beam_size: int) -> list[list[Hypothesis]]:
+    values, ids = topk_lowest_id_first(log_probs, min(beam_size, log_probs.size(-1)))
+    return search.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
 
 
 def random_log_probs(seed: int, *shape: int) -> Tensor:

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC against a sum over all alignments, and utterances that have none."""
+"""CTC against a sum over all alignments, utterances that have none, and heads that are asked for labels alone."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from wenet_hs.heads.ctc import Ctc, ctc_feasible
+from wenet_hs.heads.ctc import Ctc, compact_alphabet, ctc_feasible
+from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.tree import Tree
+
+Batch = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Memory, its lengths, targets, their lengths."""
 
 
 def collapse(path: tuple[int, ...]) -> list[int]:
@@ -75,3 +82,153 @@ def test_log_probs_are_float32_under_autocast_and_without_dropout_in_eval() -> N
     assert log_probs.dtype == torch.float32
     torch.testing.assert_close(log_probs, ctc.log_probs(memory), rtol=0, atol=0)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3))
+
+
+# ---- partial heads: only blank and the transcript's labels
+
+
+class PartialSoftmax(SoftmaxHead):
+    """A softmax head that says it is cheaper for some labels; it gathers them."""
+
+    partial = True
+
+
+class PartialTree(HSoftmaxHead):
+    """The tree head, always by label."""
+
+    partial = True
+
+
+def make_ctc(kind: str, num_units: int, dtype: torch.dtype = torch.float32, blank: int = 0) -> Ctc:
+    torch.manual_seed(2)
+    tree = Tree.huffman(1.0 / torch.arange(1, num_units + 1).double().numpy())
+    head = PartialSoftmax(5, num_units) if kind == "softmax" else PartialTree(5, tree)
+    torch.nn.init.normal_(next(head.parameters()))
+    return Ctc(head.to(dtype), blank=blank).eval()
+
+
+def both_ways(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
+    """Cost, gradient of the memory and of the head's parameters, by all units and by labels alone."""
+    memory, *rest = batch
+    results = []
+    for way in (ctc._full_loss, ctc._partial_loss):
+        ctc.zero_grad()
+        leaf = memory.clone().requires_grad_()
+        cost = way(leaf, *rest)
+        cost.backward()
+        assert leaf.grad is not None
+        results.append((cost.detach(), leaf.grad, *(p.grad for p in ctc.parameters() if p.grad is not None)))
+    return results
+
+
+def random_batch(seed: int, size: int, num_units: int) -> Batch:
+    """Utterances with repeats, empty ones, ones without an alignment and ones without a frame; garbage in padding."""
+    generator = torch.Generator().manual_seed(seed)
+    memory_lengths = torch.randint(0, 9, (size,), generator=generator)
+    target_lengths = torch.randint(0, 6, (size,), generator=generator)
+    frames, labels = int(memory_lengths.max().clamp(min=1)), int(target_lengths.max())
+    targets = torch.randint(1, num_units, (size, labels), generator=generator)
+    targets = torch.where(torch.rand(targets.shape, generator=generator) < 0.3, targets[:, :1], targets)
+    targets[torch.arange(labels) >= target_lengths[:, None]] = -1
+    memory = torch.randn(size, frames, 5, generator=generator)
+    memory[torch.arange(frames) >= memory_lengths[:, None]] = 7.0
+    return memory, memory_lengths, targets, target_lengths
+
+
+@pytest.mark.parametrize("kind", ["softmax", "tree"])
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 5), num_units=st.integers(2, 30))
+def test_labels_alone_give_the_cost_and_gradients_of_all_units(kind: str, seed: int, size: int, num_units: int) -> None:
+    ctc = make_ctc(kind, num_units)
+    full, partial = both_ways(ctc, random_batch(seed, size, num_units))
+    assert len(full) == len(partial) > 2
+    for expected, found in zip(full, partial, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "tree"])
+def test_gradients_by_labels_in_float64(kind: str) -> None:
+    ctc = make_ctc(kind, 9, torch.float64)
+    lengths, target_lengths = torch.tensor([6, 4, 5, 2]), torch.tensor([3, 2, 0, 2])
+    targets = torch.tensor([[4, 4, 8], [3, 7, -1], [-1, -1, -1], [5, 5, -1]])  # the last has no alignment
+    memory = torch.randn(4, 6, 5, dtype=torch.float64, requires_grad=True)
+    weight = next(ctc.parameters())
+    assert torch.autograd.gradcheck(
+        lambda memory, _: ctc.loss(memory, lengths, targets, target_lengths), (memory, weight), fast_mode=False
+    )
+
+
+def test_what_has_no_alignment_or_lies_behind_an_end_has_no_gradient() -> None:
+    ctc = make_ctc("tree", 9)
+    memory = torch.randn(3, 4, 5)
+    memory[0, 2:] = math.nan  # behind its end
+    memory.requires_grad_()
+    targets, target_lengths = torch.tensor([[3, 4], [5, 5], [6, -1]]), torch.tensor([2, 2, 1])
+    cost = ctc.loss(memory, torch.tensor([2, 2, 0]), targets, target_lengths)
+    cost.backward()
+    assert memory.grad is not None
+    assert memory.grad[0, :2].abs().min() > 0
+    assert not memory.grad[0, 2:].any()
+    assert not memory.grad[1:].any()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in ctc.parameters())
+    alone = ctc.loss(memory[:1, :2], torch.tensor([2]), targets[:1], target_lengths[:1])
+    torch.testing.assert_close(cost, alone)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "tree"])
+def test_blank_may_be_any_unit_and_an_alphabet_may_be_empty(kind: str) -> None:
+    ctc = make_ctc(kind, 6, blank=4)
+    memory, lengths, targets = torch.randn(2, 3, 5), torch.tensor([3, 2]), torch.tensor([[0, 5], [0, -1]])
+    full, partial = both_ways(ctc, (memory, lengths, targets, torch.tensor([2, 1])))
+    torch.testing.assert_close(full[:2], partial[:2], atol=1e-5, rtol=1e-5)
+    log_probs = ctc.log_probs(memory)
+    empty = ctc.loss(memory, lengths, torch.zeros(2, 0, dtype=torch.int64), torch.tensor([0, 0]))
+    torch.testing.assert_close(empty, -(log_probs[0, :, 4].sum() + log_probs[1, :2, 4].sum()))
+
+
+def test_a_partial_head_is_asked_for_labels_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctc = make_ctc("tree", 1000)
+    asked = []
+    plain = ctc.head.label_log_probs
+
+    def record(hidden: Tensor, labels: Tensor) -> Tensor:
+        asked.append(labels.tolist())
+        return plain(hidden, labels)
+
+    monkeypatch.setattr(ctc.head, "label_log_probs", record)
+    targets, target_lengths = torch.tensor([[7, 3, 7, 900], [5, 5, -1, -1]]), torch.tensor([4, 2])
+    ctc.loss(torch.randn(2, 9, 5), torch.tensor([9, 8]), targets, target_lengths)
+    assert asked == [[[0, 3, 7, 900], [0, 5, 0, 0]]]
+
+
+def test_compact_alphabet_by_hand() -> None:
+    targets = torch.tensor([[9, 4, 4, 9, 2], [6, 6, 6, -1, -1], [77, -1, 3, 3, 3]])
+    alphabet = compact_alphabet(targets, torch.tensor([5, 3, 0]), blank=1)
+    assert alphabet.labels.tolist() == [[1, 2, 4, 9], [1, 6, 1, 1], [1, 1, 1, 1]]
+    assert alphabet.used.sum(1).tolist() == [4, 2, 1]
+    assert alphabet.classes.tolist() == [[3, 2, 2, 3, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert alphabet.frames_needed.tolist() == [6, 5, 0]
+    for row, length in enumerate((5, 3, 0)):
+        needed = int(alphabet.frames_needed[row])
+        ids = targets[row, :length].tolist()
+        assert ctc_feasible(ids, needed)
+        assert not needed or not ctc_feasible(ids, needed - 1)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "tree"])
+def test_the_best_of_a_frame_are_those_of_the_whole_distribution(kind: str) -> None:
+    ctc, memory = make_ctc(kind, 40), torch.randn(2, 7, 5)
+    values, ids = ctc.topk(memory, 4)
+    assert values.shape == ids.shape == (2, 7, 4)
+    expected = ctc.log_probs(memory).topk(4)
+    torch.testing.assert_close(values, expected.values, atol=1e-5, rtol=1e-5)
+    assert torch.equal(ids, expected.indices)
+
+
+def test_partial_is_for_training_in_half_precision_too() -> None:
+    ctc = make_ctc("tree", 12)
+    batch = random_batch(3, 3, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = ctc.loss(*batch)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, ctc.loss(*batch), rtol=0, atol=0)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches in the output of the CTC branch.
 
-Dimension key: B utterances, T encoder frames, V units, K best units of a frame.
+They read the K best units of each frame, whatever head these come from.
+
+Dimension key: B utterances, T encoder frames, K best units of a frame.
 """
 
 import heapq
@@ -13,21 +15,21 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import Hypothesis
-from wenet_hs.heads.topk import topk_lowest_id_first
 from wenet_hs.nn.masks import length_mask
 
 _IMPOSSIBLE = -math.inf
 
 
-def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:
+def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:
     """The best alignment of each utterance, repeats and blanks taken out: one hypothesis each.
 
     Args:
-        log_probs: (B, T, V) natural log; lengths: (B,) in T. What stands behind an utterance's length is not read.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, of which the first of each frame is read.
+        lengths: (B,) in T. What stands behind an utterance's length is not read.
     Returns: for each utterance its hypothesis; the score is that of the alignment, not of all alignments together.
     """
-    best_BT, ids_BT = log_probs.max(dim=-1)
-    valid_BT = length_mask(lengths, log_probs.size(1))
+    best_BT, ids_BT = values[..., 0], ids[..., 0]
+    valid_BT = length_mask(lengths, values.size(1))
     scores = best_BT.masked_fill(~valid_BT, 0.0).double().sum(dim=1).tolist()
     previous_BT = torch.nn.functional.pad(ids_BT[:, :-1], (1, 0), value=blank)  # before the first frame: no unit
     kept_BT = valid_BT & (ids_BT != blank) & (ids_BT != previous_BT)
@@ -35,19 +37,20 @@ def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int) -> list[lis
     return [[Hypothesis(tuple(ids_T[kept_T].tolist()), score)] for ids_T, kept_T, score in rows]
 
 
-def prefix_beam_search(log_probs: Tensor, lengths: Tensor, *, blank: int, beam_size: int) -> list[list[Hypothesis]]:
+def prefix_beam_search(
+    values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int, beam_size: int
+) -> list[list[Hypothesis]]:
     """The best prefixes of each utterance by the sum over their alignments (Hannun et al. 2014), WeNet's pruning.
 
-    In each frame only its `beam_size` best units are looked at, and the `beam_size` best prefixes survive.
+    In each frame only its K best units are looked at (in WeNet K is the beam); the `beam_size` best prefixes survive.
 
     Args:
-        log_probs: (B, T, V) natural log; lengths: (B,) in T.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; lengths: (B,) in T.
     Returns: for each utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
         alignments that were looked at. An utterance of length 0 has the empty one.
     """
-    values_BTK, ids_BTK = (x.cpu() for x in topk_lowest_id_first(log_probs, min(beam_size, log_probs.size(-1))))
     results = []
-    for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths.tolist(), strict=True):
+    for values_TK, ids_TK, length in zip(values.cpu(), ids.cpu(), lengths.tolist(), strict=True):
         frames = zip(values_TK[:length].tolist(), ids_TK[:length].tolist(), strict=True)
         search = _PrefixSearch(blank, beam_size)
         for values_K, ids_K in frames:

@@ -31,6 +31,7 @@ STAGES_OF_MODE = {
     "attention_rescoring": (CTC, "ctc_prefix_beam_search", "attention_rescoring"),
 }
 """What a mode takes besides the encoder: names of StageTimes."""
+_PREFIX_MODES = {"ctc_prefix_beam_search", "attention_rescoring"}
 
 
 def check_options(model: AsrModel, options: DecodeOptions) -> None:
@@ -101,15 +102,16 @@ def _search(
             found["attention"] = attention_beam_search(model, memory, lengths, options)
     if modes == {"attention"}:
         return found
+    beam_size = options.beam_size if modes & _PREFIX_MODES else 1
     with times.measure(CTC):
-        log_probs = model.ctc.log_probs(memory)
+        best = model.ctc.topk(memory, min(beam_size, model.num_units))
     blank = model.ctc.blank
     if "ctc_greedy_search" in modes:
         with times.measure("ctc_greedy_search"):
-            found["ctc_greedy_search"] = greedy_search(log_probs, lengths, blank=blank)
-    if modes & {"ctc_prefix_beam_search", "attention_rescoring"}:
+            found["ctc_greedy_search"] = greedy_search(*best, lengths, blank=blank)
+    if modes & _PREFIX_MODES:
         with times.measure("ctc_prefix_beam_search"):
-            prefixes = prefix_beam_search(log_probs, lengths, blank=blank, beam_size=options.beam_size)
+            prefixes = prefix_beam_search(*best, lengths, blank=blank, beam_size=beam_size)
         found["ctc_prefix_beam_search"] = prefixes
         if "attention_rescoring" in modes:
             with times.measure("attention_rescoring"):

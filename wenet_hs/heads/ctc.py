@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connectionist temporal classification (Graves et al. 2006).
+"""Connectionist temporal classification (Graves et al. 2006) over any output head.
 
-Dimension key: B batch, T time, L label, D width, V units.
+The loss of an utterance reads the probabilities of blank and of its own labels alone. A head that computes these for
+less than the whole distribution is asked for them only, and the alignments are summed over this compact alphabet.
+
+Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank (0), then its
+distinct labels.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.nn.masks import length_mask
+
+UNUSED_LOG_PROB = -1e30
+"""Of the classes that fill up the alphabet of a short utterance: no alignment has them, and their exp is 0."""
 
 
 def ctc_feasible(targets: Sequence[int], num_frames: int) -> bool:
@@ -35,7 +45,14 @@ class Ctc(nn.Module):
         return self.head.log_probs(self.dropout(memory))
 
     def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best units of each frame, of equal ones the lower id first: memory (B, T, D) → (B, T, K), (B, T, K)."""
+        """The k best units of each frame, of equal ones the lower id first: what every search reads.
+
+        Args:
+            memory: (B, T, D).
+            k: 1…V.
+        Returns:
+            log-probabilities (B, T, K) and unit ids (B, T, K) int64.
+        """
         return self.head.topk(self.dropout(memory), k)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
@@ -45,6 +62,12 @@ class Ctc(nn.Module):
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), any number where padded; target_lengths: (B,) in L.
         """
+        if self.head.partial:
+            return self._partial_loss(memory, memory_lengths, targets, target_lengths)
+        return self._full_loss(memory, memory_lengths, targets, target_lengths)
+
+    def _full_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
+        """From the log-probabilities of all units."""
         log_probs_TBV = self.log_probs(memory).transpose(0, 1)
         return F.ctc_loss(
             log_probs_TBV,
@@ -55,3 +78,64 @@ class Ctc(nn.Module):
             reduction="sum",
             zero_infinity=True,
         )
+
+    def _partial_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
+        """From the log-probabilities of blank and of each utterance's labels: the same cost and gradients."""
+        alphabet = compact_alphabet(targets, target_lengths, self.blank)
+        valid_BT = length_mask(memory_lengths, memory.size(1))
+        frames_BTD = self.dropout(memory).masked_fill(~valid_BT[..., None], 0.0)
+        log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.labels)
+        log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.used[:, None], UNUSED_LOG_PROB)
+        cost = F.ctc_loss(
+            log_probs_BTC.transpose(0, 1),
+            alphabet.classes,
+            memory_lengths,
+            target_lengths,
+            blank=0,
+            reduction="sum",
+            zero_infinity=True,
+        )
+        # torch's gradient is p - posterior, which is that of the cost where rows sum to one and a log_softmax behind
+        # it takes p away again. These rows do not: the gradient of Σ p is taken off. The value stays as it is.
+        counted_BT = valid_BT & (alphabet.frames_needed <= memory_lengths)[:, None]
+        surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
+        return cost - (surplus - surplus.detach())
+
+
+class Alphabet(NamedTuple):
+    """What a batch of transcripts is spelled with, an alphabet of its own for each; class 0 is blank."""
+
+    labels: Tensor
+    """(B, C) int64: the unit of each class; blank where `used` is False."""
+    used: Tensor
+    """(B, C) bool: which classes the utterance has."""
+    classes: Tensor
+    """(B, L) int64: the transcripts in classes, 0 where padded."""
+    frames_needed: Tensor
+    """(B,) int64: the fewest frames that can spell each: one a label, and a blank between equal neighbours."""
+
+
+def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alphabet:
+    """The distinct labels of each transcript, in the order of their ids behind blank.
+
+    Args:
+        targets: (B, L) unit ids, any number where padded; target_lengths: (B,) in L.
+        blank: its unit id, which no transcript holds.
+    """
+    valid_BL = length_mask(target_lengths, targets.size(1))
+    padding = torch.iinfo(torch.int64).max  # sorts behind all labels
+    sorted_BL, order_BL = targets.long().masked_fill(~valid_BL, padding).sort(dim=1)
+    before_first_B1 = sorted_BL.new_full((len(targets), 1), -1)
+    is_new_BL = torch.diff(sorted_BL, dim=1, prepend=before_first_B1) != 0
+    real_BL = sorted_BL < padding
+    class_of_sorted_BL = is_new_BL.cumsum(dim=1).masked_fill(~real_BL, 0)
+    num_classes_B = 1 + (is_new_BL & real_BL).sum(dim=1)
+    labels_BC = sorted_BL.new_full((len(targets), int(num_classes_B.max())), blank)
+    labels_BC.scatter_(1, class_of_sorted_BL, sorted_BL.masked_fill(~real_BL, blank))
+    repeats_B = ((targets[:, 1:] == targets[:, :-1]) & valid_BL[:, 1:]).sum(dim=1)
+    return Alphabet(
+        labels=labels_BC,
+        used=length_mask(num_classes_B, labels_BC.size(1)),
+        classes=torch.zeros_like(sorted_BL).scatter(1, order_BL, class_of_sorted_BL),
+        frames_needed=target_lengths + repeats_B,
+    )
