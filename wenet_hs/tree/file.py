@@ -41,11 +41,12 @@ class ChildRows:
 
     def pairs(self) -> NDArray[np.int64]:
         """(N, 2) the rows of a binary tree. Raises ValueError, in words for a user, where a row is longer."""
-        wide = np.flatnonzero(np.diff(self.offsets) != 2)
-        if len(wide):
+        sizes = np.diff(self.offsets)
+        if (sizes != 2).any():
+            wide = int(np.argmax(sizes != 2))
             raise ValueError(
-                f"children: inner node {wide[0]} has {np.diff(self.offsets)[wide[0]]} children, so this is an n-ary tree, "
-                "for `head: class`; build a binary one with `wenet-hs tree build --kind huffman`"
+                f"children: inner node {wide} has {sizes[wide]} children, so this is an n-ary tree, for `head: class`; "
+                "build a binary one with `wenet-hs tree build --kind huffman`"
             )
         return self.flat.reshape(-1, 2)
 

@@ -7,8 +7,8 @@ Numbering: inner nodes 0…V-2 breadth first from the root 0, left before right;
 Bit 0 is the left child (probability σ(z) in the tree head), bit 1 the right one (σ(-z)).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
+from wenet_hs.tree import code_length
 from wenet_hs.tree.check import check_children, check_frequencies, check_units
 from wenet_hs.tree.file import read_fields, write_fields
 from wenet_hs.tree.huffman import huffman_children
+from wenet_hs.tree.limit import check_max_depth, limited_children
+from wenet_hs.tree.split import alphabetical_order, balanced_children, fano_children, random_order
+
+Numbers = Sequence[float] | NDArray[np.float64]
+"""Frequencies (V,): counts or probabilities, finite, ≥ 0, V ≥ 1."""
+Names = Sequence[str] | None
+"""V distinct names; without them "0", "1", …."""
+Record = Mapping[str, Any] | None
+"""What the builder wants on record in `Tree.options` and so in the file; JSON values."""
 
 MAX_PATH_CELLS = 2**30  # entries of `paths()`; a tree above it is a comb that no head could use
 
@@ -32,7 +42,7 @@ class Tree:
     """
 
     kind: str
-    """How it was built: "huffman"."""
+    """How it was built: one of `wenet_hs.tree.build.KINDS`, or a name of another builder's."""
     units: tuple[str, ...]
     """The V unit names, in the order of the unit table."""
     children: NDArray[np.int64]
@@ -52,29 +62,92 @@ class Tree:
         for name, value in (("units", units), ("children", children), ("frequencies", frequencies)):
             object.__setattr__(self, name, value)
 
+    # How each kind is built. All are deterministic, take V = 1, and raise ValueError on wrong frequencies or units.
+
     @classmethod
     def huffman(
-        cls,
-        frequencies: Sequence[float] | NDArray[np.float64],
-        units: Sequence[str] | None = None,
-        options: Mapping[str, Any] | None = None,
+        cls, frequencies: Numbers, units: Names = None, options: Record = None, max_depth: int | None = None
     ) -> "Tree":
         """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the left child.
 
-        Ties go by unit id, leaves before merged nodes, older merged nodes first: deterministic, and units that never
-        occur form a balanced subtree. Frequencies that are all zero give a balanced tree.
-
-        Args:
-            frequencies: (V,) counts or probabilities, finite, ≥ 0, V ≥ 1.
-            units: V distinct names; without them "0", "1", ….
-            options: kept in the tree and in its file.
-        Raises:
-            ValueError: frequencies or units are not as said.
+        Ties go by unit id, leaves before merged nodes, older merged nodes first, so units that never occur form a
+        balanced subtree. Where it is deeper than `max_depth`, the least mean code length within that depth, by
+        package-merge; `max_depth` is then among the options. Raises ValueError when it is below ⌈log2 V⌉.
         """
+        if max_depth is None:
+            return cls._built("huffman", huffman_children, frequencies, units, options)
+        tree = cls._built("huffman", huffman_children, frequencies, units, {**(options or {}), "max_depth": max_depth})
+        check_max_depth(max_depth, tree.num_units)
+        return (
+            tree if tree.depth <= max_depth else replace(tree, children=limited_children(tree.frequencies, max_depth))
+        )
+
+    @classmethod
+    def fano(cls, frequencies: Numbers, units: Names = None, options: Record = None) -> "Tree":
+        """Shannon–Fano: by falling frequency, ties by id, cut again and again where the halves' masses are nearest."""
+        return cls._built("fano", fano_children, frequencies, units, options)
+
+    @classmethod
+    def balanced(cls, frequencies: Numbers, units: Names = None, options: Record = None) -> "Tree":
+        """The order of the ids, halved again and again; the left half has one more of an odd number."""
+        return cls._built("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units, options)
+
+    @classmethod
+    def alphabetical(cls, frequencies: Numbers, units: Sequence[str], options: Record = None) -> "Tree":
+        """The units in the order of their text (see `alphabetical_order`), halved again and again."""
+        return cls._built(
+            "alphabetical", lambda _: balanced_children(alphabetical_order(units)), frequencies, units, options
+        )
+
+    @classmethod
+    def random(cls, frequencies: Numbers, units: Names = None, options: Record = None, seed: int = 0) -> "Tree":
+        """The ids in a random order, halved again and again; `seed` (≥ 0) is among the options."""
+        options = {**(options or {}), "seed": seed}
+        return cls._built(
+            "random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, options
+        )
+
+    @classmethod
+    def brown(
+        cls, sequences: Sequence[Sequence[int]], frequencies: Numbers, units: Names = None, options: Record = None
+    ) -> "Tree":
+        """Brown clusters (Brown et al. 1992) of the bigrams of `sequences` of unit ids; see `tree/brown.py`."""
+        from wenet_hs.tree.brown import brown_children  # builders that few need are imported when one does
+
+        return cls._built("brown", lambda f: brown_children(sequences, f), frequencies, units, options)
+
+    @classmethod
+    def embedding(
+        cls, vectors: NDArray[np.floating[Any]], frequencies: Numbers, units: Names = None, options: Record = None
+    ) -> "Tree":
+        """Ward clusters of the units' vectors (V, F); a row of NaN is a unit without one; see `tree/cluster.py`."""
+        from wenet_hs.tree.cluster import cluster_children
+
+        return cls._built("embedding", lambda f: cluster_children(vectors, f), frequencies, units, options)
+
+    @classmethod
+    def articulatory(cls, units: Sequence[str], frequencies: Numbers, options: Record = None) -> "Tree":
+        """Ward clusters of phones by their phonological features; see `tree/articulatory.py`."""
+        from wenet_hs.tree.articulatory import articulatory_vectors
+        from wenet_hs.tree.cluster import cluster_children
+
+        return cls._built(
+            "articulatory", lambda f: cluster_children(articulatory_vectors(units), f), frequencies, units, options
+        )
+
+    @classmethod
+    def _built(
+        cls,
+        kind: str,
+        children_of: Callable[[NDArray[np.float64]], NDArray[np.int64]],
+        frequencies: Numbers,
+        units: Names,
+        options: Record,
+    ) -> "Tree":
         weights = check_frequencies(frequencies)
         names = tuple(map(str, range(len(weights)))) if units is None else tuple(units)
         check_units(names, len(weights))
-        return cls("huffman", names, huffman_children(weights), weights, dict(options or {}))
+        return cls(kind, names, children_of(weights), weights, dict(options or {}))
 
     @property
     def num_units(self) -> int:
@@ -165,21 +238,15 @@ class Tree:
 
     def probabilities(self) -> NDArray[np.float64]:
         """(V,) the frequencies divided by their sum; uniform when all of them are zero."""
-        largest = self.frequencies.max()
-        if largest == 0:
-            return np.full(self.num_units, 1.0 / self.num_units)
-        scaled = self.frequencies / largest  # subnormal counts would otherwise lose their digits in the division
-        return np.asarray(scaled / scaled.sum())
+        return code_length.probabilities(self.frequencies)
 
     def mean_code_length(self) -> float:
         """Bits a unit: depths weighted by the probabilities; never below `entropy()`, in Huffman's tree < 1 above."""
-        return float(self.probabilities() @ self.depths())
+        return code_length.mean_code_length(self.frequencies, self.depths())
 
     def entropy(self) -> float:
         """Bits a unit of the distribution that the frequencies describe."""
-        p = self.probabilities()
-        p = p[p > 0]
-        return float(-(p * np.log2(p)).sum()) + 0.0  # + 0.0: no "-0.0" for a single unit
+        return code_length.entropy(self.frequencies)
 
     def save(self, path: Path | str) -> None:
         """Write `tree.json`, the whole file or nothing."""
