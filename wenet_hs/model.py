@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The acoustic model: encoder, decoder with its output head, CTC; from a batch to its losses.
 
-Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder, D width.
+Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder,
+N of them no padding, D width.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from wenet_hs.data.dataset import Batch
-from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.nn.encoder import Encoder
 from wenet_hs.nn.guide import AttentionGuide
@@ -35,6 +37,8 @@ class Losses:
     """Labels, and one end of sentence for each utterance."""
     num_correct: Tensor
     """How many of these targets the head ranks first, 0-dim int64."""
+    nll: Tensor
+    """What these targets cost the head without label smoothing, 0-dim, detached; NaN where the decoder is not run."""
 
 
 class AsrModel(nn.Module):
@@ -53,8 +57,9 @@ class AsrModel(nn.Module):
         """`right_head` is the head of the right-to-left decoder, given exactly with a BiTransformerDecoder.
 
         The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
-        of the right-to-left decoder) and `lsm_weight` (label smoothing), all in [0, 1]; and `attention_guide`, the
-        weight of the penalty of nn/guide.py on the left-to-right decoder, with its `attention_guide_width`.
+        of the right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1]; and
+        `attention_guide`, the weight of the penalty of nn/guide.py on the left-to-right decoder, with its
+        `attention_guide_width`.
         """
         super().__init__()
         if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
@@ -68,6 +73,7 @@ class AsrModel(nn.Module):
         self.ctc_weight = 0.5
         self.reverse_weight = 0.0
         self.lsm_weight = 0.0
+        self.lsm_kind: SmoothingKind = "leaf"
         self.attention_guide = 0.0
         self.attention_guide_width = 0.1
 
@@ -86,9 +92,10 @@ class AsrModel(nn.Module):
         memory, memory_lengths = self.encode(batch.features, batch.feature_lengths)
         attention = ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
+        nll = torch.full((), math.nan, device=memory.device)
         if self.ctc_weight < 1:
             guide = self._guide(memory_lengths, batch)
-            attention, num_correct = self._attention(memory, memory_lengths, batch, guide)
+            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, guide)
             penalty = penalty if guide is None else guide.penalty()
         if self.ctc_weight > 0:
             ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
@@ -99,6 +106,7 @@ class AsrModel(nn.Module):
             guide=penalty,
             num_targets=batch.num_targets,
             num_correct=num_correct,
+            nll=nll,
         )
 
     def _guide(self, memory_lengths: Tensor, batch: Batch) -> AttentionGuide | None:
@@ -109,28 +117,29 @@ class AsrModel(nn.Module):
 
     def _attention(
         self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: AttentionGuide | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of both directions; of the one from left to right its nll and how many targets it ranks first."""
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
-        loss, num_correct = self._head_loss(self.head, hidden, targets, batch.target_lengths)
+        rows = _without_padding(hidden, targets, batch.target_lengths)
+        loss = self._head_loss(self.head, *rows)
+        nll_N, is_best_N = self.head.judge(*rows)
         if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
             hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
-            right, _ = self._head_loss(self.right_head, hidden, targets, batch.target_lengths)
+            right = self._head_loss(self.right_head, *_without_padding(hidden, targets, batch.target_lengths))
             loss = loss * (1 - self.reverse_weight) + right * self.reverse_weight
-        return loss, num_correct
+        return loss, nll_N.sum(), is_best_N.sum()
 
-    def _head_loss(
-        self, head: OutputHead, hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The summed cost and how many targets are ranked first, over the positions that are no padding."""
-        valid_BM = length_mask(target_lengths_B + 1, targets_BM.size(1))
-        hidden_ND, targets_N = hidden_BMD[valid_BM], targets_BM[valid_BM]
-        loss = head.loss(hidden_ND, targets_N, smoothing=self.lsm_weight).sum()
-        with torch.no_grad():
-            num_correct = (head.log_probs(hidden_ND).argmax(-1) == targets_N).sum()
-        return loss, num_correct
+    def _head_loss(self, head: OutputHead, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        return head.loss(hidden_ND, targets_N, self.lsm_weight, self.lsm_kind).sum()
+
+
+def _without_padding(hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The positions of labels and ends of sentence alone: (N, D) and (N,)."""
+    valid_BM = length_mask(target_lengths_B + 1, targets_BM.size(1))
+    return hidden_BMD[valid_BM], targets_BM[valid_BM]
 
 
 def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[Tensor, Tensor]:

@@ -64,9 +64,9 @@ def test_a_config_is_typed(write: Write) -> None:
         ("encoder_conf: {output_size: 31}", "a.yaml:1: encoder_conf.output_size: must be a multiple of 2, got 31"),
         ("encoder_conf: 3", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got 3"),
         ("encoder_conf:\n- a", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got a list"),
-        ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, got 'hsoft'"),
-        ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, got 'no'"),
-        ("head: [softmax]", "a.yaml:1: head: must be one of softmax, hsoftmax, got a list"),
+        ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
+        ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'no'"),
+        ("head: [softmax]", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got a list"),
         ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing"),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
@@ -116,7 +116,7 @@ def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, f
 def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
     path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  causal: true\nseed: x\nseed: 1\noptim: {}\n")
     assert faults(path, "max_epoch=none", "nope") == [
-        "a.yaml:1: head: must be one of softmax, hsoftmax, got 'hsoft'",
+        "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'",
         "a.yaml:3: encoder_conf.num_block: unknown key; did you mean `num_blocks`?",
         "a.yaml:4: encoder_conf.causal: true is not supported (streaming encoders are not implemented); "
         "remove it or set false",
@@ -243,6 +243,9 @@ def test_changes_between_two_configs() -> None:
         ("seed", 1, 2),
         ("head_conf.tree", None, "t"),
         ("head_conf.bias", None, False),
+        ("head_conf.sparse_grad", None, False),
+        ("head_conf.route", None, "auto"),
+        ("head_conf.search", None, "auto"),
         ("tokenizer_conf.special_tokens.<sos>", None, 2),
     ]
 

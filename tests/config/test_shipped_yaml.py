@@ -45,6 +45,9 @@ def test_the_papers_two_configs_differ_in_the_head_alone() -> None:
         ("head", "softmax", "hsoftmax"),
         ("head_conf.tree", None, "data/tree.json"),
         ("head_conf.bias", None, False),
+        ("head_conf.sparse_grad", None, False),
+        ("head_conf.route", None, "auto"),
+        ("head_conf.search", None, "auto"),
     ]
 
 

@@ -37,7 +37,7 @@ def write_scores(folder: Path, modes: dict[str, dict[str, str]]) -> None:
 def write_metrics(path: Path, steps: int = 5) -> None:
     records = [
         {"kind": kind, "step": 10 * step, "epoch": step, "loss": 40 / step, "loss_att": 30 / step, "loss_ctc": 9 / step,
-         "accuracy": step / 10, "lr": 1e-3 * step, "seconds": 60.0 * step}
+         "accuracy": step / 10, "bits_per_unit": 4 / step, "lr": 1e-3 * step, "seconds": 60.0 * step}
         for step in range(1, steps + 1)
         for kind in ("train", "valid")
     ]  # fmt: skip

@@ -76,7 +76,7 @@ def test_two_heads_side_by_side(make_experiment: Make) -> None:
 def test_the_page_needs_no_network(make_experiment: Make) -> None:
     page = build(make_experiment("a"))
     assert not re.search(r"(src|href)=|url\(|@import|<script|<link", page)
-    assert page.count("<svg") == 1 + 5 + 1, "intervals, five curves, one tree"
+    assert page.count("<svg") == 1 + 6 + 1, "intervals, six curves, one tree"
 
 
 def test_the_lower_rate_of_a_mode_is_bold(make_experiment: Make) -> None:
@@ -91,7 +91,7 @@ def test_simulated_speech_is_said_beside_every_result(make_experiment: Make) -> 
     page = build(make_experiment("a"), simulated=True)
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     results = [text for text in captions if not text.startswith(("Settings", "Where each", "a: huffman"))]
-    assert len(results) == 4 + 1 + 5, "errors, speed, training and conditions as tables, one figure, five curves"
+    assert len(results) == 4 + 1 + 6, "errors, speed, training and conditions as tables, one figure, six curves"
     assert all("(simulated speech)" in text for text in results)
     assert all("(simulated speech)" in text for text in re.findall(r"<strong>(.*?)</strong>", page))
     assert all("(simulated speech)" in text for text in re.findall(r"<summary>(.*?)</summary>", page))

@@ -95,6 +95,8 @@ def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
     assert stats.loss_ctc == pytest.approx(sum(float(part.ctc) for part in losses) / num_targets, rel=1e-6)
     assert stats.loss == pytest.approx(0.3 * stats.loss_ctc + 0.7 * stats.loss_att, rel=1e-6)
     assert stats.accuracy == sum(int(part.num_correct) for part in losses) / num_targets
+    bits = sum(float(part.nll) for part in losses) / math.log(2) / num_targets
+    assert stats.bits_per_unit == pytest.approx(bits, rel=1e-6)
 
 
 def test_the_gradient_is_clipped_to_its_greatest_norm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +221,8 @@ def test_validation_changes_nothing_and_uses_the_final_share_of_ctc() -> None:
 
 
 def test_the_mean_over_nothing_is_zero() -> None:
-    assert LossSum().per_target() == dict.fromkeys(("loss", "loss_att", "loss_ctc", "guide", "accuracy"), 0.0)
+    names = ("loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit")
+    assert LossSum().per_target() == dict.fromkeys(names, 0.0)
 
 
 def test_bfloat16_trains_with_finite_losses() -> None:

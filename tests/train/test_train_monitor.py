@@ -20,7 +20,7 @@ from wenet_hs.train.loop import StepStats
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import learning_rate
 
-LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy"}
+LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TRAIN = LOSSES | {"grad_norm", "lr", "num_targets", "audio_seconds", "seconds", "wait_seconds", "skipped_steps"}
 SPEED = {"audio_seconds_per_second", "wait_share"}
 
@@ -103,18 +103,21 @@ def test_lines_come_at_the_interval_with_the_speed_since_the_last(
     assert (record["step"], record["loss"]) == (2, 2.25)
     assert record["audio_seconds_per_second"] == 12 / 4
     assert record["wait_share"] == 1 / 4
-    line = "step 2 | loss 2.250 (att 0.500 ctc 0.500) | acc 50.0 % | lr 1.00e-03 | grad 0.50 | 3 audio s/s | wait 25 %"
-    assert line in caplog.text
+    assert (
+        "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 % | lr 1.00e-03 | grad 0.50 "
+        "| 3 audio s/s | wait 25 %" in caplog.text
+    )
     assert caplog.text.count("step") == 1
 
 
 def test_a_validation_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
-        facts = {"loss": 1.5, "loss_att": 1.0, "loss_ctc": 2.0, "accuracy": 0.25}
+        facts = {"loss": 1.5, "loss_att": 1.0, "loss_ctc": 2.0, "accuracy": 0.25, "bits_per_unit": 3.217}
         monitor.valid(7, 2, 61.0, facts)
         assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
     assert (
-        "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | acc 25.0 % | 61 s of training" in caplog.text
+        "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit | acc 25.0 % "
+        "| 61 s of training" in caplog.text
     )
     assert records(tmp_path) == [{"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **facts}]
 

@@ -62,13 +62,13 @@ def _fault(item: Any, root: Node) -> Fault:
 def place_of(root: Node, location: Location) -> Place:
     """The place of a setting; if it is not there, of the section it belongs to or of what chose that section's kind."""
     node = root
-    for depth, part in enumerate(location):
+    for part in location:
         if isinstance(node.value, dict) and part in node.value:
             node = node.value[str(part)]
         elif isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
-        elif depth == 0 and isinstance(node.value, dict) and isinstance(part, str):
-            return node.value.get(part.removesuffix("_conf"), root).place
+        elif isinstance(node.value, dict) and isinstance(part, str):
+            return node.value.get(part.removesuffix("_conf"), node).place
         else:
             break
     return node.place

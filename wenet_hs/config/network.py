@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sections of the network and of its text: encoder, decoder, head, CTC, tokenizer, CMVN and the loss."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -13,6 +13,7 @@ from wenet_hs.config.section import (
     Positive,
     PositiveOrZero,
     Section,
+    as_chosen,
     setting_error,
 )
 
@@ -131,9 +132,58 @@ class HSoftmaxHeadConf(Section):
     """`head: hsoftmax`: a binary tree over the units, a logistic decision at each inner node."""
 
     tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units."""
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units; one of classes becomes binary."""
     bias: bool = False
     """Whether a node's decision has a bias beside its vector."""
+    sparse_grad: bool = False
+    """Whether a step updates the vectors on its targets' paths alone, for very many units; with `optim: adam`."""
+    route: str = "auto"
+    """How costs are computed (heads/hsoftmax.py); auto: the fastest for the size at hand."""
+    search: str = "auto"
+    """How the best units are found (heads/hsoftmax.py); auto: the fastest for the size at hand."""
+
+
+class ClassHeadConf(Section):
+    """`head: class`: a tree of classes over the units, a softmax at each inner node."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units; of classes, or binary."""
+    num_classes: Count | None = None
+    """How many branches from the top of a binary tree become classes; null: the root of the number of units."""
+
+
+class AdaptiveHeadConf(Section):
+    """`head: adaptive`: PyTorch's adaptive softmax, frequent units first and rarer ones in clusters of less width."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units; its frequencies rank them."""
+    cutoffs: list[Count] | None = None
+    """Ranks at which the clusters begin; null: after the fewest units with 1/2, 3/4 and 7/8 of all occurrences."""
+    div_value: Annotated[float, Field(ge=1)] = 4.0
+    """A cluster's width is that of the one before it divided by this; lowered where the last one would have none."""
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _cutoffs_ascend(cls, cutoffs: list[int] | None) -> list[int] | None:
+        if cutoffs is not None and (not cutoffs or cutoffs != sorted(set(cutoffs))):
+            raise setting_error("cutoffs", f"must be one or more ascending numbers, got {cutoffs}")
+        return cutoffs
+
+
+HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
+HeadConf = SoftmaxHeadConf | HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf
+
+_HEADS: dict[str, type[Section]] = {
+    "softmax": SoftmaxHeadConf,
+    "hsoftmax": HSoftmaxHeadConf,
+    "class": ClassHeadConf,
+    "adaptive": AdaptiveHeadConf,
+}
+
+
+def chosen_head(value: Any, info: ValidationInfo) -> Any:
+    """For a `head_conf` beside a `head`: the section as the class of that head."""
+    return as_chosen(value, info.data.get("head"), _HEADS, otherwise=SoftmaxHeadConf())
 
 
 class CtcConf(Section):
@@ -141,6 +191,12 @@ class CtcConf(Section):
 
     ctc_blank_id: CountOrZero | None = None
     """Id of the blank; null: that of `<blank>` in the unit table."""
+    head: HeadKind = "softmax"
+    """Output layer of the branch, of the same kinds as the decoder's."""
+    head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
+    """Its settings. A tree for CTC counts the blank too: `wenet-hs tree build --blank_share`."""
+
+    _chosen_head = field_validator("head_conf", mode="before")(chosen_head)
 
 
 class TokenizerConf(Section):
@@ -182,6 +238,8 @@ class ModelConf(Section):
     """Share of the right-to-left decoder in the attention loss; for `decoder: bitransformer` only."""
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass spread over the other units."""
+    lsm_kind: Literal["leaf", "node"] = "leaf"
+    """Over all other units alike, as in WeNet, or over the other branches at each node of the target's path alone."""
     ctc_only_steps: CountOrZero = 0
     """Optimizer steps at the start that train the encoder by CTC alone; the schedules below begin after them."""
     attention_guide: PositiveOrZero = 0.0

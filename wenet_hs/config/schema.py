@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One experiment, typed: every section and setting of a YAML file, under WeNet's names and with WeNet's defaults.
 
-A new head is one class in `network.py` and one line in `_CHOSEN` below; its selector's `Literal` gains the name.
+A new head is one class in `network.py`, with its name in `HeadKind`, `HeadConf` and `_HEADS` there.
 """
 
 from typing import Any, Literal
@@ -10,21 +10,37 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf, ResampleConf, SpecAugConf
 from wenet_hs.config.network import (
+    AdaptiveHeadConf,
+    ClassHeadConf,
     CmvnConf,
     CtcConf,
     DecoderConf,
     EncoderConf,
+    HeadConf,
+    HeadKind,
     HSoftmaxHeadConf,
     ModelConf,
     SoftmaxHeadConf,
     TokenizerConf,
     TransformerEncoderConf,
+    chosen_head,
 )
-from wenet_hs.config.section import BelowOne, Count, CountOrZero, Positive, PositiveOrZero, Section, setting_error
+from wenet_hs.config.section import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    Positive,
+    PositiveOrZero,
+    Section,
+    as_chosen,
+    setting_error,
+)
 
 __all__ = [
     "AdamWConf",
+    "AdaptiveHeadConf",
     "BatchConf",
+    "ClassHeadConf",
     "CmvnConf",
     "CtcConf",
     "DatasetConf",
@@ -33,6 +49,7 @@ __all__ = [
     "ExperimentConfig",
     "FbankConf",
     "FilterConf",
+    "HeadConf",
     "HSoftmaxHeadConf",
     "ModelConf",
     "OptimConf",
@@ -79,7 +96,6 @@ class SchedulerConf(Section):
 
 _CHOSEN: dict[str, tuple[str, dict[str, type[Section]]]] = {
     "encoder_conf": ("encoder", {"conformer": EncoderConf, "transformer": TransformerEncoderConf}),
-    "head_conf": ("head", {"softmax": SoftmaxHeadConf, "hsoftmax": HSoftmaxHeadConf}),
     "optim_conf": ("optim", {"adam": OptimConf, "adamw": AdamWConf}),
 }
 """Sections whose class another setting chooses."""
@@ -96,9 +112,10 @@ class ExperimentConfig(Section):
     """Kind of decoder: from left to right, or in both directions."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     """The decoder's settings."""
-    head: Literal["softmax", "hsoftmax"] = "softmax"
-    """Output layer of the decoder: one softmax over all units, or a tree of binary decisions."""
-    head_conf: SoftmaxHeadConf | HSoftmaxHeadConf = Field(default_factory=SoftmaxHeadConf)
+    head: HeadKind = "softmax"
+    """Output layer of the decoder: a softmax over all units, a tree of binary decisions, one of classes, or PyTorch's
+    adaptive softmax."""
+    head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     """The head's settings."""
     tokenizer: Literal["char", "phone", "bpe"] = "char"
     """What a unit is: a character, what stands between spaces, or a piece of a sentencepiece model."""
@@ -171,7 +188,6 @@ class ExperimentConfig(Section):
     @field_validator(
         "encoder_conf",
         "decoder_conf",
-        "head_conf",
         "tokenizer_conf",
         "ctc_conf",
         "cmvn_conf",
@@ -187,12 +203,9 @@ class ExperimentConfig(Section):
         """An empty section is all defaults; one with a selector is read by the class that it selects."""
         value = {} if value is None else value
         selector, classes = _CHOSEN.get(info.field_name or "", ("", {}))
-        chosen = classes.get(info.data.get(selector, ""))
-        if chosen is None or type(value) is chosen:
-            return value
-        if isinstance(value, Section):  # the default of another choice, or a wrong call
-            value = value.model_dump(exclude_unset=True)
-        return chosen.model_validate(value)
+        return as_chosen(value, info.data.get(selector), classes, otherwise=value)
+
+    _chosen_head = field_validator("head_conf", mode="before")(chosen_head)
 
     @field_validator("decoder_conf")
     @classmethod
@@ -231,6 +244,12 @@ class ExperimentConfig(Section):
     def _loss_fits(cls, conf: ModelConf, info: ValidationInfo) -> ModelConf:
         if info.data.get("decoder") == "transformer" and conf.reverse_weight:
             raise setting_error("model_conf.reverse_weight", "only decoder: bitransformer writes from right to left")
+        if _is_sparse(info.data.get("head_conf")) and conf.lsm_weight and conf.lsm_kind == "leaf":
+            raise setting_error(
+                "model_conf.lsm_kind",
+                "leaf smoothing reaches every node, so that head_conf.sparse_grad has nothing to leave out; set node, "
+                "or remove sparse_grad",
+            )
         return conf
 
     @field_validator("dataset_conf")
@@ -244,6 +263,20 @@ class ExperimentConfig(Section):
                 "dataset_conf.fbank_conf.num_mel_bins",
                 f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}",
             )
+        return conf
+
+    @field_validator("optim_conf")
+    @classmethod
+    def _sparse_gradients_fit(cls, conf: OptimConf, info: ValidationInfo) -> OptimConf:
+        ctc_conf = info.data.get("ctc_conf")
+        heads = {"head_conf": info.data.get("head_conf"), "ctc_conf.head_conf": ctc_conf and ctc_conf.head_conf}
+        for section, head_conf in heads.items():
+            if _is_sparse(head_conf) and (info.data.get("optim") == "adamw" or conf.weight_decay):
+                raise setting_error(
+                    f"{section}.sparse_grad",
+                    "needs optim: adam without weight_decay, which updates the touched rows alone; change optim, or "
+                    "remove sparse_grad",
+                )
         return conf
 
     @field_validator("scheduler_conf")
@@ -274,3 +307,7 @@ class ExperimentConfig(Section):
         if vocab_size is not None and output_dim is not None and vocab_size != output_dim:
             raise setting_error("vocab_size", f"is {vocab_size}, but output_dim is {output_dim}")
         return vocab_size
+
+
+def _is_sparse(head_conf: HeadConf | None) -> bool:
+    return isinstance(head_conf, HSoftmaxHeadConf) and head_conf.sparse_grad

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every section of an experiment shares: frozen, typed, no unknown key; and the ranges that its numbers keep."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -31,3 +32,15 @@ class Section(BaseModel):
 def setting_error(key: str, text: str) -> PydanticCustomError:
     """The fault of a validator that looks at several settings, laid on `key`: dotted, and relative to the section."""
     return PydanticCustomError("setting", "{key}: {text}", {"key": key, "text": text})
+
+
+def as_chosen(value: Any, kind: object, classes: Mapping[str, type[Section]], *, otherwise: Any) -> Any:
+    """A section read by the class that its selector `kind` chose; `otherwise` where the selector itself is wrong."""
+    chosen = classes.get(str(kind))
+    if chosen is None:
+        return otherwise
+    if type(value) is chosen:
+        return value
+    if isinstance(value, Section):  # the default of another choice, or a wrong call
+        value = value.model_dump(exclude_unset=True)
+    return chosen.model_validate({} if value is None else value)

@@ -38,6 +38,7 @@ CURVES: tuple[
     ("loss", "Loss, nats a target", _general, True),
     ("loss_att", "Attention loss, nats a target", _general, True),
     ("loss_ctc", "CTC loss, nats a target", _general, True),
+    ("bits_per_unit", "Bits a unit of the attention decoder, without label smoothing", _general, True),
     ("accuracy", "Attention accuracy, teacher-forced", _per_cent, False),
     ("lr", "Learning rate", _general, False),
 )

@@ -120,9 +120,11 @@ def training_table(experiments: Sequence[Experiment], *, caption: str) -> str:
                 _number(minutes, 1),
             ]
             + [_number(min(losses) if losses else None, 3)]
+            + [_number(valid[-1].get("bits_per_unit"), 3) if valid else UNDEFINED]
             + [percent(valid[-1].get("accuracy")) if valid else UNDEFINED]
         )
-    names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss", "last validation accuracy, %"]
+    names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss"]
+    names += ["last validation bits a unit", "last validation accuracy, %"]
     return plain_table(names, rows, caption=caption) if rows else ""
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.nn.utils import clip_grad_norm_
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch
@@ -16,6 +15,7 @@ from wenet_hs.errors import DataError
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.convolution import MaskedBatchNorm
 from wenet_hs.train.optim import attention_guide, ctc_weight, learning_rate
+from wenet_hs.train.sparse import clip_gradient
 from wenet_hs.train.state import TrainState
 
 MAX_SKIPPED_IN_A_ROW = 10
@@ -33,6 +33,8 @@ class StepStats:
     guide: float = 0.0
     """The guided-attention penalty, at most 1; 0 where it is off."""
     accuracy: float
+    bits_per_unit: float
+    """What the decoder's head needs for a target, without label smoothing."""
     grad_norm: float
     lr: float
     num_targets: int
@@ -55,22 +57,24 @@ class LossSum:
     attention: float = 0.0
     ctc: float = 0.0
     guide: float = 0.0
+    nll: float = 0.0
     num_targets: int = 0
     num_correct: int = 0
 
     def add(self, losses: Losses) -> None:
         """Take in the sums of one batch."""
-        parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.num_correct)
-        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not five
+        parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
+        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not six
         self.total += sums[0]
         self.attention += sums[1]
         self.ctc += sums[2]
         self.guide += sums[3]
-        self.num_correct += int(sums[4])
+        self.nll += sums[4]
+        self.num_correct += int(sums[5])
         self.num_targets += losses.num_targets
 
     def per_target(self) -> dict[str, float]:
-        """Mean losses in nats a target, and the share of targets that the decoder ranks first."""
+        """Mean losses in nats a target, the share of targets that the decoder ranks first, and its bits a target."""
         n = max(1, self.num_targets)
         return {
             "loss": self.total / n,
@@ -78,6 +82,7 @@ class LossSum:
             "loss_ctc": self.ctc / n,
             "guide": self.guide / n,
             "accuracy": self.num_correct / n,
+            "bits_per_unit": self.nll / math.log(2) / n,
         }
 
 
@@ -151,7 +156,7 @@ def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> t
             losses = state.model(batch.to(state.device))
         (losses.total / num_targets).backward()
         sums.add(losses)
-    grad_norm = float(clip_grad_norm_(state.model.parameters(), config.grad_clip))
+    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
     if math.isfinite(grad_norm):
         state.optimizer.step()
         state.progress.skipped_in_a_row = 0

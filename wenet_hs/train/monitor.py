@@ -70,9 +70,9 @@ class Monitor:
         if stats.step % self._log_interval == 0:
             record = {name: value for name, value in asdict(stats).items() if name != "suspects"} | speed
             logger.info(
-                "step %d | loss %.3f (att %.3f ctc %.3f) | acc %.1f %% | lr %.2e | grad %.2f "
+                "step %d | loss %.3f (att %.3f ctc %.3f) | %.2f bits/unit | acc %.1f %% | lr %.2e | grad %.2f "
                 "| %.0f audio s/s | wait %.0f %%",
-                *(record[name] for name in ("step", "loss", "loss_att", "loss_ctc")),
+                *(record[name] for name in ("step", "loss", "loss_att", "loss_ctc", "bits_per_unit")),
                 100 * stats.accuracy,
                 *(record[name] for name in ("lr", "grad_norm", "audio_seconds_per_second")),
                 100 * speed["wait_share"],
@@ -83,8 +83,10 @@ class Monitor:
     def valid(self, step: int, epoch: int, seconds: float, facts: Mapping[str, float]) -> None:
         """Take in a validation; `seconds` is the training time so far."""
         logger.info(
-            "epoch %d | step %d | validation loss %.3f (att %.3f ctc %.3f) | acc %.1f %% | %.0f s of training",
-            *(epoch, step, facts["loss"], facts["loss_att"], facts["loss_ctc"], 100 * facts["accuracy"], seconds),
+            "epoch %d | step %d | validation loss %.3f (att %.3f ctc %.3f) | %.2f bits/unit | acc %.1f %% "
+            "| %.0f s of training",
+            *(epoch, step, *(facts[name] for name in ("loss", "loss_att", "loss_ctc", "bits_per_unit"))),
+            *(100 * facts["accuracy"], seconds),
         )
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 

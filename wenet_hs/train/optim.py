@@ -7,12 +7,22 @@ import torch
 from torch import nn
 
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.train.sparse import AdamBesideSparseAdam
+
+Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 
 
-def build_optimizer(model: nn.Module, config: ExperimentConfig) -> torch.optim.Optimizer:
-    """Adam or AdamW over the parameters that train, with `optim_conf`."""
+def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
+    """Adam or AdamW over the parameters that train, with `optim_conf`; rows of sparse gradients by SparseAdam."""
     conf = config.optim_conf
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    heads = [module for module in model.modules() if isinstance(module, OutputHead)]
+    of_heads = {id(parameter) for head in heads for parameter in head.sparse_parameters()}
+    sparse = [parameter for parameter in parameters if id(parameter) in of_heads]
+    if sparse:
+        dense = [parameter for parameter in parameters if id(parameter) not in of_heads]
+        return AdamBesideSparseAdam(dense, sparse, lr=conf.lr, betas=conf.betas, eps=conf.eps)
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 

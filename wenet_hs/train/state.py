@@ -14,6 +14,7 @@ from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.state import current_names
 from wenet_hs.model import AsrModel
 from wenet_hs.train.checkpoint import read_checkpoint
+from wenet_hs.train.optim import Optimizer
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class TrainState:
     """Model, optimizer and progress."""
 
     model: AsrModel
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     device: torch.device
     progress: Progress = field(default_factory=Progress)
     fingerprint: dict[str, str] = field(default_factory=dict)

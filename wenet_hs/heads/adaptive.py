@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adaptive softmax (Grave et al. 2017, arXiv 1609.04309): PyTorch's own module behind the contract of every head.
+
+The most frequent units stand in a softmax of their own, together with one entry for each cluster of rarer ones; a
+cluster is a softmax on fewer dimensions, run for the rows that need it alone.
+
+Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the shortlist),
+C = S + clusters choices there, U units of a cluster.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from wenet_hs.heads.base import OutputHead, smoothing_weights
+from wenet_hs.tree.check import check_frequencies
+
+MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
+"""Where clusters begin without `cutoffs`: after the fewest units that have these shares of all occurrences."""
+
+
+class AdaptiveHead(OutputHead):
+    """PyTorch's adaptive softmax over the units ranked by falling frequency, equal ones by id.
+
+    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`; one unit alone has none, its
+    probability is 1. The ranking is a buffer outside the state_dict: it follows from the frequencies in `tree.json`.
+    """
+
+    ranked_units: Tensor
+    rank_of_unit: Tensor
+
+    def __init__(
+        self,
+        dim: int,
+        frequencies: Sequence[float] | NDArray[np.float64],
+        cutoffs: Sequence[int] | None = None,
+        div_value: float = 4.0,
+    ) -> None:
+        """
+        Args:
+            frequencies: (V,) counts or probabilities, finite, ≥ 0; they order the units.
+            cutoffs: ranks at which the clusters begin, ascending, 1…V-1; None: after the fewest units with 1/2, 3/4
+                and 7/8 of all occurrences, as far as these differ and leave a unit for the last cluster.
+            div_value: cluster i (from 1) has width D / div_value^i, at least 1: a greater one is lowered to what
+                leaves the last cluster a width of 1. `self.div_value` is the one used.
+        Raises:
+            ValueError: an argument is not as said.
+        """
+        weights = check_frequencies(frequencies)
+        super().__init__(dim, len(weights))
+        ranked = np.argsort(-weights, kind="stable")
+        self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
+        if not div_value >= 1:
+            raise ValueError(f"div_value: must be at least 1, got {div_value}")
+        if self.cutoffs:
+            # A hair below the root, which may have been rounded up.
+            div_value = min(div_value, dim ** (1 / len(self.cutoffs)) * (1 - 1e-9))
+        self.div_value = div_value
+        self.adaptive: nn.AdaptiveLogSoftmaxWithLoss | None = None
+        if self.num_units > 1:
+            self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, div_value)
+        elif self.cutoffs:
+            raise ValueError(f"cutoffs: one unit has no clusters, got {self.cutoffs}")
+        # Integers, so that .half() leaves them alone.
+        self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
+        self.register_buffer("rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, cutoffs={self.cutoffs}, div_value={self.div_value:g}"
+
+    @property
+    def _bounds(self) -> list[tuple[int, int]]:
+        """First rank and the rank behind the last one of each cluster."""
+        return list(itertools.pairwise([*self.cutoffs, self.num_units])) if self.cutoffs else []
+
+    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        first_NC = self._first(hidden_ND)
+        if self.adaptive is None:
+            return first_NC
+        size = self.cutoffs[0]
+        parts = [first_NC[:, :size]]
+        for cluster in range(len(self.cutoffs)):
+            parts.append(self._cluster(hidden_ND, cluster) + first_NC[:, size + cluster, None])
+        return torch.cat(parts, dim=-1).index_select(-1, self.rank_of_unit)
+
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
+        if every:
+            log_probs_NV = self._log_probs(hidden_ND)
+            cost_N = -target * log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
+            return cost_N - every * log_probs_NV.sum(-1)
+        if self.adaptive is None:
+            return target * self._first(hidden_ND)[:, 0]
+        ranks_N = self.rank_of_unit[targets_N]
+        if next(self.adaptive.parameters()).dtype == hidden_ND.dtype:
+            log_probs_N: Tensor = self.adaptive(hidden_ND, ranks_N).output
+        else:
+            wide = {name: value.to(hidden_ND.dtype) for name, value in self.adaptive.named_parameters()}
+            log_probs_N = torch.func.functional_call(self.adaptive, wide, (hidden_ND, ranks_N)).output
+        return -target * log_probs_N
+
+    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+        """The divergence of the first softmax, and for targets in a cluster that of the cluster's."""
+        first_NC = self._first(hidden_ND)
+        if self.adaptive is None:
+            return first_NC[:, 0]
+        ranks_N, size = self.rank_of_unit[targets_N], self.cutoffs[0]
+        starts = torch.tensor(self.cutoffs, device=ranks_N.device)
+        cluster_N = torch.bucketize(ranks_N, starts, right=True) - 1
+        choices_N = torch.where(cluster_N < 0, ranks_N, size + cluster_N)
+        cost_N = _divergence(first_NC, choices_N, smoothing)
+        for cluster, (start, _) in enumerate(self._bounds):
+            rows_M = torch.nonzero(cluster_N == cluster)[:, 0]
+            found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster)
+            cost_M = _divergence(found_MU, ranks_N[rows_M] - start, smoothing)
+            cost_N = cost_N.index_add(0, rows_M, cost_M)
+        return cost_N
+
+    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """A cluster's entry in the first softmax bounds its units: few rows have to look into one."""
+        nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
+        if self.adaptive is None:
+            return nll_N, torch.ones_like(targets_N, dtype=torch.bool)
+        first_NC, size = self._first(hidden_ND), self.cutoffs[0]
+        best_N, unit_N = self._best(first_NC[:, :size], 0)
+        for cluster, (start, _) in enumerate(self._bounds):
+            entry_N = first_NC[:, size + cluster]
+            rows_M = torch.nonzero(entry_N >= best_N)[:, 0]
+            found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster) + entry_N[rows_M, None]
+            best_M, unit_M = self._best(found_MU, start)
+            is_ahead_M = (best_M > best_N[rows_M]) | ((best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M]))
+            best_N[rows_M] = torch.where(is_ahead_M, best_M, best_N[rows_M])
+            unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_N[rows_M])
+        return nll_N, unit_N == targets_N
+
+    def _best(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """The greatest value of each row and the lowest id of the units that have it; columns begin at rank `start`."""
+        best_M = log_probs_MU.amax(-1)
+        units_U = self.ranked_units[start : start + log_probs_MU.size(-1)]
+        return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(-1)
+
+    def _first(self, hidden_ND: Tensor) -> Tensor:
+        """(N, C) log-probabilities of the shortlist and of each cluster; of one unit alone (N, 1) zeros."""
+        if self.adaptive is None:
+            return hidden_ND[:, :1] * 0.0 + 0.0  # on the graph, so that backward() works
+        return F.log_softmax(F.linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
+
+    def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
+        """(M, U) log-probabilities of a cluster's units, given that it is this cluster."""
+        assert self.adaptive is not None
+        for weight in self.adaptive.tail[cluster].parameters():  # onto the cluster's width, then onto its units
+            hidden_MD = F.linear(hidden_MD, weight.to(hidden_MD.dtype))
+        return F.log_softmax(hidden_MD, dim=-1)
+
+
+def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
+    """The ranks after the fewest units with each of MASS_SHARES, below V and without repetition; none for one unit."""
+    num_units = len(frequencies)
+    largest = frequencies.max()
+    weights = np.ones(num_units) if largest == 0 else np.sort(frequencies / largest)[::-1]
+    mass = np.cumsum(weights)
+    counts = np.searchsorted(mass, np.array(MASS_SHARES) * mass[-1]) + 1
+    return sorted({min(int(count), num_units - 1) for count in counts} - {0})
+
+
+def _divergence(log_probs_MU: Tensor, choices_M: Tensor, smoothing: float) -> Tensor:
+    """(M,) KL of one softmax from its smoothed target."""
+    weights = smoothing_weights(smoothing, log_probs_MU.size(-1))
+    cost_M = -weights.target * log_probs_MU.gather(-1, choices_M[:, None])[:, 0] + weights.constant
+    return cost_M - weights.every * log_probs_MU.sum(-1) if weights.every else cost_M
