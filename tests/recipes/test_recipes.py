@@ -12,6 +12,7 @@ import pytest
 import soundfile
 
 from wenet_hs.config.load import config_changes, load_config
+from wenet_hs.tree import Tree
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "examples").glob("*/s0/run.sh"))
@@ -30,9 +31,9 @@ def run_recipe(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path}, timeout=300)
 
 
-def check_results(folder: Path, output: str, metric: str) -> None:
+def check_results(folder: Path, output: str, metric: str, names: tuple[str, str] = HEADS) -> None:
     """Both experiments are complete, differ in the head alone, and stand in the printed table and the page."""
-    for head in HEADS:
+    for head in names:
         for name in ("train.yaml", "units.txt", "global_cmvn", "final.pt", "metrics.jsonl", "test/rtf.json"):
             assert (folder / "exp" / head / name).stat().st_size > 0
         for mode in MODES:
@@ -40,7 +41,7 @@ def check_results(folder: Path, output: str, metric: str) -> None:
             assert score["micro"]["N"] > 0
             assert any(line.split()[:2] == [mode, head] for line in output.splitlines()), f"no line for {mode}, {head}"
     assert f"{metric} in %" in output
-    one, other = (load_config(folder / "exp" / head / "train.yaml") for head in HEADS)
+    one, other = (load_config(folder / "exp" / head / "train.yaml") for head in names)
     assert {key.partition(".")[0] for key, _, _ in config_changes(one, other)} == {"head", "head_conf"}
     assert "<html" in (folder / "exp" / "report.html").read_text("utf-8")
 
@@ -66,20 +67,46 @@ def write_tones(path: Path, num_tones: int) -> None:
     soundfile.write(path, np.concatenate(tones), 16000)
 
 
-@pytest.mark.recipe
-def test_ucla(tmp_path: Path) -> None:
+def ucla_corpus(folder: Path) -> list[str]:
+    """Four languages of a dozen words; returns the options of a run over them."""
     for lang in ("abk", "deu", "fra", "ita"):
         lines = []
         for number in range(12):
             phones = [("a", "tʃʰ", "ɲ", "ə̃", "k")[(number + step) % 5] for step in range(4)]
-            write_tones(tmp_path / "corpus" / lang / "audio" / f"{lang}-{number}.wav", 4)
+            write_tones(folder / "corpus" / lang / "audio" / f"{lang}-{number}.wav", 4)
             lines.append(f"{lang}-{number} {' '.join(phones)}\n")
-        (tmp_path / "corpus" / lang / "text.txt").write_text("".join(lines), "utf-8")
-    folders = ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
-    done = run_recipe("ucla", "--corpus", str(tmp_path / "corpus"), *folders, "--override", FEW_STEPS)
+        (folder / "corpus" / lang / "text.txt").write_text("".join(lines), "utf-8")
+    folders = ["--data", str(folder / "data"), "--exp", str(folder / "exp")]
+    return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS]
+
+
+@pytest.mark.recipe
+def test_ucla(tmp_path: Path) -> None:
+    done = run_recipe("ucla", *ucla_corpus(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     check_results(tmp_path, done.stdout, "PER")
     assert "klu" in done.stderr, "the paper's test languages that are absent are named"
+
+
+@pytest.mark.recipe
+def test_ucla_with_other_heads_over_another_tree(tmp_path: Path) -> None:
+    options = ucla_corpus(tmp_path)
+    done = run_recipe("ucla", *options, "--head", "class adaptive", "--tree", "articulatory")
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = ("class-articulatory", "adaptive-articulatory")
+    check_results(tmp_path, done.stdout, "PER", names)
+    tree = Tree.load(tmp_path / "data" / "tree-articulatory.json")
+    assert (tree.kind, tree.options["tokenizer"]) == ("articulatory", "phone")
+    for name in names:
+        assert (tmp_path / "exp" / name / "tree.json").read_bytes() == (
+            tmp_path / "data" / "tree-articulatory.json"
+        ).read_bytes()
+    later = [*options, "--head", "hsoftmax", "--tree", "brown"]
+    done = run_recipe("ucla", *later, "--stage", "2", "--stop_stage", "2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_recipe("ucla", *later, "--stage", "4", "--stop_stage", "4")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert Tree.load(tmp_path / "exp" / "hsoftmax-brown" / "tree.json").kind == "brown"
 
 
 @pytest.mark.recipe
@@ -119,9 +146,11 @@ def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -
     help_text = run_recipe(name, "--help")
     assert help_text.returncode == 0
     assert "./run.sh" in help_text.stdout
-    refused = run_recipe(name, "--stagee", "1")
-    assert refused.returncode == 2
-    assert "unknown option '--stagee'" in refused.stderr
+    assert "--tree huffman" in help_text.stdout and '--head "softmax hsoftmax"' in help_text.stdout
+    for option in ("--stagee", "--heads", "--one"):
+        refused = run_recipe(name, option, "1")
+        assert refused.returncode == 2
+        assert f"unknown option '{option}'" in refused.stderr
 
 
 def test_there_are_recipes() -> None:

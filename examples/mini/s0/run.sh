@@ -2,7 +2,8 @@
 # Mini: six languages of SIMULATED speech (espeak-ng), and two recognisers that differ in the output head alone.
 #   ./run.sh                                      everything, in about ten minutes on two cores
 #   ./run.sh --stage 4 --stop_stage 4             training only
-#   ./run.sh --heads hsoftmax --langs "es it"     one head, two languages (with --data and --exp of their own)
+#   ./run.sh --stage 2 --head "class adaptive"    other heads on the same speech; --tree brown: another tree
+#   ./run.sh --head hsoftmax --langs "es it"      one head, two languages (with --data and --exp of their own)
 # Stages: 0 speech, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 set -euo pipefail
 
@@ -10,7 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 stage=0
 stop_stage=8
 langs="cs es it ky tr uk"
-heads="softmax hsoftmax"
+head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment each
+tree=huffman                  # of the heads other than softmax: brown, embedding, … (wenet-hs tree build --help)
 hours=2.0                     # of training speech, over all languages
 config=$here/../../../conf/mini.yaml
 override=                     # more settings for training, as "key=value key=value"
@@ -25,6 +27,7 @@ exp=$here/exp
 . "$here/path.sh"
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
+folder() { if [ "$1" = softmax ] || [ "$tree" = huffman ]; then echo "$exp/$1"; else echo "$exp/$1-$tree"; fi; }
 read -ra more <<< "$override"
 read -ra mode_list <<< "$modes"
 
@@ -35,40 +38,43 @@ if at 1 "units"; then
   wenet-hs units --data_list "$data/train/data.list" --kind char --out "$data/units.txt"
 fi
 if at 2 "tree"; then
-  wenet-hs tree build --kind huffman --units "$data/units.txt" --data_list "$data/train/data.list" --out "$data/tree.json"
+  wenet-hs tree build --kind "$tree" --units "$data/units.txt" --data_list "$data/train/data.list" \
+    --out "$data/tree-$tree.json"
 fi
 if at 3 "feature statistics"; then
   wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
 mkdir -p "$exp"
 declare -A jobs
-for head in $heads; do
-  if at 4 "training with the $head head, on one core (its log: $exp/$head.log)"; then
-    settings=("head=$head" "tokenizer_conf.symbol_table_path=$data/units.txt" "cmvn_conf.cmvn_file=$data/global_cmvn")
-    [ "$head" = softmax ] || settings+=("head_conf.tree=$data/tree.json")
+for one in $head; do
+  dir=$(folder "$one")
+  if at 4 "training with the $one head, on one core (its log: $dir.log)"; then
+    settings=("head=$one" "tokenizer_conf.symbol_table_path=$data/units.txt" "cmvn_conf.cmvn_file=$data/global_cmvn")
+    [ "$one" = softmax ] || settings+=("head_conf.tree=$data/tree-$tree.json")
     OMP_NUM_THREADS=1 wenet-hs train --config "$config" --train_data "$data/train/data.list" \
-      --cv_data "$data/dev/data.list" --model_dir "$exp/$head" --override_config "${settings[@]}" "${more[@]}" \
-      > "$exp/$head.log" 2>&1 &
-    jobs[$head]=$!
+      --cv_data "$data/dev/data.list" --model_dir "$dir" --override_config "${settings[@]}" "${more[@]}" \
+      > "$dir.log" 2>&1 &
+    jobs[$dir]=$!
   fi
 done
-for head in "${!jobs[@]}"; do wait "${jobs[$head]}" || { tail -n 3 "$exp/$head.log" >&2; exit 2; }; done
-for head in $heads; do
-  if at 5 "averaging of the $head head"; then wenet-hs average --model_dir "$exp/$head" --num "$average_num"; fi
-  if at 6 "decoding with the $head head"; then
-    wenet-hs recognize --model_dir "$exp/$head" --test_data "$data/test/data.list" --result_dir "$exp/$head/test" \
+for dir in "${!jobs[@]}"; do wait "${jobs[$dir]}" || { tail -n 3 "$dir.log" >&2; exit 2; }; done
+for one in $head; do
+  dir=$(folder "$one")
+  if at 5 "averaging of the $one head"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
+  if at 6 "decoding with the $one head"; then
+    wenet-hs recognize --model_dir "$dir" --test_data "$data/test/data.list" --result_dir "$dir/test" \
       --modes "${mode_list[@]}"
   fi
-  if at 7 "scores of the $head head (in $exp/$head/test/*/score.txt)"; then
+  if at 7 "scores of the $one head (in $dir/test/*/score.txt)"; then
     for mode in $modes; do
-      wenet-hs score --metric cer --by lang --ref "$data/test/text" --hyp "$exp/$head/test/$mode/text" \
-        --data_list "$data/test/data.list" --json "$exp/$head/test/$mode/score.json" --name "$head, $mode" \
-        --align "$exp/$head/test/$mode/alignment.txt" > "$exp/$head/test/$mode/score.txt"
+      wenet-hs score --metric cer --by lang --ref "$data/test/text" --hyp "$dir/test/$mode/text" \
+        --data_list "$data/test/data.list" --json "$dir/test/$mode/score.json" --name "${dir##*/}, $mode" \
+        --align "$dir/test/$mode/alignment.txt" > "$dir/test/$mode/score.txt"
     done
   fi
 done
 if at 8 "report"; then
   experiments=()
-  for head in $heads; do experiments+=(--exp "$exp/$head"); done
+  for one in $head; do experiments+=(--exp "$(folder "$one")"); done
   wenet-hs report "${experiments[@]}" --stats "$data/stats.json" --out "$exp/report.html"
 fi
