@@ -51,16 +51,23 @@ def breadth_first(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     num_inner = len(pairs)
     num_units = num_inner + 1
+    order = breadth_first_order(pairs)
     new_number = np.zeros(num_inner, dtype=np.int64)
-    levels = [np.array([num_inner - 1], dtype=np.int64)] if num_inner else []
-    numbered = 0
-    while levels and len(levels[-1]):
-        new_number[levels[-1]] = np.arange(numbered, numbered + len(levels[-1]))
-        numbered += len(levels[-1])
-        below = pairs[levels[-1]].reshape(-1)
-        levels.append(below[below >= num_units] - num_units)
-    order = np.concatenate(levels) if levels else np.zeros(0, dtype=np.int64)
+    new_number[order] = np.arange(len(order))
     ordered = pairs[order]
     is_leaf = ordered < num_units
     inner = new_number[np.where(is_leaf, 0, ordered - num_units)] if num_inner else ordered
     return np.where(is_leaf, ordered + num_inner, inner)
+
+
+def breadth_first_order(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(N,) the rows of `pairs` as `breadth_first` numbers them: inner node n of `Tree` is row order[n].
+
+    Fewer than N where rows hang outside the tree; no row may be a child twice.
+    """
+    num_inner = len(pairs)
+    levels = [np.array([num_inner - 1], dtype=np.int64)] if num_inner else []
+    while levels and len(levels[-1]):
+        below = pairs[levels[-1]].reshape(-1)
+        levels.append(below[below > num_inner] - num_inner - 1)
+    return np.concatenate(levels) if levels else np.zeros(0, dtype=np.int64)
