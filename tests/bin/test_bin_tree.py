@@ -6,12 +6,14 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import torch
 
 from wenet_hs.bin import tree as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import load_tree
 
 
 @pytest.fixture
@@ -33,7 +35,8 @@ def test_build_writes_the_tree_and_one_line(corpus: Path, capsys: pytest.Capture
     tree = Tree.load(corpus / "tree.json")
     assert tree.units == ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
     assert tree.frequencies.tolist() == [0, 0, 3, 3, 2, 1, 1]
-    assert tree.options == {"weighting": "pooled", "data_list": str(corpus / "data.list"), "num_utterances": 3}
+    source = {"weighting": "pooled", "tokenizer": "char", "data_list": str(corpus / "data.list"), "num_utterances": 3}
+    assert tree.options == source
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert "huffman tree of 7 units | depth 5 | mean code length 2.300 bits | entropy 2.171 bits" in out
@@ -74,14 +77,116 @@ def test_a_users_fault_is_one_line_and_exit_code_2(corpus: Path, capsys: pytest.
     assert "bpe without a model" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [["--kind", "balanced"], ["--weighting", "even"], ["--surplus", "1"]])
+@pytest.mark.parametrize(
+    ("flags", "recorded"),
+    [
+        (["--kind", "huffman", "--max_depth", "3"], {"max_depth": 3}),
+        (["--kind", "fano"], {}),
+        (["--kind", "balanced"], {}),
+        (["--kind", "alphabetical"], {}),
+        (["--kind", "random", "--seed", "7"], {"seed": 7}),
+        (["--kind", "brown"], {}),
+        (["--kind", "huffman", "--blank_share", "0.5"], {"blank_share": 0.5}),
+        (["--kind", "classes", "--num_classes", "2"], {"by": "frequency", "num_classes": 2}),
+        (["--kind", "classes", "--by", "frequency"], {"by": "frequency", "num_classes": 3}),
+        (["--kind", "classes", "--by", "top-of", "brown"], {"by": "top-of brown", "from": "brown", "num_classes": 3}),
+        (["--kind", "classes", "--by", "top-of random"], {"by": "top-of random", "seed": 0}),
+    ],
+)
+def test_every_kind_with_what_shaped_it(corpus: Path, flags: list[str], recorded: dict[str, object]) -> None:
+    assert build(corpus, *flags) == 0
+    tree = load_tree(corpus / "tree.json")
+    assert tree.kind == flags[1]
+    assert tree.num_units == 7
+    assert recorded.items() <= tree.options.items()
+    if "--blank_share" in flags:
+        assert tree.frequencies[0] == 10
+    before = (corpus / "tree.json").read_bytes()
+    assert build(corpus, *flags) == 0
+    assert (corpus / "tree.json").read_bytes() == before
+
+
+def test_a_tree_of_phones_by_their_features(corpus: Path) -> None:
+    pytest.importorskip("panphon")
+    assert build(corpus, "--kind", "articulatory", "--tokenizer", "phone") == 0
+    tree = Tree.load(corpus / "tree.json")
+    below = {frozenset(pair) for pair in (tree.children - len(tree.children)).tolist()}
+    assert frozenset({tree.units.index("b"), tree.units.index("c")}) in below  # two stops beside one vowel
+    assert tree.options["tokenizer"] == "phone"
+
+
+def test_a_tree_of_embeddings_from_a_file_and_trained(corpus: Path) -> None:
+    vectors = {"a": (1, 0.1), "b": (0, 1), "c": (-1, 0.1), "▁": (1, 0), "<sos/eos>": (-1, 0)}
+    lines = [f"{unit} {x} {y}\n" for unit, (x, y) in vectors.items()]
+    (corpus / "vectors.txt").write_text(f"{len(lines)} 2\n" + "".join(lines), "utf-8")
+    assert build(corpus, "--kind", "embedding", "--embeddings", f"{corpus}/vectors.txt") == 0
+    tree = Tree.load(corpus / "tree.json")
+    below = {frozenset(pair) for pair in (tree.children - len(tree.children)).tolist()}
+    assert frozenset({tree.units.index("a"), tree.units.index("▁")}) in below
+    assert frozenset({tree.units.index("c"), tree.units.index("<sos/eos>")}) in below
+    assert tree.options["embeddings"] == f"{corpus}/vectors.txt"
+    pytest.importorskip("gensim")
+    assert build(corpus, "--kind", "embedding", "--seed", "3") == 0
+    trained = Tree.load(corpus / "tree.json")
+    assert (trained.kind, trained.options["seed"]) == ("embedding", 3)
+
+
+def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = corpus / "exp"
+    (model / "checkpoints").mkdir(parents=True)
+    rows = torch.tensor([[0.0, 1], [0, 1.1], [5, 0.1], [-1, 0], [-1, 0.1], [0.1, -1], [4, 0]])
+    torch.save({"head.output.weight": rows, "head.output.bias": torch.zeros(7)}, model / "final.pt")
+    torch.save({"decoder.output_layer.weight": rows}, model / "checkpoints" / "step_4.pt")
+    found = []
+    for name in ("exp", "exp/final.pt", "exp/checkpoints/step_4.pt"):
+        assert build(corpus, "--kind", "embedding", "--checkpoint", f"{corpus}/{name}") == 0
+        found.append(Tree.load(corpus / "tree.json"))
+        assert found[-1].options["checkpoint"] == f"{corpus}/{name}"
+    assert (found[0].children == found[1].children).all() and (found[0].children == found[2].children).all()
+    below = {frozenset(pair) for pair in (found[0].children - len(found[0].children)).tolist()}
+    assert {frozenset({0, 1}), frozenset({2, 6}), frozenset({3, 4})} <= below
+    UnitTable.from_units("abcd").write(model / "units.txt")
+    capsys.readouterr()
+    for name in ("exp", "exp/checkpoints/step_4.pt"):
+        assert build(corpus, "--kind", "embedding", "--checkpoint", f"{corpus}/{name}") == 2
+        own = model / "units.txt"
+        assert f"{own}: the model has other units than {corpus}/units.txt; use --units {own}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--kind", "fano", "--max_depth", "3"],
+            "--max_depth: --kind fano does not use it, huffman does; leave it out",
+        ),
+        (["--kind", "huffman", "--max_depth", "2"], "--max_depth: 2 is too small for 7 units; use at least 3"),
+        (["--kind", "classes", "--by", "brown"], "--by: must be frequency, or top-of and one of huffman, fano, "),
+        (["--kind", "huffman", "--blank_share", "1"], "--blank_share: must be between 0 and 1 and neither of them"),
+        (["--kind", "random", "--seed", "-4"], "--seed: must be at least 0, got -4"),
+        (["--kind", "embedding", "--embeddings", "x", "--checkpoint", "y"], "each gives the vectors; leave one out"),
+        (["--kind", "embedding", "--embeddings", "none.txt"], "none.txt: cannot be read"),
+        (["--kind", "embedding", "--checkpoint", "none.pt"], "none.pt: no such file; `wenet-hs train` writes"),
+    ],
+)
+def test_a_flag_that_does_not_fit_is_one_line(
+    corpus: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(corpus, *flags) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (corpus / "tree.json").exists()
+
+
+@pytest.mark.parametrize("flags", [["--kind", "hufman"], ["--weighting", "even"], ["--surplus", "1"]])
 def test_unknown_choices_are_refused(corpus: Path, flags: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         build(corpus, *flags)
     assert stop.value.code == 2
 
 
-@pytest.mark.parametrize("action", [[], ["build"], ["show"]])
+@pytest.mark.parametrize("action", [[], *([action] for action in command.ACTIONS)])
 def test_help_opens_with_an_example(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_command(command, [*action, "--help"])

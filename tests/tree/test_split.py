@@ -110,8 +110,15 @@ def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
 
 
 def test_three_hundred_thousand_units_in_seconds() -> None:
-    counts, names = 1.0 / np.arange(1, 300_001), [f"u{unit}" for unit in range(300_000)]
     begin = time.perf_counter()
-    for tree in (Tree.fano(counts), Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts)):
-        assert tree.num_units == 300_000
-    assert time.perf_counter() - begin < 40
+    assert Tree.fano(1.0 / np.arange(1, 300_001)).depth < 40
+    assert time.perf_counter() - begin < 10
+
+
+@pytest.mark.slow
+def test_three_hundred_thousand_units_in_any_order_in_seconds() -> None:
+    counts, names = np.ones(300_000), [f"u{unit}" for unit in range(300_000)]
+    begin = time.perf_counter()
+    for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts)):
+        assert tree.depth == 19
+    assert time.perf_counter() - begin < 30

@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting units for a tree: end of sentence once an utterance, pooled or by language."""
+"""From counts to trees: end of sentence once an utterance, pooled or by language; every kind by one door."""
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree.build import build_tree, unit_frequencies
+from wenet_hs.tree import Tree
+from wenet_hs.tree.build import (
+    KINDS,
+    BuildOptions,
+    build_tree,
+    needs_sequences,
+    unit_frequencies,
+    unit_sequences,
+    with_blank_share,
+)
+from wenet_hs.tree.nary import NaryTree, load_tree
+
+UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
 
 
 @pytest.fixture
@@ -59,8 +75,162 @@ def test_wrong_calls_are_refused(tokenizer: Tokenizer) -> None:
         unit_frequencies([], tokenizer)
 
 
-def test_build_tree_matches_the_kind() -> None:
-    tree = build_tree("huffman", ("a", "b"), np.array([1.0, 2.0]), options={"weighting": "pooled"})
-    assert (tree.kind, tree.codes(), tree.options) == ("huffman", ["0", "1"], {"weighting": "pooled"})
-    with pytest.raises(ConfigError, match="--kind: must be one of huffman, got 'fano'"):
-        build_tree("fano", ("a", "b"), np.array([1.0, 2.0]))
+def test_sequences_are_the_units_and_the_end(tokenizer: Tokenizer) -> None:
+    assert unit_sequences([utterance("ab a"), utterance("x")], tokenizer) == [[3, 4, 5, 3, 2], [1, 2]]
+
+
+def test_blank_has_its_share_of_all_mass() -> None:
+    shared = with_blank_share(np.array([7.0, 1.0, 2.0]), 0, 0.75)
+    assert shared.tolist() == [9.0, 1.0, 2.0]  # what was counted of it before is forgotten
+    tree = Tree.huffman(shared)
+    assert tree.depths()[0] == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 1.5, float("nan")])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match=f"--blank_share: must be between 0 and 1 and neither of them, got {share:g}"):
+        with_blank_share(np.ones(3), 0, share)
+
+
+def sequences_of(counts: list[int]) -> list[list[int]]:
+    """Each unit as often as it counts, in ascending runs and once in falling order."""
+    ids = np.repeat(np.arange(len(counts)), counts).tolist()
+    return [ids, ids[::-1]]
+
+
+def built(kind: str, counts: list[int], **options: Any) -> Tree | NaryTree:
+    units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
+    frequencies = np.array(counts, dtype=np.float64)
+    return build_tree(kind, units, frequencies, sequences=sequences_of(counts), options=BuildOptions(**options))
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+@settings(max_examples=15, deadline=None)
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: list[int]) -> None:
+    tree = built(kind, counts)
+    assert tree.kind == kind
+    assert tree == built(kind, counts)
+    binary = tree.binary() if isinstance(tree, NaryTree) else tree
+    assert sum(0.5 ** binary.depths()) == 1  # Kraft's equality: every code is used
+    assert binary.entropy() - 1e-9 <= binary.mean_code_length()
+    if any(counts):
+        assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+@pytest.mark.parametrize("counts", [[0], [4], [0, 0], [3, 1], [0] * 9])
+def test_one_unit_two_units_and_nothing_counted(kind: str, counts: list[int], tmp_path: Path) -> None:
+    tree = built(kind, counts)
+    assert tree.num_units == len(counts)
+    assert tree.depths().max() <= len(counts) - 1
+    tree.save(tmp_path / "tree.json")
+    assert load_tree(tmp_path / "tree.json") == tree
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+@pytest.mark.parametrize("counts", [[1.0, -1.0], [1.0, float("nan")]])
+def test_every_kind_refuses_what_is_no_frequency(kind: str, counts: list[float]) -> None:
+    with pytest.raises(ValueError, match="frequencies: unit 1 has (-1.0|nan); each must be finite and not negative"):
+        build_tree(kind, ("a", "b"), np.array(counts), sequences=[[0, 1]])
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+def test_every_kind_refuses_a_unit_twice(kind: str) -> None:
+    with pytest.raises(ValueError, match="units: 'a' is both unit 0 and unit 1; names must differ"):
+        build_tree(kind, ("a", "a"), np.ones(2), sequences=[[0, 1]])
+
+
+def test_build_tree_matches_the_kind_and_records_what_shaped_it() -> None:
+    def options_of(kind: str, **options: Any) -> dict[str, Any]:
+        record = {"weighting": "pooled"}
+        counts = np.array([8.0, 4.0, 2.0, 1.0, 1.0])
+        return build_tree(
+            kind, tuple("abcde"), counts, sequences=[[0, 1, 2]], options=BuildOptions(**options), record=record
+        ).options
+
+    assert options_of("huffman") == {"weighting": "pooled"}
+    assert options_of("huffman", max_depth=3) == {"weighting": "pooled", "max_depth": 3}
+    assert options_of("random") == {"weighting": "pooled", "seed": 0}
+    assert options_of("random", seed=4) == {"weighting": "pooled", "seed": 4}
+    bins = options_of("classes")
+    assert (bins["weighting"], bins["by"], bins["num_classes"]) == ("pooled", "frequency", 2)
+    top = options_of("classes", by="top-of huffman", num_classes=3, max_depth=3)
+    assert (top["by"], top["num_classes"], top["max_depth"], top["from"]) == ("top-of huffman", 3, 3, "huffman")
+
+
+def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
+    counts = [8, 4, 2, 1, 1]
+    units = tuple("aeiou")
+    expected = NaryTree.frequency_bins([8, 4, 2, 1, 1], 2, units=units)
+    found = built("classes", counts, num_classes=2)
+    assert isinstance(found, NaryTree)
+    assert found.rows() == expected.rows()
+    top = built("classes", counts, by="top-of fano", num_classes=3)
+    assert isinstance(top, NaryTree)
+    assert top.rows() == NaryTree.from_binary(Tree.fano(counts), 3).rows()
+
+
+def test_transcripts_are_read_for_brown_and_trained_embeddings_alone(tmp_path: Path) -> None:
+    reading = [kind for kind in KINDS if needs_sequences(kind, BuildOptions())]
+    assert reading == ["brown", "embedding"]
+    assert not needs_sequences("embedding", BuildOptions(embeddings=tmp_path))
+    assert not needs_sequences("embedding", BuildOptions(checkpoint=tmp_path))
+    assert needs_sequences("classes", BuildOptions(by="top-of brown"))
+    with pytest.raises(ValueError, match="sequences: kind brown is built from transcripts"):
+        build_tree("brown", ("a", "b"), np.ones(2))
+    with pytest.raises(ValueError, match="vectors: --checkpoint is set, so they must be given"):
+        build_tree("embedding", ("a", "b"), np.ones(2), options=BuildOptions(checkpoint=tmp_path))
+
+
+def test_vectors_that_are_given_are_clustered_by_direction() -> None:
+    vectors = np.array([[9.0, 1.0], [1.0, 0.1], [-1.0, 0.2], [-8.0, 1.5], [np.nan, np.nan]])
+    tree = build_tree("embedding", tuple("abcde"), np.array([5.0, 4, 3, 2, 1]), vectors=vectors)
+    assert isinstance(tree, Tree)
+    assert tree.codes() == ["111", "110", "101", "100", "0"]
+    assert tree == Tree.embedding(vectors, [5, 4, 3, 2, 1], tuple("abcde"))
+    classes = build_tree(
+        "classes",
+        tuple("abcde"),
+        np.array([5.0, 4, 3, 2, 1]),
+        vectors=vectors,
+        options=BuildOptions(by="top-of embedding", num_classes=3),
+    )
+    assert isinstance(classes, NaryTree)
+    assert classes.rows() == NaryTree.from_binary(tree, 3).rows()
+
+
+def test_embeddings_are_trained_on_the_transcripts() -> None:
+    pytest.importorskip("gensim")
+    sequences = [[0, 2, 1, 3, 0, 3, 1, 2], [1, 3, 0, 2]] * 5
+    tree = build_tree("embedding", tuple("abcd"), np.ones(4), sequences=sequences, options=BuildOptions(seed=2))
+    assert (tree.num_units, tree.options) == (4, {"seed": 2})
+    again = build_tree("embedding", tuple("abcd"), np.ones(4), sequences=sequences, options=BuildOptions(seed=2))
+    assert again == tree
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("hufman", {}, "--kind: must be one of huffman, fano, balanced, .*, classes, got 'hufman'"),
+        ("fano", {"max_depth": 4}, r"--max_depth: --kind fano does not use it, huffman does; leave it out"),
+        ("huffman", {"seed": 4}, r"--seed: --kind huffman does not use it, random or embedding does; leave it out"),
+        ("huffman", {"num_classes": 4}, "--num_classes: --kind huffman does not use it"),
+        ("brown", {"embeddings": Path("x.txt")}, "--embeddings: --kind brown does not use it"),
+        ("random", {"checkpoint": Path("final.pt")}, "--checkpoint: --kind random does not use it"),
+        ("huffman", {"by": "frequency"}, "--by: --kind huffman does not use it"),
+        ("classes", {"max_depth": 4}, "--max_depth: --kind classes does not use it"),
+        ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
+        ("classes", {"by": "brown"}, "--by: must be frequency, or top-of and one of huffman, .*, got 'brown'"),
+        ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
+        ("classes", {"num_classes": 0}, "--num_classes: must be at least 1, got 0"),
+        ("random", {"seed": -1}, "--seed: must be at least 0, got -1"),
+        ("huffman", {"max_depth": 1}, "--max_depth: 1 is too small for 3 units; use at least 2"),
+        ("embedding", {"embeddings": Path("a"), "checkpoint": Path("b")}, "each gives the vectors; leave one out"),
+        ("embedding", {"embeddings": Path("a"), "seed": 1}, "--seed: --embeddings gives the vectors, so none are"),
+    ],
+)
+def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as fault:
+        build_tree(kind, ("a", "b", "c"), np.ones(3), sequences=[[0]], options=BuildOptions(**options))
+    assert "\n" not in str(fault.value)

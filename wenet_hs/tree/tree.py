@@ -120,10 +120,10 @@ class Tree:
     def embedding(
         cls, vectors: NDArray[np.floating[Any]], frequencies: Numbers, units: Names = None, options: Record = None
     ) -> "Tree":
-        """Ward clusters of the units' vectors (V, F); a row of NaN is a unit without one; see `tree/cluster.py`."""
+        """Ward clusters of the directions of vectors (V, F), NaN where a unit has none; see `tree/cluster.py`."""
         from wenet_hs.tree.cluster import cluster_children
 
-        return cls._built("embedding", lambda f: cluster_children(vectors, f), frequencies, units, options)
+        return cls._built("embedding", lambda f: cluster_children(vectors, f, cosine=True), frequencies, units, options)
 
     @classmethod
     def articulatory(cls, units: Sequence[str], frequencies: Numbers, options: Record = None) -> "Tree":
