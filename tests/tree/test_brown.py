@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brown clustering: hand-worked siblings, a brute-force second opinion, classes of a grammar, the stated rules."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.tree import Tree
+from wenet_hs.tree.brown import brown_children
+
+Class = frozenset[int]
+
+
+def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None) -> Tree:
+    """The tree itself; its own checks prove that the children are one complete tree."""
+    names = tuple(map(str, range(len(frequencies))))
+    children = brown_children(sequences, frequencies, window=window)
+    return Tree("brown", names, children, np.array(frequencies, dtype=np.float64))
+
+
+def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
+    counts = Counter(unit for sequence in sequences for unit in sequence)
+    return [counts[unit] for unit in range(num_units)]
+
+
+def classes_of(tree: Tree) -> set[Class]:
+    """The set of units under each inner node."""
+    num_inner = len(tree.children)
+    under: dict[int, Class] = {num_inner + unit: frozenset([unit]) for unit in range(tree.num_units)}
+    for node in reversed(range(num_inner)):
+        left, right = tree.children[node].tolist()
+        under[node] = under[left] | under[right]
+    return {under[node] for node in range(num_inner)}
+
+
+def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
+    """T times the average mutual information of adjacent classes, from its definition, in nats."""
+    where = {unit: number for number, members in enumerate(classes) for unit in members}
+    joint: Counter[tuple[int, int]] = Counter()
+    for (first, second), count in bigrams.items():
+        joint[where[first], where[second]] += count
+    firsts: Counter[int] = Counter()
+    seconds: Counter[int] = Counter()
+    for (first, second), count in joint.items():
+        firsts[first] += count
+        seconds[second] += count
+    total = sum(joint.values())
+    return math.fsum(n * math.log(n * total / (firsts[a] * seconds[b])) for (a, b), n in joint.items())
+
+
+def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int) -> set[Class]:
+    """Brown's algorithm word for word: every pair is tried, and the information computed anew each time."""
+    bigrams = Counter(pair for sequence in sequences for pair in zip(sequence, sequence[1:], strict=False))
+    counts = counted(sequences, num_units)
+    waiting = sorted({unit for pair in bigrams for unit in pair}, key=lambda unit: (-counts[unit], unit))
+    classes: list[Class] = []
+    merged = set()
+    while waiting or len(classes) > 1:
+        if waiting:
+            classes.append(frozenset([waiting.pop(0)]))
+        while len(classes) > window or (not waiting and len(classes) > 1):
+            tried = []
+            for a in range(len(classes)):
+                for b in range(a):
+                    union = classes[a] | classes[b]
+                    after = [*(c for c in classes if not c <= union), union, frozenset(waiting)]
+                    ids = sorted([min(classes[a]), min(classes[b])])
+                    tried.append((-round(information(bigrams, after), 6), ids, union))
+            union = min(tried, key=lambda entry: entry[:2])[2]
+            classes = [*(c for c in classes if not c <= union), union]
+            merged.add(union)
+    return merged
+
+
+def test_units_with_the_same_contexts_become_siblings() -> None:
+    # 0 1 3, 0 2 3: 1 and 2 both stand between 0 and 3, so merging them loses nothing; all other pairs lose something.
+    sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3]]
+    tree = tree_of(sequences, [4, 2, 2, 4])
+    assert tree.parents[3 + 1] == tree.parents[3 + 2]
+    assert {1, 2} in classes_of(tree)
+
+
+def test_three_units_worked_by_hand() -> None:
+    # Bigrams 01 (twice), 10, 02 (twice), 20 (twice): between 1 and 2 the contexts are alike. {1, 2} (weight 4) goes
+    # beside 0 (weight 5): the lighter is on the left, and in it 1 and 2 (equal) stand by id.
+    tree = tree_of([[0, 1, 0, 1], [2, 0, 2, 0, 2]], [5, 4, 4])
+    assert tree.children.tolist() == [[2, 1], [3, 4]]
+    assert tree.codes() == ["0", "10", "11"]
+    assert tree_of([[0, 1, 0, 1], [2, 0, 2, 0, 2]], [9, 4, 3]).codes() == ["1", "01", "00"]
+
+
+def weekdays() -> tuple[list[list[int]], dict[str, range]]:
+    """A text of "on DAY the NOUN VERB": 0 on, 1 the, then seven days, eight nouns, six verbs."""
+    kinds = {"day": range(2, 9), "noun": range(9, 17), "verb": range(17, 23)}
+    random = np.random.default_rng(7)
+    days, nouns, verbs = (random.choice(kinds[kind], 2000) for kind in ("day", "noun", "verb"))
+    sentences = ((0, day, 1, noun, verb) for day, noun, verb in zip(days, nouns, verbs, strict=True))
+    return [[int(unit) for sentence in sentences for unit in sentence]], kinds
+
+
+@pytest.mark.parametrize("window", [None, 6, 23])
+def test_the_classes_of_a_grammar_are_found(window: int | None) -> None:
+    sequences, kinds = weekdays()
+    found = classes_of(tree_of(sequences, counted(sequences, 23), window))
+    assert {frozenset(kind) for kind in kinds.values()} <= found
+
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=25), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEQUENCES, st.sampled_from([1, 2, 3, 4, 8, 100]))
+def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
+    counts = counted(sequences, 8)
+    seen = {unit for sequence in sequences if len(sequence) > 1 for unit in sequence}
+    found = classes_of(tree_of(sequences, counts, window))
+    assert {members for members in found if members <= seen} == brute_force(sequences, 8, window)
+
+
+def test_equals_brute_force_on_denser_text() -> None:
+    random = np.random.default_rng(0)
+    sequences = [random.integers(0, 14, 40).clip(max=11).tolist() for _ in range(8)]
+    for window in (3, 5, 12):
+        assert classes_of(tree_of(sequences, counted(sequences, 12), window)) == brute_force(sequences, 12, window)
+
+
+def test_counts_beyond_the_table_are_computed() -> None:
+    # 200,000 bigrams a cell: no different from 2 a cell, except in what they weigh.
+    few, many = [[0, 1, 3], [0, 2, 3]], [[0, 1] * 100_000, [0, 2] * 100_000, [3, 1] * 10, [3, 4, 3, 4]]
+    assert {1, 2} in classes_of(tree_of(few, [2, 1, 1, 2]))
+    assert {1, 2} in classes_of(tree_of(many, counted(many, 5)))
+
+
+def test_units_that_never_occur_are_a_huffman_tree_of_their_own() -> None:
+    # 4, 5 have no frequency; 6 has one, but stands in no bigram.
+    sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
+    tree = tree_of(sequences, [4, 2, 2, 4, 0, 0, 1])
+    assert {frozenset({4, 5, 6}), frozenset({4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= classes_of(tree)
+    assert [code[0] for code in tree.codes()] == ["1"] * 4 + ["0"] * 3
+    heavy = tree_of(sequences, [4, 2, 2, 4, 0, 0, 100])
+    assert [code[0] for code in heavy.codes()] == ["0"] * 4 + ["1"] * 3
+
+
+def test_bigrams_of_a_unit_without_frequency_are_left_out() -> None:
+    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])
+
+
+@pytest.mark.parametrize("frequencies", [[1.0], [0.0], [1.0, 2.0], [0.0] * 5, [3.0, 0.0, 1.0]])
+@pytest.mark.parametrize("sequences", [[], [[]], [[0]], [[], [0, 0, 0], []]])
+def test_hardly_any_text_still_gives_a_tree(frequencies: list[float], sequences: list[list[int]]) -> None:
+    assert tree_of(sequences, frequencies).num_units == len(frequencies)
+
+
+def test_no_bigram_crosses_from_one_sequence_to_the_next() -> None:
+    apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])
+    assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
+    assert brute_force([[0, 1], [2, 3]], 4, 4) == classes_of(apart)
+
+
+def test_names_of_units_do_not_matter_and_runs_agree() -> None:
+    random = np.random.default_rng(3)
+    sequences = [(random.zipf(1.3, 300) % 40).tolist() for _ in range(10)]
+    frequencies = np.array(counted(sequences, 40)) + random.random(40)  # no two are equal: ties would go by id
+    renamed = random.permutation(40)
+    first = classes_of(tree_of(sequences, frequencies.tolist(), 10))
+    again = classes_of(tree_of(sequences, frequencies.tolist(), 10))
+    others = frequencies[np.argsort(renamed)].tolist()
+    second = classes_of(tree_of([renamed[sequence].tolist() for sequence in sequences], others, 10))
+    assert first == again
+    assert {frozenset(renamed[list(members)].tolist()) for members in first} == second
+
+
+@pytest.mark.parametrize(
+    ("sequences", "frequencies", "window", "message"),
+    [
+        ([[0, 3]], [1.0, 1.0, 1.0], None, "sequences: unit 3 is not one of the 3 units 0…2"),
+        ([[0, -1]], [1.0, 1.0], None, "sequences: unit -1 is not one of the 2 units"),
+        ([[0, 1]], [1.0, 1.0], 0, "window: must be at least 1 class, got 0"),
+        ([[0, 1]], [1.0, -1.0], None, "frequencies: unit 1 has -1.0"),
+    ],
+)
+def test_wrong_calls_are_refused(
+    sequences: list[list[int]], frequencies: list[float], window: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        brown_children(sequences, frequencies, window=window)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brown clustering of the units: those that stand in the same contexts share a branch (p-tHSM's best tree).
+
+Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs of classes, merge the one that loses
+least of the average mutual information of adjacent classes; and again, until one class is left. The merges are the
+tree. Above `FULL_UP_TO` units a window (Liang 2005, "Semi-supervised learning for natural language"): the most
+frequent units are the first classes, each next unit joins as a class of its own and the best pair is merged, and at
+the end the classes of the window are merged to the root. Units that have not joined yet count as one class.
+
+Dimension key: V units, M units that occur, B different bigrams.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wenet_hs.tree.check import check_frequencies
+from wenet_hs.tree.huffman import breadth_first, huffman_children
+
+FULL_UP_TO = 1000
+"""So many units that occur, and every one is a class of its own from the start."""
+WINDOW = 400
+"""Classes of the window above that; time grows with its square, and so does what it tells apart."""
+MAX_BIGRAMS = 2**31
+"""n·log n of that many still fits the fixed-point sums of the kernel."""
+
+Ints = NDArray[np.int64]
+
+
+def brown_children(
+    sequences: Sequence[Sequence[int]],
+    frequencies: Sequence[float] | NDArray[np.float64],
+    *,
+    window: int | None = None,
+) -> Ints:
+    """The children of Brown's tree in the numbering of `Tree`; the less frequent of two merged classes is on the left.
+
+    Deterministic: losses are sums of fixed-point integers. Equal losses: the pair with the lowest unit id in it, then
+    the lowest in its other class; equal frequencies: the class with the lowest unit id is on the left. Units with
+    frequency 0, and those in no bigram, are a Huffman tree of their own below the root, on the side of its weight;
+    bigrams with a unit of frequency 0 are left out.
+
+    Args:
+        sequences: unit ids in 0…V-1, a transcript each; a bigram never crosses from one to the next.
+        frequencies: (V,) finite, ≥ 0: the order in which units join the window, and what is heavier.
+        window: how many classes at a time; by default all units up to `FULL_UP_TO`, else `WINDOW`.
+    Returns:
+        (V-1, 2) int64.
+    Raises:
+        ValueError: an id outside 0…V-1, a window below 1, too many bigrams, or frequencies that are none.
+    """
+    weights_V = check_frequencies(frequencies)
+    firsts, seconds, counts = _bigrams(sequences, weights_V)
+    occurs_V = np.zeros(len(weights_V), dtype=bool)
+    occurs_V[firsts] = occurs_V[seconds] = True
+    occurring = np.flatnonzero(occurs_V)
+    ids_M = occurring[np.argsort(-weights_V[occurring], kind="stable")]
+    if window is None:
+        window = max(1, len(ids_M)) if len(ids_M) <= FULL_UP_TO else WINDOW
+    if window < 1:
+        raise ValueError(f"window: must be at least 1 class, got {window}")
+    pairs = np.zeros((0, 2), dtype=np.int64)
+    if len(ids_M) > 1:
+        from wenet_hs.tree.brown_merges import brown_merges  # numba, only when there is something to merge
+
+        rank_V = np.zeros(len(weights_V), dtype=np.int64)
+        rank_V[ids_M] = np.arange(len(ids_M))
+        follow = _rows(rank_V[firsts], rank_V[seconds], counts, len(ids_M))
+        precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
+        pairs = brown_merges(follow, precede, weights_V[ids_M], ids_M, min(window, len(ids_M)))
+    return breadth_first(_whole_tree(pairs, ids_M, weights_V, np.flatnonzero(~occurs_V)))
+
+
+def _bigrams(sequences: Sequence[Sequence[int]], weights_V: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
+    """The different bigrams of units that have a frequency: first units (B,), second units (B,), counts (B,)."""
+    num_units = len(weights_V)
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
+    outside = np.flatnonzero((ids < 0) | (ids >= num_units))
+    if len(outside):
+        raise ValueError(f"sequences: unit {ids[outside[0]]} is not one of the {num_units} units 0…{num_units - 1}")
+    crosses = np.zeros(len(ids), dtype=bool)
+    crosses[np.cumsum(lengths)[lengths > 0] - 1] = True  # the last unit of a sequence is followed by nothing
+    begins = np.flatnonzero(~crosses)
+    if len(begins) > MAX_BIGRAMS:
+        raise ValueError(f"sequences: {len(begins)} bigrams are more than {MAX_BIGRAMS}; cluster a part of the text")
+    firsts, seconds = ids[begins], ids[begins + 1]
+    known = (weights_V[firsts] > 0) & (weights_V[seconds] > 0)
+    codes, counts = np.unique(firsts[known] * num_units + seconds[known], return_counts=True)
+    return codes // num_units, codes % num_units, counts.astype(np.int64)
+
+
+def _rows(units: Ints, others: Ints, counts: Ints, num_units: int) -> tuple[Ints, Ints, Ints]:
+    """The bigrams row by row: starts (M+1,), and for the bigrams of each unit the other unit and the count (B,)."""
+    order = np.argsort(units, kind="stable")
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(units, minlength=num_units))])
+    return starts, others[order], counts[order]
+
+
+def _whole_tree(pairs: Ints, ids_M: Ints, weights_V: NDArray[np.float64], absent: Ints) -> Ints:
+    """Merges over ranks and the units that never occur, as merges over unit ids; the last row is the root."""
+    num_units, num_seen = len(weights_V), len(ids_M)
+    seen = np.where(pairs < num_seen, ids_M[np.minimum(pairs, max(num_seen - 1, 0))], pairs - num_seen + num_units)
+    if not len(absent):
+        return seen
+    first_row = num_units + len(seen)
+    below = huffman_children(weights_V[absent])
+    inner = len(below)  # its root is its row 0; here a root comes last, so the rows are turned round
+    apart = np.where(below < inner, first_row + inner - 1 - below, absent[np.maximum(below - inner, 0)])[::-1]
+    if not num_seen:
+        return apart
+    seen_root = num_units + len(seen) - 1 if len(seen) else int(ids_M[0])
+    absent_root = first_row + inner - 1 if inner else int(absent[0])
+    sides = [(weights_V[absent].sum(), absent.min(), absent_root), (weights_V[ids_M].sum(), ids_M.min(), seen_root)]
+    root = [[node for _, _, node in sorted(sides)]]
+    return np.concatenate([seen, apart, np.array(root, dtype=np.int64)])
