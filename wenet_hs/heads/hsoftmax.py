@@ -4,121 +4,199 @@
 Every inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h; a unit's
 probability is the product of the decisions on its way from the root (Morin & Bengio 2005).
 
-Dimension key: N rows, D width, V units, I = V-1 inner nodes, P longest path,
-A = 2I+1 all left turns, all right turns and a zero, M decisions on the paths of N targets together.
+Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path,
+U inner nodes above the labels of a batch, K above those of one utterance.
 """
 
+import math
 import warnings
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from wenet_hs.heads import tree_functions
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.tree_functions import both_log_sigmoids, smoothed_path_cost
+from wenet_hs.heads.label_tree import label_tree
+from wenet_hs.heads.routes import ROUTE_OPTIONS, Route, RouteOption, choose_route
+from wenet_hs.heads.tree_functions import CostWeights
+from wenet_hs.heads.tree_tables import TreeTables
 from wenet_hs.tree import Tree
 
-PATH_ROUTE_MIN_UNITS = 256
-"""From this V on the unsmoothed loss multiplies the vectors on the targets' paths alone, below it all of them: for
-1,000 rows of width 256 (one CPU thread, forward and backward, Zipf targets) 2.9 against 4.9 ms at V = 300, 4.6 against
-103 ms at V = 5,000."""
+LABEL_TREE_MIN_UNITS = 512
+"""From this V on the labels of an utterance are scored on their own part of the tree, below it on all of it."""
 
 
 class HSoftmaxHead(OutputHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
-    Everything derived from the tree is a buffer outside the state_dict: the tree has its own file.
+    `tree` is a plain attribute, outside the state_dict: it has its own file. On a CPU float32 costs are Numba's
+    kernels; elsewhere, and while torch.compile traces, plain PyTorch. Gradients are differentiable once.
     """
 
-    nodes: Tensor
-    turns: Tensor
-    leaves: Tensor
-    leaf_source: Tensor
-    inner_source: Tensor
-    leaf_parent: Tensor
-    jumps: Tensor
+    partial = True
 
-    def __init__(self, dim: int, tree: Tree, bias: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        tree: Tree,
+        bias: bool = False,
+        *,
+        sparse_grad: bool = False,
+        route: RouteOption = "auto",
+        search: str = "auto",
+    ) -> None:
+        """Args:
+        dim: D. tree: over V units. bias: whether each node has one.
+        sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, of the vectors on the
+            targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam.
+        route: how costs are computed; one of `routes.ROUTE_OPTIONS`, "auto" being the cheapest.
+        search: how the k best units are found.
+        """
         super().__init__(dim, tree.num_units)
+        if route not in ROUTE_OPTIONS:
+            raise ValueError(f"route: must be one of {', '.join(ROUTE_OPTIONS)}, got {route!r}")
         with warnings.catch_warnings():  # a tree of one unit has no inner node: nothing to draw, nothing to warn about
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
-        nodes, turns = tree.paths()
-        buffers: dict[str, NDArray[np.int64] | NDArray[np.int8]] = {
-            "nodes": nodes,  # (V, P)
-            "turns": turns,  # (V, P)
-            "leaves": tree.leaf_counts().T,  # (2, I)
-            **_prefix_tables(tree),
-        }
-        for name, values in buffers.items():
-            # Integers, so that .half() leaves them alone.
-            self.register_buffer(name, torch.tensor(values), persistent=False)
+        self.tree = tree
+        self.sparse_grad, self.route, self.search = sparse_grad, route, search
+        self._tables = TreeTables(tree)
+        self._mean_path = tree.mean_code_length()
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """The node vectors, if their gradient is sparse."""
+        return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
+
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
+        return self._cost(hidden_ND, targets_N, CostWeights(target, every, 0.0))
+
+    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
+        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
+        return cost_N + constant * self._tables.path_lengths(targets_N)
+
+    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+
+    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
+        """(N,) what the weights say; where they name every unit or the chosen route does, from all node scores."""
+        route = self._choose_route(hidden_ND, weights.every != 0)
+        if route == "nodes":
+            from wenet_hs.heads.node_kernels import node_cost
+
+            weight_ID, bias_I = self._all_vectors(hidden_ND.dtype)
+            return node_cost(hidden_ND, weight_ID, bias_I, targets_N, tables=self._tables.node_tables, weights=weights)
+        if route == "torch-nodes":
+            nodes_NP, turns_NP = self._tables.paths(targets_N)
+            leaves_2I = self._tables.leaves(hidden_ND.device).to(hidden_ND.dtype)
+            scores_NI = self._node_scores(hidden_ND)
+            return tree_functions.smoothed_path_cost(scores_NI, nodes_NP, turns_NP, leaves_2I, weights)
+        return self._path_cost(hidden_ND, targets_N, weights, route)
+
+    def _path_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, route: Route) -> Tensor:
+        """(N,) touching only the vectors on the paths: O(depth · D) a row."""
+        target, _, turn = weights
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        if route == "path":
+            from wenet_hs.heads.path_kernels import path_cost
+
+            cost_N = path_cost(
+                hidden_ND,
+                weight_ID,
+                bias_I,
+                targets_N,
+                climb=self._tables.climb,
+                turn_smoothing=turn / target,
+                sparse=self.sparse_grad,
+            )
+        else:
+            nodes_NP, turns_NP = self._tables.paths(targets_N)
+            scores_NP = tree_functions.path_scores(
+                hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=self.sparse_grad
+            )
+            cost_N = tree_functions.path_cost(scores_NP, turns_NP, turn / target)
+        return cost_N if target == 1.0 else target * cost_N
+
+    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        scores_NI = self._node_scores(hidden_ND)
+        if self._choose_route(hidden_ND, True) == "nodes":
+            from wenet_hs.heads.node_kernels import tree_log_probs
+
+            return tree_log_probs(scores_NI, self._tables.children)
+        return tree_functions.prefix_log_probs(scores_NI, self._tables.prefix(hidden_ND.device))
+
+    def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
+        if self.num_units < LABEL_TREE_MIN_UNITS or not labels_BL.numel():
+            return super()._label_log_probs(hidden_BTD, labels_BL)
+        if self._choose_route(hidden_BTD, True) == "nodes":
+            return self._label_trees(hidden_BTD, labels_BL)
+        return self._label_paths(hidden_BTD, labels_BL)
+
+    def _label_trees(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
+        """(B, T, L): each utterance on the part of the tree that leads to its labels."""
+        from wenet_hs.heads.node_kernels import tree_log_probs
+
+        trees = [label_tree(labels, self._tables.up, self._tables.children) for labels in labels_BL.numpy()]
+        union_U = np.unique(np.concatenate([tree.nodes for tree in trees]))
+        weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
+        vectors_UD = F.embedding(torch.from_numpy(union_U), weight_ID, sparse=self.sparse_grad)
+        bias_U = None if bias_I is None else bias_I[torch.from_numpy(union_U)]
+        log_probs = []
+        for hidden_TD, tree in zip(hidden_BTD, trees, strict=True):
+            places_K = torch.from_numpy(np.searchsorted(union_U, tree.nodes))
+            bias_K = None if bias_U is None else bias_U[places_K]
+            scores_TK = F.linear(hidden_TD, vectors_UD.index_select(0, places_K), bias_K)
+            leaves_L = torch.from_numpy(tree.leaves)
+            log_probs.append(tree_log_probs(scores_TK, tree.children).index_select(-1, leaves_L))
+        return torch.stack(log_probs)
+
+    def _label_paths(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
+        """(B, T, L): each label along its own path, all in one batched product; asks a GPU for nothing."""
+        num_labels = labels_BL.size(1)
+        nodes_MP, turns_MP = self._tables.paths(labels_BL.reshape(-1))
+        nodes_BJ = nodes_MP.reshape(len(labels_BL), -1)  # J = L · P
+        turns_B1J = turns_MP.reshape(len(labels_BL), 1, -1).to(hidden_BTD.dtype)
+        weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
+        vectors_BJD = F.embedding(nodes_BJ, weight_ID, sparse=self.sparse_grad)
+        scores_BTJ = torch.bmm(hidden_BTD, vectors_BJD.transpose(1, 2))
+        if bias_I is not None:
+            scores_BTJ = scores_BTJ + bias_I[nodes_BJ][:, None, :]
+        terms_BTJ = F.logsigmoid(scores_BTJ * turns_B1J) * turns_B1J.abs()
+        return terms_BTJ.reshape(*hidden_BTD.shape[:2], num_labels, -1).sum(-1)
 
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
-        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        return F.linear(hidden_ND, weight_ID, bias_I)
+        return F.linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
+
+    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        weight_ID, bias_I = self._vectors(dtype)
+        return tree_functions.with_sparse_gradient(weight_ID) if self.sparse_grad else weight_ID, bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         bias = self.inner_vector.bias
         return self.inner_vector.weight.to(dtype), None if bias is None else bias.to(dtype)
 
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        """A leaf's log-probability is the sum of the decisions above it.
+    def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
+        wanted = self.route
+        if torch.compiler.is_compiling():  # traces PyTorch, not Numba
+            wanted = {"path": "torch-path", "nodes": "torch-nodes", "auto": "torch"}.get(wanted, wanted)  # type: ignore[assignment]
+        return choose_route(
+            self.num_units,
+            mean_path=self._mean_path,
+            max_path=self.tree.depth,
+            dim=self.dim,
+            every_unit=every_unit,
+            device=hidden.device,
+            dtype=hidden.dtype,
+            wanted=wanted,
+        )
 
-        The sums over all inner nodes take log2(depth) steps, each adding to a node what its 2^s-th ancestor has
-        gathered. From V = 150 on it is faster than a product with a 0/1 matrix of paths, and than a loop over the
-        levels everywhere (10 to 1,000 rows, one CPU thread).
-        """
-        turns_NA = F.pad(torch.cat(both_log_sigmoids(self._node_scores(hidden_ND)), dim=-1), (0, 1))
-        sums_NV = turns_NA.index_select(-1, self.inner_source)
-        for jump_V in self.jumps:
-            sums_NV = sums_NV + sums_NV.index_select(-1, jump_V)
-        return sums_NV.index_select(-1, self.leaf_parent) + turns_NA.index_select(-1, self.leaf_source)
-
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        nodes_NP = self.nodes.index_select(0, targets_N)
-        turns_NP = self.turns.index_select(0, targets_N)
-        if every:
-            scores_NI = self._node_scores(hidden_ND)
-            leaves_2I = self.leaves.to(scores_NI.dtype)
-            return smoothed_path_cost(scores_NI, nodes_NP, turns_NP, leaves_2I, target=target, every=every)
-        if self.num_units < PATH_ROUTE_MIN_UNITS:
-            scores_NP = self._node_scores(hidden_ND).gather(1, nodes_NP)
-            return -target * (F.logsigmoid(scores_NP * turns_NP) * turns_NP.abs()).sum(-1)
-        return target * self._path_cost(hidden_ND, nodes_NP, turns_NP)
-
-    def _path_cost(self, hidden_ND: Tensor, nodes_NP: Tensor, turns_NP: Tensor) -> Tensor:
-        """-log P of each row's path (N,), touching only the vectors on the paths: O(depth · D) a row."""
-        row_M, column_M = torch.nonzero(turns_NP, as_tuple=True)
-        nodes_M, turns_M = nodes_NP[row_M, column_M], turns_NP[row_M, column_M]
-        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        scores_M = (F.embedding(nodes_M, weight_ID) * hidden_ND.index_select(0, row_M)).sum(-1)
-        if bias_I is not None:
-            scores_M = scores_M + bias_I.index_select(0, nodes_M)
-        cost_M = -F.logsigmoid(scores_M * turns_M)
-        return hidden_ND.new_zeros(len(hidden_ND)).index_add(0, row_M, cost_M)
-
-
-def _prefix_tables(tree: Tree) -> dict[str, NDArray[np.int64]]:
-    """Where each node's own term stands among [left turns (I), right turns (I), 0], and whose sum each adds.
-
-    inner_source (I+1,) and leaf_source (V,) are columns of that table; leaf_parent (V,) and each row of
-    jumps (steps, I+1) are inner nodes, I being a zero: the 1st, 2nd, 4th, … ancestor, or I above the root.
-    """
-    num_inner = tree.num_units - 1
-    source = np.full(2 * num_inner + 1, 2 * num_inner, dtype=np.int64)
-    source[tree.children] = np.arange(2 * num_inner).reshape(2, num_inner).T
-    parents = np.where(tree.parents < 0, num_inner, tree.parents)
-    jump = np.append(parents[:num_inner], num_inner)
-    jumps = []
-    while (jump < num_inner).any():
-        jumps.append(jump)
-        jump = jump[jump]
-    return {
-        "inner_source": np.append(source[:num_inner], 2 * num_inner),
-        "leaf_source": source[num_inner:],
-        "leaf_parent": parents[num_inner:],
-        "jumps": np.array(jumps, dtype=np.int64).reshape(-1, num_inner + 1),
-    }
+    def extra_repr(self) -> str:
+        """With the routes chosen for a cost of the path and one of all nodes, where and as the parameters are."""
+        route: str = self.route
+        if self.route in ("auto", "torch"):
+            weight = self.inner_vector.weight
+            like = weight.new_empty(0, dtype=torch.float64 if weight.dtype == torch.float64 else torch.float32)
+            route += ": " + " and ".join(self._choose_route(like, every_unit) for every_unit in (False, True))
+        return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"

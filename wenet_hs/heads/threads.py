@@ -10,4 +10,8 @@ import torch
 
 def use_torch_threads() -> None:
     """Call before a parallel kernel: as many threads as torch has, at most those that numba was started with."""
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    num_threads = torch.get_num_threads()
+    numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
+    # Numba's first call starts its threads and with them resets the OpenMP setting that is also torch's.
+    if torch.get_num_threads() != num_threads:
+        torch.set_num_threads(num_threads)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows the product of all node vectors on a CPU: each a single pass over the node scores.
+
+Import this module, and with it numba, only where a kernel is about to run.
+
+Dimension key: N rows, D width, I inner nodes, V = I+1 units.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit, prange
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from wenet_hs.heads.kernel_math import SUMS, exp_minus, log1p_unit
+from wenet_hs.heads.threads import use_torch_threads
+from wenet_hs.heads.tree_functions import CostWeights
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ROWS = 16  # that one thread takes at a time
+
+
+@njit(cache=True, parallel=True, fastmath=SUMS)
+def _costs(z_NI, left_I, right_I, targets_N, up, depths_V, weights):  # type: ignore[no-untyped-def]
+    """Costs (N,); each score in z_NI becomes the derivative of its row's cost by it."""
+    num_rows, num_inner = z_NI.shape
+    target, every, turn_smoothing = weights
+    costs = np.empty(num_rows, np.float32)
+    deepest = 0
+    for row in range(num_rows):
+        deepest = max(deepest, depths_V[targets_N[row]])
+    for block in prange((num_rows + _ROWS - 1) // _ROWS):
+        slopes = np.empty(deepest, np.float32)
+        for row in range(block * _ROWS, min((block + 1) * _ROWS, num_rows)):
+            z_I = z_NI[row]
+            path, depth, above = _ZERO, 0, up[num_inner + targets_N[row]]
+            while above >= 0:
+                turn = -_ONE if above & 1 else _ONE
+                score = turn * z_I[above >> 1]
+                small = exp_minus(abs(score))
+                wrong = (small if score > _ZERO else _ONE) / (_ONE + small)  # σ(-score)
+                path += target * (log1p_unit(small) - min(score, _ZERO))
+                if turn_smoothing:
+                    path += turn_smoothing * score
+                slopes[depth] = turn * (turn_smoothing - target * wrong)
+                depth, above = depth + 1, up[above >> 1]
+            if every:
+                total = _ZERO  # of all units' costs: their leaves' counts times the nodes'
+                for i in range(num_inner):
+                    z = z_I[i]
+                    small = exp_minus(abs(z))
+                    both = left_I[i] + right_I[i]
+                    total += both * log1p_unit(small) + right_I[i] * max(z, _ZERO) - left_I[i] * min(z, _ZERO)
+                    larger = _ONE / (_ONE + small)
+                    z_I[i] = every * (both * (larger if z > _ZERO else small * larger) - left_I[i])
+                path += every * total
+            else:
+                for i in range(num_inner):
+                    z_I[i] = _ZERO
+            costs[row] = path
+            depth, above = 0, up[num_inner + targets_N[row]]
+            while above >= 0:
+                z_I[above >> 1] += slopes[depth]
+                depth, above = depth + 1, up[above >> 1]
+    return costs
+
+
+@njit(cache=True, parallel=True, fastmath=SUMS)
+def _log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
+    """(N, V): from the root down each node gives its children its own sum and the cost of the turn."""
+    num_rows, num_inner = z_NI.shape
+    out_NV = np.empty((num_rows, num_inner + 1), np.float32)
+    for block in prange((num_rows + _ROWS - 1) // _ROWS):
+        logs_I, sums = np.empty(num_inner, np.float32), np.empty(2 * num_inner + 1, np.float32)
+        for row in range(block * _ROWS, min((block + 1) * _ROWS, num_rows)):
+            z_I = z_NI[row]
+            for i in range(num_inner):
+                logs_I[i] = log1p_unit(exp_minus(abs(z_I[i])))
+            sums[0] = _ZERO
+            for i in range(num_inner):
+                own = sums[i] - logs_I[i]
+                sums[children_I2[i, 0]] = own + min(z_I[i], _ZERO)
+                sums[children_I2[i, 1]] = own - max(z_I[i], _ZERO)
+            for unit in range(num_inner + 1):
+                out_NV[row, unit] = sums[num_inner + unit]
+    return out_NV
+
+
+@njit(cache=True, parallel=True, fastmath=SUMS)
+def _log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-def]
+    """From the leaves up: a node's sum is its children's; its score pulls one up and the other down."""
+    num_rows, num_inner = z_NI.shape
+    grad_NI = np.empty((num_rows, num_inner), np.float32)
+    for block in prange((num_rows + _ROWS - 1) // _ROWS):
+        sums = np.empty(2 * num_inner + 1, np.float32)
+        for row in range(block * _ROWS, min((block + 1) * _ROWS, num_rows)):
+            z_I, grad_I = z_NI[row], grad_NI[row]
+            for unit in range(num_inner + 1):
+                sums[num_inner + unit] = grad_NV[row, unit]
+            for i in range(num_inner):
+                small = exp_minus(abs(z_I[i]))
+                larger = _ONE / (_ONE + small)
+                grad_I[i] = larger if z_I[i] > _ZERO else small * larger  # σ(z)
+            for i in range(num_inner - 1, -1, -1):
+                left, right = sums[children_I2[i, 0]], sums[children_I2[i, 1]]
+                sums[i] = left + right
+                grad_I[i] = left - grad_I[i] * sums[i]
+    return grad_NI
+
+
+class NodeTables(NamedTuple):
+    """The tree as the passes over all nodes see it."""
+
+    up: NDArray[np.int32]
+    """(2V-1,) as in `path_kernels.Climb`."""
+    depths: NDArray[np.int64]
+    """(V,) how many decisions are above each leaf."""
+    left: NDArray[np.float32]
+    """(V-1,) how many leaves are under the left child."""
+    right: NDArray[np.float32]
+    """(V-1,) and under the right one."""
+
+
+class _NodeCost(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
+        tables, weights = rest
+        slopes_NI = torch.nn.functional.linear(hidden, weight, bias).contiguous()
+        use_torch_threads()
+        costs = _costs(
+            slopes_NI.numpy(),
+            tables.left,
+            tables.right,
+            targets.contiguous().numpy(),
+            tables.up,
+            tables.depths,
+            tuple(np.float32(value) for value in weights),
+        )
+        ctx.save_for_backward(hidden, weight, slopes_NI)
+        return torch.from_numpy(costs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, slopes_NI = ctx.saved_tensors
+        grad_N1 = grads[0][:, None]
+        grad_hidden = (slopes_NI @ weight).mul_(grad_N1) if ctx.needs_input_grad[0] else None
+        grad_weight = slopes_NI.T @ (hidden * grad_N1) if ctx.needs_input_grad[1] else None
+        grad_bias = grads[0] @ slopes_NI if ctx.needs_input_grad[2] else None
+        return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+def node_cost(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, tables: NodeTables, weights: CostWeights
+) -> Tensor:
+    """(N,) nats, weighted as `weights` says, from all node scores: their one buffer (N, V-1) becomes the gradient.
+
+    Args: as in `path_kernels.path_cost`. Differentiable once, in hidden, weight and bias.
+    """
+    cost: Tensor = _NodeCost.apply(hidden, weight, bias, targets, tables, weights)  # type: ignore[no-untyped-call]
+    return cost
+
+
+class _TreeLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z_NI: Tensor, children: NDArray[np.int32]) -> Tensor:
+        z_NI = z_NI.contiguous()
+        ctx.save_for_backward(z_NI)
+        ctx.children = children
+        use_torch_threads()
+        return torch.from_numpy(_log_probs(z_NI.numpy(), children))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (z_NI,) = ctx.saved_tensors
+        use_torch_threads()
+        return torch.from_numpy(_log_probs_gradient(z_NI.numpy(), grads[0].contiguous().numpy(), ctx.children)), None
+
+
+def tree_log_probs(scores: Tensor, children: NDArray[np.int32]) -> Tensor:
+    """All leaves' log-probabilities from the node scores, each the sum from the root down, in O(V) a row.
+
+    Args:
+        scores: (N, V-1) float32 on the CPU.
+        children: (V-1, 2) int32: as a Tree's, or of any binary tree whose nodes come after their parents.
+    Returns:
+        (N, V); differentiable once.
+    """
+    log_probs: Tensor = _TreeLogProbs.apply(scores, children)  # type: ignore[no-untyped-call]
+    return log_probs
