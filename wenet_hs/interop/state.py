@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of parameters: WeNet's and ours. They differ in the output layers alone, which are heads of their own here."""
+"""Names of parameters: WeNet's, the original tree head's and ours.
+
+They differ in the output layers alone, which are heads of their own here.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.interop.hsoftmax_original import convert_tree_head, is_original
 from wenet_hs.model import AsrModel
 
 _OUTPUT_LAYERS = {
@@ -26,12 +30,16 @@ def current_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def is_wenet(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state_dict is WeNet's: its decoder has an output layer inside."""
-    return any(name.startswith(prefix) for name in state for prefix in _OUTPUT_LAYERS)
+    """Whether a state_dict is WeNet's: its decoder has an output layer inside, or beside it the original tree head."""
+    return is_original(state) or any(name.startswith(prefix) for name in state for prefix in _OUTPUT_LAYERS)
 
 
 def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """WeNet's state_dict under our names, without what has no effect; the tensors are shared, not copied."""
+    """WeNet's state_dict under our names, without what has no effect; the tensors are shared, not copied.
+
+    That of the original tree head too: its vectors in our order of the nodes (interop/hsoftmax_original.py).
+    """
+    state = convert_tree_head(state) if is_original(state) else state
     converted = {_our_name(name): value for name, value in state.items() if not _LEGACY.search(name)}
     # WeNet's average_model.py divides the counter of batches too, which makes it a float.
     return {name: value.long() if name.endswith(".num_batches_tracked") else value for name, value in converted.items()}

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders and checkpoints of the original implementation, against one written by hand and against its formula."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import NUM_UNITS, small_model
+from torch import Tensor
+
+from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.heads import HSoftmaxHead
+from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_of_state, write_original_tree
+from wenet_hs.interop.nested import parse_nested
+from wenet_hs.interop.paths import from_paths, renumbered
+from wenet_hs.interop.state import convert_state_dict, is_wenet, to_wenet_state_dict
+from wenet_hs.interop.weights import load_weights
+from wenet_hs.tree import Tree
+
+UNITS = ("blank", "a", "b", "c", "d")
+STRUCT = """{
+ "freq": 20.0, "tokenid": null, "idx": 0,
+ "left": {
+  "freq": 8.0, "tokenid": null, "idx": 1,
+  "left": {"freq": 4, "tokenid": 3, "idx": 7, "left": null, "right": null},
+  "right": {
+   "freq": 4.0, "tokenid": null, "idx": 2,
+   "left": {"freq": 1.5, "tokenid": 0, "idx": 4, "left": null, "right": null},
+   "right": {"freq": 2.5, "tokenid": 1, "idx": 5, "left": null, "right": null}
+  }
+ },
+ "right": {
+  "freq": 12.0, "tokenid": null, "idx": 3,
+  "left": {"freq": 5e0, "tokenid": 4, "idx": 8, "left": null, "right": null},
+  "right": {"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}
+ }
+}
+"""
+"""Preorder 0 (1 (c 2 (blank a)) 3 (d b)); breadth first the node 3 comes before 2."""
+INDEX = [[0, 1, 2, 0], [0, 1, 2, 0], [0, 3, 0, 0], [0, 1, 0, 0], [0, 3, 0, 0]]
+SIGN = [[1, 1, 1, 0], [1, 1, 1, 0], [-1, -1, 0, 0], [1, 1, 0, 0], [-1, 1, 0, 0]]
+for _row, _column, _turn in ((0, 1, -1), (1, 1, -1), (1, 2, -1)):
+    SIGN[_row][_column] = _turn
+BIAS = [[0, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [1, 0, 1, 1]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tree_struct").write_text(STRUCT, "utf-8")
+    (tmp_path / "tree_info").write_text('{\n "depth": 4,\n "leaf_cnt": 5\n}', "utf-8")
+    for name, values, dtype in (("index", INDEX, "int64"), ("sign", SIGN, "int8"), ("bias", BIAS, "int8")):
+        np.save(tmp_path / f"path_{name}.npy", np.array(values, dtype=dtype))
+    return tmp_path
+
+
+def their_probabilities(hidden: Tensor, vectors: Tensor, index: Tensor, sign: Tensor, bias: Tensor) -> Tensor:
+    """Their formula without its clip: the product of sigmoid·sign + bias along the paths."""
+    decisions = torch.sigmoid(hidden @ vectors.T)
+    return (decisions[:, index] * sign + bias).prod(-1)
+
+
+def test_a_folder_written_by_hand(folder: Path) -> None:
+    tree, rows = read_original_tree(folder, UNITS)
+    assert tree.units == UNITS
+    assert tree.kind == "original"
+    assert tree.children.tolist() == [[1, 2], [4 + 3, 3], [4 + 4, 4 + 2], [4 + 0, 4 + 1]]
+    assert tree.codes() == ["010", "011", "11", "00", "10"]
+    assert tree.frequencies.tolist() == [1.5, 2.5, 7.0, 4.0, 5.0]
+    assert rows.tolist() == [0, 1, 3, 2]
+
+
+def test_vectors_of_their_head_give_their_probabilities(folder: Path) -> None:
+    torch.manual_seed(0)
+    tree, rows = read_original_tree(folder, UNITS)
+    vectors, hidden = torch.randn(4, 6, dtype=torch.float64), torch.randn(20, 6, dtype=torch.float64)
+    head = HSoftmaxHead(6, tree).double()
+    head.load_state_dict({"inner_vector.weight": vectors[torch.from_numpy(rows)]})
+    expected = their_probabilities(hidden, vectors, torch.tensor(INDEX), torch.tensor(SIGN), torch.tensor(BIAS))
+    torch.testing.assert_close(expected.sum(-1), torch.ones(20, dtype=torch.float64))
+    torch.testing.assert_close(head.log_probs(hidden).exp(), expected, rtol=1e-12, atol=0)
+
+
+def test_writing_the_folder_gives_its_arrays_back(folder: Path, tmp_path: Path) -> None:
+    write_original_tree(read_original_tree(folder, UNITS).tree, tmp_path / "new")
+    assert json.loads((tmp_path / "new" / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
+    assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {"depth": 4, "leaf_cnt": 5}
+    for name in ("path_index.npy", "path_sign.npy", "path_bias.npy"):
+        found, expected = (np.load(path / name, allow_pickle=False) for path in (tmp_path / "new", folder))
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(num_units=st.integers(1, 40), seed=st.integers(0, 1000))
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, num_units: int, seed: int) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    tree = Tree.huffman(np.random.default_rng(seed).exponential(size=num_units) ** 3)
+    write_original_tree(tree, folder)
+    back, rows = read_original_tree(folder, tree.units)
+    assert np.array_equal(back.children, tree.children)
+    assert np.array_equal(back.frequencies, tree.frequencies)
+    assert sorted(rows) == list(range(num_units - 1))
+    index = np.load(folder / "path_index.npy")
+    sign = np.load(folder / "path_sign.npy")
+    found = from_paths(index, sign)
+    assert np.array_equal(found.children, tree.children)
+    assert np.array_equal(found.rows, rows)
+
+
+def comb(num_units: int) -> Tree:
+    inner = np.arange(1, num_units - 1)
+    leaves = num_units - 1 + np.arange(num_units)
+    children = np.stack([leaves[: num_units - 1], np.append(inner, leaves[-1])], axis=1)
+    return Tree("comb", tuple(map(str, range(num_units))), children, np.ones(num_units))
+
+
+def test_no_depth_is_too_deep(tmp_path: Path) -> None:
+    deep = comb(1200)
+    write_original_tree(deep, tmp_path)
+    assert np.array_equal(read_original_tree(tmp_path, deep.units).tree.children, deep.children)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    left, right, leaf = (
+        '{"freq": 1, "tokenid": null, "idx": %d, "left": ',
+        ', "right": %s}',
+        '"left": null, "right": null}',
+    )
+    text = "".join(left % node for node in range(5000)) + '{"freq": 1, "tokenid": 5000, "idx": 10000, ' + leaf
+    for node in reversed(range(5000)):
+        text += right % f'{{"freq": 1, "tokenid": {node}, "idx": {5000 + node}, {leaf}'
+    (tmp_path / "tree_struct").write_text(text, "utf-8")
+    tree = read_original_tree(tmp_path, [f"u{i}" for i in range(5001)]).tree
+    assert tree.depth == 5000
+    assert tree.depths()[:3].tolist() == [1, 2, 3]
+
+
+def test_a_tree_that_is_too_deep_for_tables_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
+    with pytest.raises(DataError, match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"):
+        write_original_tree(comb(20), tmp_path / "new")
+    monkeypatch.undo()
+    write_original_tree(comb(20), tmp_path / "new")
+    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
+    with pytest.raises(
+        DataError, match="path_index.npy: .* too deep for a table of paths; take it away, tree_struct is"
+    ):
+        read_original_tree(tmp_path / "new", comb(20).units)
+
+
+FAULTS = [
+    ("", "not a tree in JSON: found the end of the file"),
+    (STRUCT[:200], "not a tree in JSON: found .* at character|found the end of the file"),
+    (STRUCT + "x", "not a tree in JSON: found 'x' at character"),
+    (STRUCT.replace('"freq": 4,', '"freq": [4],'), 'not a tree in JSON: found \'"freq": \\[4\\]'),
+    ("}", "not a tree in JSON: found '}' at character 0"),
+    (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), '"left" is 3, expected a node or null'),
+    (STRUCT.replace('"idx": 8, "left": null,', '"idx": 8,'), 'a node has no "left"'),
+    (STRUCT.replace('"idx": 8,', '"idx": 8, "idx": 8,'), 'a node has "idx" twice'),
+    (STRUCT.replace('"tokenid": 4', '"tokenid": 2.5'), '"tokenid" is 2.5, expected a whole number'),
+    (STRUCT.replace('"freq": 7.0', '"freq": many'), '"freq" is many, expected a number'),
+    (STRUCT.replace('"freq": 7.0', '"freq": -7.0'), "frequencies: unit 2 has -7.0"),
+    (STRUCT.replace('"freq": 7.0', '"freq": NaN'), "frequencies: unit 2 has nan"),
+    (STRUCT.replace('"tokenid": 4, "idx": 8', '"tokenid": 2, "idx": 6'), "tokenid 2 is two leaves"),
+    (STRUCT.replace('"tokenid": 4', '"tokenid": 5'), "tokenid 5 is not within 0…4"),
+    (STRUCT.replace('"idx": 8', '"idx": 9'), "the leaf of tokenid 4 has idx 9, expected 8"),
+    (STRUCT.replace('"idx": 3', '"idx": 1'), "idx 1 is two inner nodes"),
+    (STRUCT.replace('"idx": 3', '"idx": 4'), "idx 4 is not within 0…3"),
+    (STRUCT.replace('null, "idx": 3', '3, "idx": 3'), "node 3 has children and tokenid 3; it must be null there"),
+    (
+        STRUCT.replace('{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}', "null"),
+        "node 3 has one child; it must have two or none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FAULTS, ids=range(len(FAULTS)))
+def test_faults_of_the_structure(folder: Path, text: str, message: str) -> None:
+    (folder / "tree_struct").write_text(text, "utf-8")
+    with pytest.raises(DataError, match=message) as caught:
+        read_original_tree(folder, UNITS)
+    assert str(caught.value).startswith(f"{folder / 'tree_struct'}: ")
+    assert str(caught.value).endswith("; copy the folder again from where it was made")
+    assert "\n" not in str(caught.value)
+
+
+def test_faults_of_other_units_and_other_files(folder: Path) -> None:
+    with pytest.raises(DataError, match="tree_struct: has 5 leaves, but the unit table 6 units; copy"):
+        read_original_tree(folder, (*UNITS, "e"))
+    np.save(folder / "path_bias.npy", np.zeros((5, 4), dtype=np.int8))
+    with pytest.raises(DataError, match="path_bias.npy: the path of unit 0 is not that of tree_struct"):
+        read_original_tree(folder, UNITS)
+    np.save(folder / "path_sign.npy", np.zeros((5, 3), dtype=np.float32))
+    with pytest.raises(DataError, match=r"path_sign.npy: \(5, 3\) float32, but tree_struct needs integers of shape"):
+        read_original_tree(folder, UNITS)
+    np.save(folder / "path_index.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="path_index.npy: not an array of numbers .*allow_pickle"):
+        read_original_tree(folder, UNITS)
+    (folder / "tree_info").write_text('{"depth": 4, "leaf_cnt": 6}', "utf-8")
+    with pytest.raises(DataError, match="tree_info: leaf_cnt is 6, but the tree of tree_struct has 5"):
+        read_original_tree(folder, UNITS)
+    (folder / "tree_info").write_text("depth", "utf-8")
+    with pytest.raises(DataError, match="tree_info: not JSON"):
+        read_original_tree(folder, UNITS)
+    (folder / "tree_struct").unlink()
+    with pytest.raises(DataError, match="tree_struct: cannot be read"):
+        read_original_tree(folder, UNITS)
+
+
+def test_the_structure_alone_is_enough(folder: Path) -> None:
+    expected = read_original_tree(folder, UNITS)
+    for name in ("tree_info", "path_index.npy", "path_sign.npy", "path_bias.npy"):
+        (folder / name).unlink()
+    assert read_original_tree(folder, UNITS).tree == expected.tree
+
+
+def test_the_parser_knows_what_json_knows() -> None:
+    tree = parse_nested(json.dumps(json.loads(STRUCT), indent=1))
+    assert tree.root == ~0
+    assert tree.children == {0: (~1, ~3), 1: (3, ~2), 2: (0, 1), 3: (4, 2)}
+    assert tree.leaf_numbers == {0: 4, 1: 5, 2: 6, 3: 7, 4: 8}
+
+
+# ---- paths
+
+
+@pytest.mark.parametrize(
+    ("nodes", "turns", "message"),
+    [
+        (
+            [[0, 1], [0, 1], [0, 0]],
+            [[1, 1], [1, 0], [-1, 0]],
+            "inner node 0 must have one left child, .* two different",
+        ),
+        (
+            [[0, 1], [0, 1], [0, 0]],
+            [[1, 1], [1, -1], [1, 0]],
+            "inner node 0 must have one left child, .* two different",
+        ),
+        (
+            [[0, 1], [1, 1], [0, 0]],
+            [[1, 1], [1, -1], [-1, 0]],
+            "unit 0's path begins at node 0, that of unit 1 at node 1",
+        ),
+        (
+            [[0, 1], [0, 2], [0, 0]],
+            [[1, 1], [1, -1], [-1, 0]],
+            "path of unit 1 has inner node 2; with 3 units they are 0…1",
+        ),
+        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, -1]], "the path of unit 2 goes on behind its end"),
+        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 has an empty path"),
+        ([[0, 0, 0], [0, 0, 1], [0, 1, 0]], [[1, 1, 1], [1, 1, -1], [-1, 1, 0]], "must have one left child, .* two"),
+    ],
+)
+def test_paths_that_are_no_tree(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_paths(np.array(nodes), np.array(turns))
+
+
+def test_a_circle_is_no_tree() -> None:
+    with pytest.raises(ValueError, match="do not make one tree: some are reached twice, in a circle, or not at all"):
+        renumbered(np.array([[0, 1], [2, 5], [3, 5]]), 0)
+    with pytest.raises(ValueError, match="do not make one tree"):
+        renumbered(np.array([[0, 1], [2, 6], [3, 5]]), 0)
+
+
+# ---- checkpoints
+
+
+def original_state(convert: Callable[[Tensor], Tensor] = lambda buffer: buffer) -> tuple[dict[str, Tensor], Tree]:
+    """What the original implementation saves for a model with a tree head, and its tree."""
+    torch.manual_seed(4)
+    state = to_wenet_state_dict(small_model())
+    tree = Tree.huffman(np.arange(NUM_UNITS) ** 2)
+    _, rows = _their_arrays(tree)
+    index, sign = rows
+    state["hsoftmax.inner_vector.weight"] = torch.randn(NUM_UNITS - 1, 16)
+    for name, array in (("index", index), ("sign", sign), ("bias", (sign != 1).astype(np.int8))):
+        state[f"hsoftmax.path_{name}"] = convert(torch.from_numpy(array.reshape(-1)))
+    return state, tree
+
+
+def _their_arrays(tree: Tree) -> tuple[list[int], tuple[np.ndarray, np.ndarray]]:
+    """Preorder numbers by recursion, as their program finds them, and their paths with the column too many."""
+    numbers: list[int] = [0] * (tree.num_units - 1)
+    index = np.zeros((tree.num_units, tree.depth + 1), dtype=np.int64)
+    sign = np.zeros(index.shape, dtype=np.int8)
+    count = 0
+
+    def visit(node: int, path: list[tuple[int, int]]) -> None:
+        nonlocal count
+        if node >= tree.num_units - 1:
+            for column, (number, turn) in enumerate(path):
+                index[node - tree.num_units + 1, column], sign[node - tree.num_units + 1, column] = number, turn
+            return
+        numbers[node] = number = count
+        count += 1
+        for child, turn in zip(tree.children[node], (1, -1), strict=True):
+            visit(int(child), [*path, (number, turn)])
+
+    visit(0, [])
+    return numbers, (index, sign)
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_checkpoint_becomes_ours(averaged: bool) -> None:
+    state, tree = original_state((lambda buffer: buffer / 1.0) if averaged else (lambda buffer: buffer))
+    assert is_wenet(state)
+    converted = convert_state_dict(state)
+    model = small_model(head="hsoftmax", head_conf={"tree": "tree.json"})
+    head = HSoftmaxHead(16, tree)
+    model.head = head
+    load_weights(model, converted, "x.pt")
+    hidden = torch.randn(9, 16)
+    index, sign, bias = (
+        state[f"hsoftmax.path_{name}"].long().reshape(NUM_UNITS, -1) for name in ("index", "sign", "bias")
+    )
+    vectors = state["hsoftmax.inner_vector.weight"]
+    expected = their_probabilities(hidden.double(), vectors.double(), index, sign, bias)
+    torch.testing.assert_close(head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9)
+    assert np.array_equal(tree_of_state(state).children, tree.children)
+
+
+def test_faults_of_a_checkpoint() -> None:
+    state, _ = original_state()
+    sign = state["hsoftmax.path_sign"].clone()
+    for change, message in (
+        (
+            {"hsoftmax.path_bias": state["hsoftmax.path_bias"] * 0},
+            "hsoftmax.path_sign and hsoftmax.path_bias do not go",
+        ),
+        ({"hsoftmax.path_index": state["hsoftmax.path_index"] * 0}, "inner node 0 must have one left child"),
+        ({"hsoftmax.path_sign": sign[:-1]}, r"hsoftmax.path_\* of 99, 98, 99 numbers for 11 units"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            convert_state_dict({**state, **change})
+    del state["hsoftmax.path_sign"]
+    with pytest.raises(
+        CheckpointError, match="hsoftmax.inner_vector.weight without hsoftmax.path_sign; take the compl"
+    ):
+        convert_state_dict(state)
