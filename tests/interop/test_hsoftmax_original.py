@@ -10,16 +10,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import NUM_UNITS, small_model
+from small_models import NUM_UNITS, small_config, small_model
 from torch import Tensor
 
+from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_of_state, write_original_tree
+from wenet_hs.interop.hsoftmax_original import read_original_tree, saved_tree, tree_of_state, write_original_tree
 from wenet_hs.interop.nested import parse_nested
 from wenet_hs.interop.paths import from_paths, renumbered
 from wenet_hs.interop.state import convert_state_dict, is_wenet, to_wenet_state_dict
 from wenet_hs.interop.weights import load_weights
+from wenet_hs.interop.wenet import load_model
 from wenet_hs.tree import Tree
 
 UNITS = ("blank", "a", "b", "c", "d")
@@ -323,6 +325,19 @@ def test_a_checkpoint_becomes_ours(averaged: bool) -> None:
     expected = their_probabilities(hidden.double(), vectors.double(), index, sign, bias)
     torch.testing.assert_close(head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9)
     assert np.array_equal(tree_of_state(state).children, tree.children)
+
+
+def test_their_whole_model(tmp_path: Path) -> None:
+    state, tree = original_state()
+    config = small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None)
+    dump_config(config, tmp_path / "train.yaml")
+    model = load_model(tmp_path / "train.yaml", state)
+    assert isinstance(model.head, HSoftmaxHead)
+    assert saved_tree(state).codes() == tree.codes()
+    hidden = torch.randn(4, 16)
+    head = HSoftmaxHead(16, tree)
+    head.load_state_dict(model.head.state_dict())
+    torch.testing.assert_close(model.head.log_probs(hidden), head.log_probs(hidden), rtol=0, atol=0)
 
 
 def test_faults_of_a_checkpoint() -> None:

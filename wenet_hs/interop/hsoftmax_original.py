@@ -201,6 +201,13 @@ def tree_of_state(state: Mapping[str, Tensor]) -> Renumbered:
 _WHOLE = "take another checkpoint of this model"
 
 
+def saved_tree(state: Mapping[str, Tensor]) -> Tree:
+    """That tree as a value of its own; of its units it knows the ids alone, and no frequencies."""
+    children = tree_of_state(state).children
+    names = tuple(map(str, range(len(children) + 1)))
+    return Tree("original", names, children, np.ones(len(names)), {"source": "hsoftmax original"})
+
+
 def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state_dict of theirs with the vectors as our tree head has them.
 

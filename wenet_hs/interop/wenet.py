@@ -10,6 +10,7 @@ from wenet_hs.build import build_model, state_cmvn
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
+from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
 from wenet_hs.interop.state import convert_state_dict, to_wenet_state_dict
 from wenet_hs.interop.weights import load_state, load_weights, state_num_units
 from wenet_hs.model import AsrModel
@@ -25,21 +26,24 @@ def load_model(
 
     Args:
         train_yaml: WeNet's configuration, old or new.
-        final_pt: WeNet's weights: a file, or the state_dict itself.
+        final_pt: WeNet's weights: a file, or the state_dict itself. With the original tree head they hold its tree too;
+            the configuration says `head: hsoftmax`.
         overrides: as for load_config; `encoder_conf.norm_eps=1e-12` and the decoder's are for models before 2022-01-11.
 
     Raises: ConfigError, or CheckpointError where the weights are damaged or do not fit the configuration.
     """
     config = load_config(train_yaml, overrides)
     where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
-    state = convert_state_dict(final_pt if isinstance(final_pt, Mapping) else load_state(final_pt))
+    theirs = final_pt if isinstance(final_pt, Mapping) else load_state(final_pt)
+    state = convert_state_dict(theirs)
     num_units = state_num_units(state, where)
     special = special_ids(config, num_units)
     if not max(special.blank, special.sos, special.eos) < num_units:
         raise CheckpointError(
             f"{where}: {num_units} units, but {train_yaml} has special ids {special}; they do not fit"
         )
-    model = build_model(config, num_units, special, cmvn=state_cmvn(state, config))
+    tree = saved_tree(theirs) if is_original(theirs) else None
+    model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
     return model.eval()
 
