@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.classes import ClassHead
 from wenet_hs.heads.ctc import Ctc, compact_alphabet, ctc_feasible
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 """Memory, its lengths, targets, their lengths."""
@@ -87,14 +90,11 @@ def test_log_probs_are_float32_under_autocast_and_without_dropout_in_eval() -> N
 # ---- partial heads: only blank and the transcript's labels
 
 
+KINDS = ("softmax", "tree", "class")
+
+
 class PartialSoftmax(SoftmaxHead):
     """A softmax head that says it is cheaper for some labels; it gathers them."""
-
-    partial = True
-
-
-class PartialTree(HSoftmaxHead):
-    """The tree head, always by label."""
 
     partial = True
 
@@ -102,7 +102,10 @@ class PartialTree(HSoftmaxHead):
 def make_ctc(kind: str, num_units: int, dtype: torch.dtype = torch.float32, blank: int = 0) -> Ctc:
     torch.manual_seed(2)
     tree = Tree.huffman(1.0 / torch.arange(1, num_units + 1).double().numpy())
-    head = PartialSoftmax(5, num_units) if kind == "softmax" else PartialTree(5, tree)
+    head: OutputHead = PartialSoftmax(5, num_units)
+    if kind != "softmax":
+        head = HSoftmaxHead(5, tree) if kind == "tree" else ClassHead(5, NaryTree.from_binary(tree))
+    assert head.partial
     torch.nn.init.normal_(next(head.parameters()))
     return Ctc(head.to(dtype), blank=blank).eval()
 
@@ -135,7 +138,7 @@ def random_batch(seed: int, size: int, num_units: int) -> Batch:
     return memory, memory_lengths, targets, target_lengths
 
 
-@pytest.mark.parametrize("kind", ["softmax", "tree"])
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 5), num_units=st.integers(2, 30))
 def test_labels_alone_give_the_cost_and_gradients_of_all_units(kind: str, seed: int, size: int, num_units: int) -> None:
@@ -146,7 +149,7 @@ def test_labels_alone_give_the_cost_and_gradients_of_all_units(kind: str, seed: 
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["softmax", "tree"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_by_labels_in_float64(kind: str) -> None:
     ctc = make_ctc(kind, 9, torch.float64)
     lengths, target_lengths = torch.tensor([6, 4, 5, 2]), torch.tensor([3, 2, 0, 2])
@@ -175,7 +178,7 @@ def test_what_has_no_alignment_or_lies_behind_an_end_has_no_gradient() -> None:
     torch.testing.assert_close(cost, alone)
 
 
-@pytest.mark.parametrize("kind", ["softmax", "tree"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_blank_may_be_any_unit_and_an_alphabet_may_be_empty(kind: str) -> None:
     ctc = make_ctc(kind, 6, blank=4)
     memory, lengths, targets = torch.randn(2, 3, 5), torch.tensor([3, 2]), torch.tensor([[0, 5], [0, -1]])
@@ -215,7 +218,7 @@ def test_compact_alphabet_by_hand() -> None:
         assert not needed or not ctc_feasible(ids, needed - 1)
 
 
-@pytest.mark.parametrize("kind", ["softmax", "tree"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_best_of_a_frame_are_those_of_the_whole_distribution(kind: str) -> None:
     ctc, memory = make_ctc(kind, 40), torch.randn(2, 7, 5)
     values, ids = ctc.topk(memory, 4)
