@@ -125,7 +125,7 @@ def test_a_tree_of_other_units_is_refused() -> None:
         DataError, match="elsewhere/tree.json: leaf 9 is 'h', but unit 9 of the table is 'g'; build the"
     ):
         build_model(config, NUM_UNITS, SPECIAL, tree=tree_of(swapped), units=TABLE.units)
-    with pytest.raises(ValueError, match="head: hsoftmax is built with a tree"):
+    with pytest.raises(ValueError, match="head_conf: this head is built with a tree"):
         build_model(config, NUM_UNITS, SPECIAL)
 
 

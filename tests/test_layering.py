@@ -13,6 +13,7 @@ LAYERS = (
     "report recognizer",
     "train decode",
     "build interop",
+    "build_heads",
     "model",
     "heads",
     "nn data corpus score",

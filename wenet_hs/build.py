@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a configuration to a model, and from an experiment folder to all that recognition needs.
 
-The only file that knows configuration and modules. Dimension key: F features, V units, D width.
+With build_heads.py the only file that knows configuration and modules. Dimension key: F features, V units, D width.
 """
 
 import hashlib
@@ -9,23 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, has_another_tree, read_tree, tree_paths
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import (
-    DecoderConf,
-    EncoderConf,
-    ExperimentConfig,
-    HSoftmaxHeadConf,
-    SoftmaxHeadConf,
-)
+from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.state import convert_state_dict, is_wenet
 from wenet_hs.interop.weights import check_num_units, load_state, load_weights
 from wenet_hs.model import AsrModel
@@ -44,7 +35,6 @@ from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsam
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable, check_special
-from wenet_hs.tree import Tree
 
 __all__ = ["Experiment", "build_model", "initialize_from", "load_experiment", "load_state", "state_cmvn"]
 
@@ -56,7 +46,8 @@ _POSITIONAL: dict[str, type[PositionalEncoding]] = {
     "abs_pos": AbsolutePositionalEncoding,
     "no_pos": NoPositionalEncoding,
 }
-_HEADS = ("head.", "right_head.")
+_HEADS = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
+"""Which parameters are of a head, by the section of its settings."""
 
 
 # ---- from a configuration to a model
@@ -68,7 +59,8 @@ def build_model(
     special: SpecialIds,
     *,
     feature_dim: int | None = None,
-    tree: Tree | None = None,
+    tree: AnyTree | None = None,
+    ctc_tree: AnyTree | None = None,
     units: Sequence[str] | None = None,
     cmvn: Cmvn | None = None,
 ) -> AsrModel:
@@ -77,7 +69,8 @@ def build_model(
     Args:
         num_units: size of the output layer, V.
         feature_dim: features a frame, F; None for the configuration's `num_mel_bins`.
-        tree: of `head: hsoftmax`.
+        tree: of every `head` but the softmax; binary or of classes.
+        ctc_tree: the same of `ctc_conf.head`.
         units: of the unit table, so that a tree of other units is refused; without them only its size is compared.
         cmvn: statistics for `encoder.global_cmvn`; None for none.
 
@@ -92,17 +85,19 @@ def build_model(
         )
     size = config.encoder_conf.output_size
     decoder = _decoder(config.decoder, config.decoder_conf, size, num_units)
-    model = AsrModel(
-        _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn),
-        decoder,
-        head=_head(config, num_units, tree, units=units),
-        right_head=_head(config, num_units, tree) if isinstance(decoder, BiTransformerDecoder) else None,
-        ctc=Ctc(SoftmaxHead(size, num_units), blank=special.blank),
-        special=special,
+    encoder = _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn)
+    has_right = isinstance(decoder, BiTransformerDecoder)
+    head = build_head(config.head_conf, size, num_units, tree=tree, units=units)
+    right_head = build_head(config.head_conf, size, num_units, tree=tree, units=units) if has_right else None
+    ctc_head = build_head(
+        config.ctc_conf.head_conf, size, num_units, tree=ctc_tree, units=units, section="ctc_conf.head_conf"
     )
+    ctc = Ctc(ctc_head, blank=special.blank)
+    model = AsrModel(encoder, decoder, head=head, right_head=right_head, ctc=ctc, special=special)
     model.ctc_weight = config.model_conf.ctc_weight
     model.reverse_weight = config.model_conf.reverse_weight
     model.lsm_weight = config.model_conf.lsm_weight
+    model.lsm_kind = config.model_conf.lsm_kind
     model.attention_guide_width = config.model_conf.attention_guide_width
     return model
 
@@ -197,65 +192,29 @@ def _one_decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: in
     )
 
 
-def _head(
-    config: ExperimentConfig, num_units: int, tree: Tree | None, *, units: Sequence[str] | None = None
-) -> OutputHead:
-    size = config.encoder_conf.output_size
-    match config.head_conf:
-        case SoftmaxHeadConf():
-            return SoftmaxHead(size, num_units)
-        case HSoftmaxHeadConf(tree=path, bias=bias):
-            if tree is None:
-                raise ValueError("head: hsoftmax is built with a tree")
-            check_tree(tree, num_units, units, path)
-            return HSoftmaxHead(size, tree, bias=bias)
-
-
-def check_tree(tree: Tree, num_units: int, units: Sequence[str] | None, path: str) -> None:
-    """The leaf of unit i must be unit i of the table. Raises DataError naming the first difference."""
-    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
-    if tree.num_units != num_units:
-        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
-    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
-        if leaf != unit:
-            raise DataError(
-                f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}; {remedy}"
-            )
-
-
 # ---- weights
 
 
 def initialize_from(model: AsrModel, checkpoint: Path | str) -> list[str]:
-    """Start from trained weights, ours or WeNet's, of a model with the same units; the head may be of another kind.
+    """Start from trained weights, ours or WeNet's, of a model with the same units; the heads may be of other kinds.
 
-    Returns the names of the parameters that stay new: none, or those of the head where the checkpoint's does not fit.
-    Raises: CheckpointError where anything but the head differs.
+    Returns the names of the parameters that stay new: none, or those of each head where the checkpoint's does not fit.
+    Raises: CheckpointError where anything but the heads differs.
     """
     state = _our_state(checkpoint)
     check_num_units(state, model.num_units, str(checkpoint), "this model")
     own = model.state_dict()
-    theirs = {name: value.shape for name, value in state.items() if name.startswith(_HEADS)}
-    ours = {name: value.shape for name, value in own.items() if name.startswith(_HEADS)}
-    if theirs == ours and not _another_tree(model, Path(checkpoint)):
-        load_weights(model, state, str(checkpoint))
-        return []
-    body = {name: value for name, value in state.items() if name not in theirs}
-    load_weights(model, {**body, **{name: own[name] for name in ours}}, str(checkpoint))
-    return list(ours)
-
-
-def _another_tree(model: AsrModel, checkpoint: Path) -> bool:
-    """Whether the `tree.json` beside the checkpoint is not the model's, so that its vectors belong to other nodes."""
-    if not isinstance(model.head, HSoftmaxHead):
-        return False
-    folders = checkpoint.absolute().parents[:2] if checkpoint.is_dir() else checkpoint.absolute().parents[:1]
-    for path in (folder / "tree.json" for folder in folders):
-        if path.is_file():
-            nodes, turns = Tree.load(path).paths()
-            head = model.head
-            return not (np.array_equal(nodes, head.nodes.cpu()) and np.array_equal(turns, head.turns.cpu()))
-    return False
+    new: list[str] = []
+    for section, prefixes in _HEADS.items():
+        theirs = {name: value.shape for name, value in state.items() if name.startswith(prefixes)}
+        ours = {name: value.shape for name, value in own.items() if name.startswith(prefixes)}
+        head = model.head if section == "head_conf" else model.ctc.head
+        if theirs != ours or has_another_tree(head, Path(checkpoint), section):
+            body = {name: value for name, value in state.items() if name not in theirs}
+            state = {**body, **{name: own[name] for name in ours}}
+            new += ours
+    load_weights(model, state, str(checkpoint))
+    return new
 
 
 def _our_state(path: Path | str) -> dict[str, Tensor]:
@@ -315,13 +274,18 @@ def load_experiment(
         _check_old_convention(config, table, table_path)
         state = convert_state_dict(state)
     check_num_units(state, len(table), str(path), str(table_path))
-    tree = None
-    if isinstance(config.head_conf, HSoftmaxHeadConf):
-        tree_path = _in_folder(model_dir, config.head_conf.tree)
-        tree = Tree.load(tree_path)
-        check_tree(tree, len(table), table.units, str(tree_path))  # here, as the config has its base name alone
-    cmvn = state_cmvn(state, config)
-    model = build_model(config, len(table), table.special, tree=tree, units=table.units, cmvn=cmvn)
+    trees = {
+        section: read_tree(_in_folder(model_dir, path), table.units) for section, path in tree_paths(config).items()
+    }
+    model = build_model(
+        config,
+        len(table),
+        table.special,
+        tree=trees.get("head_conf"),
+        ctc_tree=trees.get("ctc_conf.head_conf"),
+        units=table.units,
+        cmvn=state_cmvn(state, config),
+    )
     load_weights(model, state, str(path))
     bpe = config.tokenizer_conf.bpe_path
     tokenizer = make_tokenizer(config.tokenizer, table, None if bpe is None else _in_folder(model_dir, bpe))
@@ -329,8 +293,8 @@ def load_experiment(
 
 
 def _check_files(model_dir: Path, config: ExperimentConfig) -> None:
-    """The units and the tree must be those of the training: with others of equal number every word would be wrong."""
-    for name in ("units.txt", "tree.json", "bpe.model"):
+    """Units and trees must be those of the training: with others of equal number every word would be wrong."""
+    for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
             raise CheckpointError(

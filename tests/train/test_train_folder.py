@@ -114,7 +114,8 @@ def test_train_yaml_says_everything_and_where_it_comes_from(trained_tree: Path) 
     assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
     assert config.tokenizer_conf.symbol_table_path == "units.txt"
     assert config.cmvn_conf.cmvn_file == "global_cmvn"
-    assert config.head_conf.model_dump() == {"tree": "tree.json", "bias": False}
+    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "auto", "search": "auto"}
+    assert config.head_conf.model_dump() == settings
     sums = {f"sha256 of {name}" for name in ("units.txt", "tree.json", "global_cmvn")}
     assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
     assert torch.__version__.startswith(config.provenance["torch"])
@@ -155,6 +156,9 @@ def test_a_changed_config_is_refused_with_a_line_for_each_difference(
         f"{yaml_path}: head was 'softmax', is now 'hsoftmax'{advice}",
         f"{yaml_path}: head_conf.tree was None, is now 'tree.json'{advice}",
         f"{yaml_path}: head_conf.bias was None, is now False{advice}",
+        f"{yaml_path}: head_conf.sparse_grad was None, is now False{advice}",
+        f"{yaml_path}: head_conf.route was None, is now 'auto'{advice}",
+        f"{yaml_path}: head_conf.search was None, is now 'auto'{advice}",
         f"{copy / 'tree.json'}: is missing{advice}",
     ]
     after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file() and path.name != ".lock"}

@@ -137,10 +137,10 @@ class HSoftmaxHeadConf(Section):
     """Whether a node's decision has a bias beside its vector."""
     sparse_grad: bool = False
     """Whether a step updates the vectors on its targets' paths alone, for very many units; with `optim: adam`."""
-    route: str = "auto"
-    """How costs are computed (heads/hsoftmax.py); auto: the fastest for the size at hand."""
-    search: str = "auto"
-    """How the best units are found (heads/hsoftmax.py); auto: the fastest for the size at hand."""
+    route: Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
+    """How costs are computed (heads/routes.py); auto: the fastest for the size and the device at hand."""
+    search: Literal["auto", "torch", "best_first", "dense"] = "auto"
+    """How the best units are found (heads/search.py); auto: the fastest for the size and the device at hand."""
 
 
 class ClassHeadConf(Section):
@@ -150,6 +150,12 @@ class ClassHeadConf(Section):
     """Path of the tree.json that `wenet-hs tree build` wrote for the same units; of classes, or binary."""
     num_classes: Count | None = None
     """How many branches from the top of a binary tree become classes; null: the root of the number of units."""
+    sparse_grad: bool = False
+    """Whether a step updates the vectors of the nodes on its targets' paths alone; with `optim: adam`."""
+    route: Literal["auto", "path", "all"] = "auto"
+    """Whether costs come from the nodes on the targets' paths or from all; auto: by size and device."""
+    search: Literal["auto", "best_first", "all"] = "auto"
+    """How the best units are found: from the likeliest nodes on, or from all; auto: by size and device."""
 
 
 class AdaptiveHeadConf(Section):

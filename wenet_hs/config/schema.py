@@ -310,4 +310,4 @@ class ExperimentConfig(Section):
 
 
 def _is_sparse(head_conf: HeadConf | None) -> bool:
-    return isinstance(head_conf, HSoftmaxHeadConf) and head_conf.sparse_grad
+    return isinstance(head_conf, HSoftmaxHeadConf | ClassHeadConf) and head_conf.sparse_grad

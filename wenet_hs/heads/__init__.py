@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output heads: a decoder state in, a distribution over the units out. `build.py` chooses one by the configuration."""
 
+from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.classes import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 
-__all__ = ["HSoftmaxHead", "OutputHead", "SoftmaxHead"]
+__all__ = ["AdaptiveHead", "ClassHead", "HSoftmaxHead", "OutputHead", "SoftmaxHead"]

@@ -53,7 +53,7 @@ class AdaptiveHead(OutputHead):
         """
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))
-        ranked = np.argsort(-weights, kind="stable")
+        ranked = ranking(weights)
         self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
@@ -155,6 +155,11 @@ class AdaptiveHead(OutputHead):
         for weight in self.adaptive.tail[cluster].parameters():  # onto the cluster's width, then onto its units
             hidden_MD = F.linear(hidden_MD, weight.to(hidden_MD.dtype))
         return F.log_softmax(hidden_MD, dim=-1)
+
+
+def ranking(frequencies: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(V,) unit ids by falling frequency, equal ones by id."""
+    return np.argsort(-frequencies, kind="stable")
 
 
 def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:

@@ -15,8 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from wenet_hs.build import SHA256_OF
+from wenet_hs.build_heads import TREE_FILES, tree_paths
 from wenet_hs.config.load import config_changes, dump_config, load_config
-from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig, SoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import write_atomic
 
@@ -58,7 +59,7 @@ def locked(model_dir: Path) -> Iterator[None]:
 def prepare_folder(
     model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool
 ) -> tuple[ExperimentConfig, dict[str, str]]:
-    """Copy units, tree, CMVN and BPE model into `model_dir` and write `train.yaml`.
+    """Copy units, trees, CMVN and BPE model into `model_dir` and write `train.yaml`.
 
     Args:
         config_dir: the folder of the config, where the base names in the `train.yaml` of an experiment are at home.
@@ -93,9 +94,7 @@ def _sources(config: ExperimentConfig) -> dict[str, Path]:
     if config.cmvn is not None:
         assert config.cmvn_conf.cmvn_file is not None  # the schema asks for it
         sources["global_cmvn"] = Path(config.cmvn_conf.cmvn_file)
-    if isinstance(config.head_conf, HSoftmaxHeadConf):
-        sources["tree.json"] = Path(config.head_conf.tree)
-    return sources
+    return sources | {TREE_FILES[section]: Path(path) for section, path in tree_paths(config).items()}
 
 
 def _located(path: Path, config_dir: Path) -> Path:
@@ -110,8 +109,12 @@ def _with_base_names(config: ExperimentConfig) -> ExperimentConfig:
     changes: dict[str, object] = {"tokenizer_conf": tokenizer}
     if config.cmvn is not None:
         changes["cmvn_conf"] = config.cmvn_conf.model_copy(update={"cmvn_file": "global_cmvn"})
-    if isinstance(config.head_conf, HSoftmaxHeadConf):
-        changes["head_conf"] = config.head_conf.model_copy(update={"tree": "tree.json"})
+    if not isinstance(config.head_conf, SoftmaxHeadConf):
+        changes["head_conf"] = config.head_conf.model_copy(update={"tree": TREE_FILES["head_conf"]})
+    ctc_head = config.ctc_conf.head_conf
+    if not isinstance(ctc_head, SoftmaxHeadConf):
+        ctc_head = ctc_head.model_copy(update={"tree": TREE_FILES["ctc_conf.head_conf"]})
+        changes["ctc_conf"] = config.ctc_conf.model_copy(update={"head_conf": ctc_head})
     return config.model_copy(update=changes)
 
 

@@ -28,6 +28,10 @@ class AdamBesideSparseAdam:
         betas: tuple[float, float],
         eps: float,
     ) -> None:
+        checks = torch.sparse.check_sparse_tensor_invariants
+        if not checks.is_enabled():  # type: ignore[no-untyped-call]
+            # As they are, but said: otherwise torch warns at the first sparse tensor.
+            checks.disable()  # type: ignore[no-untyped-call]
         self._dense = torch.optim.Adam(dense, lr=lr, betas=betas, eps=eps, fused=True)
         self._sparse = torch.optim.SparseAdam(sparse, lr=lr, betas=betas, eps=eps)
 

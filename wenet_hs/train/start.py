@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_model, check_tree, initialize_from
-from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
+from wenet_hs.build import build_model, initialize_from
+from wenet_hs.build_heads import TREE_FILES, read_tree, tree_paths
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.errors import CheckpointError, DataError
@@ -24,7 +25,6 @@ from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.train.checkpoint import MANIFEST, damage, list_checkpoints, newest_good, set_newer_aside
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState, progress_of
-from wenet_hs.tree import Tree
 
 logger = logging.getLogger(__name__)
 
@@ -99,9 +99,16 @@ def load_parts(
     check_special(table, special, f"{options.config}: tokenizer_conf")
     tokenizer = make_tokenizer(config.tokenizer, table, model_dir / "bpe.model" if "bpe.model" in files else None)
     torch.manual_seed(config.seed)
-    tree = _read_tree(model_dir / "tree.json", table) if isinstance(config.head_conf, HSoftmaxHeadConf) else None
-    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
-    model = build_model(config, len(table), table.special, tree=tree, cmvn=cmvn, units=table.units).to(device)
+    trees = {section: read_tree(model_dir / TREE_FILES[section], table.units) for section in tree_paths(config)}
+    model = build_model(
+        config,
+        len(table),
+        table.special,
+        tree=trees.get("head_conf"),
+        ctc_tree=trees.get("ctc_conf.head_conf"),
+        units=table.units,
+        cmvn=read_cmvn(model_dir / "global_cmvn") if config.cmvn else None,
+    ).to(device)
     train_list, valid_list = _read_lists(options.train_data), read_data_list(options.cv_data)
     train_set = _dataset(train_list, tokenizer, config, model, training=True)
     valid_set = _dataset(valid_list, tokenizer, config, model, training=False)
@@ -111,14 +118,6 @@ def load_parts(
     return Parts(
         TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint), train_set, valid_set, table
     )
-
-
-def _read_tree(path: Path, table: UnitTable) -> Tree:
-    tree = Tree.load(path)
-    check_tree(
-        tree, len(table), table.units, str(path)
-    )  # here, where the folder is known: the config has the name alone
-    return tree
 
 
 def take_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> None:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the settings of a head and its tree to the head: any head with any tree, one `case` a head."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import (
+    AdaptiveHeadConf,
+    ClassHeadConf,
+    ExperimentConfig,
+    HeadConf,
+    HSoftmaxHeadConf,
+    SoftmaxHeadConf,
+)
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.heads.adaptive import AdaptiveHead, ranking
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.hsoftmax import HSoftmaxHead
+from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree, load_tree
+
+AnyTree = Tree | NaryTree
+
+TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
+"""The trees of an experiment folder, by the section that names them: the decoder's and the CTC branch's."""
+
+
+def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
+    """The settings of the decoder's head and of the CTC branch's, by their dotted section."""
+    return {"head_conf": config.head_conf, "ctc_conf.head_conf": config.ctc_conf.head_conf}
+
+
+def tree_paths(config: ExperimentConfig) -> dict[str, str]:
+    """The trees that a configuration names: section → path."""
+    return {section: conf.tree for section, conf in head_confs(config).items() if not isinstance(conf, SoftmaxHeadConf)}
+
+
+def read_tree(path: Path, units: Sequence[str]) -> AnyTree:
+    """The tree in a file. Raises DataError if it is damaged or not over these units."""
+    tree = load_tree(path)
+    check_tree(tree, len(units), units, str(path))
+    return tree
+
+
+def build_head(
+    conf: HeadConf,
+    dim: int,
+    num_units: int,
+    *,
+    tree: AnyTree | None = None,
+    units: Sequence[str] | None = None,
+    section: str = "head_conf",
+) -> OutputHead:
+    """A head with fresh weights.
+
+    Args:
+        tree: for every head but the softmax; binary or of classes, the head makes of it what it needs.
+        units: of the unit table, so that a tree of other units is refused; without them only its size is compared.
+        section: where `conf` stands, for error messages.
+    Raises: DataError where the tree is of other units, ConfigError where a setting does not fit it.
+    """
+    if isinstance(conf, SoftmaxHeadConf):
+        return SoftmaxHead(dim, num_units)
+    if tree is None:
+        raise ValueError(f"{section}: this head is built with a tree")
+    check_tree(tree, num_units, units, conf.tree)
+    match conf:
+        case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
+            binary = tree.binary() if isinstance(tree, NaryTree) else tree
+            return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
+        case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
+            classes = _classes(tree, conf, section)
+            return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
+        case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
+            if cutoffs is not None and cutoffs[-1] >= num_units:
+                raise ConfigError(
+                    f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units; it must be below "
+                    "their number"
+                )
+            return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
+
+
+def _classes(tree: AnyTree, conf: ClassHeadConf, section: str) -> NaryTree:
+    if isinstance(tree, Tree):
+        return NaryTree.from_binary(tree, conf.num_classes)
+    if conf.num_classes is not None:
+        raise ConfigError(
+            f"{section}.num_classes: {conf.tree} has its classes already; remove it, or name a binary tree"
+        )
+    return tree
+
+
+def check_tree(tree: AnyTree, num_units: int, units: Sequence[str] | None, path: str) -> None:
+    """The leaf of unit i must be unit i of the table. Raises DataError naming the first difference."""
+    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
+    if tree.num_units != num_units:
+        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
+        if leaf != unit:
+            raise DataError(
+                f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}; {remedy}"
+            )
+
+
+def has_another_tree(head: OutputHead, checkpoint: Path, section: str) -> bool:
+    """Whether weights that have the shapes of `head` belong to other nodes or units, by the tree beside them.
+
+    Without a tree beside it the checkpoint is taken at its word, unless the weights may be those of a softmax: a class
+    head of a single node has the same shapes, but not its units in the order of their ids.
+    """
+    folders = checkpoint.absolute().parents[:2] if checkpoint.is_dir() else checkpoint.absolute().parents[:1]
+    for folder in folders:
+        path = folder / TREE_FILES[section]
+        if path.is_file():
+            return not _is_of(head, load_tree(path), folder / "train.yaml", section)
+    return isinstance(head, ClassHead) and head.num_edges == head.num_units
+
+
+def _is_of(head: OutputHead, tree: AnyTree, train_yaml: Path, section: str) -> bool:
+    if isinstance(head, SoftmaxHead) or tree.num_units != head.num_units:
+        return False
+    if isinstance(head, AdaptiveHead):
+        return np.array_equal(ranking(tree.frequencies), head.ranked_units.cpu())
+    if isinstance(head, HSoftmaxHead):
+        binary = tree.binary() if isinstance(tree, NaryTree) else tree
+        return np.array_equal(binary.children, head.tree.children)
+    assert isinstance(head, ClassHead)
+    if isinstance(tree, Tree):  # how many of its branches are classes stands in the settings alone
+        conf = head_confs(load_config(train_yaml))[section] if train_yaml.is_file() else None
+        if not isinstance(conf, ClassHeadConf):
+            return False
+        tree = NaryTree.from_binary(tree, conf.num_classes)
+    own = head.edges
+    return np.array_equal(tree.offsets, own.offsets) and np.array_equal(tree.children, own.children)
