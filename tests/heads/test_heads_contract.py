@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every output head promises, judged on every head and every shape of tree: a new head is added to HEADS alone.
+"""What every output head promises, judged on every head over every kind of tree.
 
-Dimension key: N rows, D width, V units, K best.
+A new tree is one line in TREES or CLASSES, a new head one line in `make_head` and its decisions in `decisions`.
+
+Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -13,32 +16,116 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads import HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads.base import smoothing_weights
+from wenet_hs.heads.routes import ROUTE_OPTIONS
 from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree
 
 DIM = 8
-NUM_UNITS = (1, 2, 3, 7, 50, 300)
-FREQUENCIES: dict[str, Callable[[int], np.ndarray]] = {
-    "zipf": lambda v: 1.0 / np.arange(1, v + 1),
-    "skewed": lambda v: 2.0 ** -np.arange(v, dtype=np.float64),
-    "zero_heavy": lambda v: np.where(np.arange(v) % 10 == 0, 1.0, 0.0),
+
+
+def zipf(num_units: int) -> np.ndarray:
+    return 1.0 / np.arange(1, num_units + 1)
+
+
+def comb(num_units: int) -> Tree:
+    """As deep as a tree can be, numbered as an importer would."""
+    inner = np.arange(1, num_units)
+    children = np.stack([num_units - 2 + inner, np.append(inner[:-1], 2 * num_units - 2)[: num_units - 1]], axis=1)
+    return Tree("imported", tuple(map(str, range(num_units))), children, np.ones(num_units))
+
+
+def vectors(num_units: int) -> np.ndarray:
+    """A unit in seven has none."""
+    found = np.random.default_rng(0).normal(size=(num_units, 4))
+    found[3::7] = np.nan
+    return found
+
+
+def sentences(num_units: int) -> list[list[int]]:
+    return np.random.default_rng(0).integers(0, max(1, num_units - 1), size=(20, 12)).tolist()
+
+
+TREES: dict[str, Callable[[int], Tree]] = {
+    "zipf": lambda v: Tree.huffman(zipf(v)),
+    "skewed": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64)),
+    "zero_heavy": lambda v: Tree.huffman(np.where(np.arange(v) % 10 == 0, 1.0, 0.0)),
+    "limited": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64), max_depth=10),
+    "fano": lambda v: Tree.fano(zipf(v)),
+    "balanced": lambda v: Tree.balanced(zipf(v)),
+    "alphabetical": lambda v: Tree.alphabetical(zipf(v), [f"u{unit}" for unit in range(v)]),
+    "random": lambda v: Tree.random(zipf(v), seed=1),
+    "brown": lambda v: Tree.brown(sentences(v), zipf(v)),
+    "embedding": lambda v: Tree.embedding(vectors(v), zipf(v)),
+    "comb": comb,
+    "of_classes": lambda v: NaryTree.frequency_bins(zipf(v)).binary(),
 }
+CLASSES: dict[str, Callable[[int], NaryTree]] = {
+    "bins": lambda v: NaryTree.frequency_bins(zipf(v)),
+    "sizes": lambda v: NaryTree.frequency_bins(zipf(v), by="size"),
+    "zero_bins": lambda v: NaryTree.frequency_bins(np.where(np.arange(v) % 10 == 0, 1.0, 0.0)),
+    "top": lambda v: NaryTree.from_binary(Tree.huffman(zipf(v))),
+    "cut": lambda v: NaryTree.cut(Tree.huffman(zipf(v)), 2),
+    "comb_cut": lambda v: NaryTree.cut(comb(v), 3),
+    "flat": lambda v: NaryTree.frequency_bins(zipf(v), 1),
+}
+
+
+@functools.cache
+def tree_of(kind: str, num_units: int) -> Tree | NaryTree:
+    name, _, shape = kind.removesuffix("+bias").partition(":")
+    return (CLASSES if name == "class" else TREES)[shape](num_units)
 
 
 def make_head(kind: str, num_units: int) -> OutputHead:
     torch.manual_seed(num_units)
     if kind == "softmax":
         return SoftmaxHead(DIM, num_units)
-    shape, _, bias = kind.partition("+")
-    head = HSoftmaxHead(DIM, Tree.huffman(FREQUENCIES[shape](num_units)), bias=bool(bias))
+    if kind == "adaptive":
+        return AdaptiveHead(DIM, zipf(num_units))
+    tree = tree_of(kind, num_units)
+    is_nary = isinstance(tree, NaryTree)
+    head = ClassHead(DIM, tree) if is_nary else HSoftmaxHead(DIM, tree, bias=kind.endswith("+bias"))
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
     return head
 
 
-HEADS = ("softmax", *FREQUENCIES, "zipf+bias")
-CASES = [pytest.param(kind, v, id=f"{kind}-{v}") for kind in HEADS for v in NUM_UNITS]
-SMALL = [pytest.param(kind, v, id=f"{kind}-{v}") for kind in HEADS for v in (1, 2, 7)]
+def decisions(kind: str, head: OutputHead) -> list[list[set[int]]]:
+    """Each choice that a head makes, as the units below each of its alternatives."""
+    everything = set(range(head.num_units))
+    if isinstance(head, AdaptiveHead):
+        ranked = head.ranked_units.tolist()
+        bounds = [*head.cutoffs, head.num_units]
+        clusters = [set(ranked[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+        return [[*({unit} for unit in ranked[: bounds[0]]), *clusters], *([{unit} for unit in c] for c in clusters)]
+    if not isinstance(head, HSoftmaxHead | ClassHead):
+        return [[{unit} for unit in everything]]
+    tree = tree_of(kind, head.num_units)
+    rows = tree.rows() if isinstance(tree, NaryTree) else tree.children.tolist()
+    below = [set() for _ in rows] + [{unit} for unit in everything]
+    for node in reversed(range(len(rows))):
+        below[node] = set().union(*(below[child] for child in rows[node]))
+    return [[below[child] for child in row] for row in rows]
+
+
+MAIN = ("softmax", "adaptive", "hsoftmax:zipf", "hsoftmax:skewed", "hsoftmax:zipf+bias", "class:bins", "class:cut")
+OTHERS = tuple(
+    kind
+    for kind in (
+        *(f"hsoftmax:{tree}{bias}" for tree in TREES for bias in ("", "+bias")),
+        *(f"class:{c}" for c in CLASSES),
+    )
+    if kind not in MAIN and (not kind.endswith("+bias") or kind == "hsoftmax:comb+bias")
+)
+HEADS = MAIN + OTHERS
+CASES = [
+    pytest.param(kind, v, id=f"{kind}-{v}")
+    for kind in HEADS
+    for v in ((1, 2, 3, 7, 50, 300) if kind in MAIN else (2, 40))
+]
+SMALL = [pytest.param(kind, v, id=f"{kind}-{v}") for kind in HEADS for v in ((1, 2, 7) if kind in MAIN else (5,))]
 
 
 def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -77,15 +164,27 @@ def test_loss_is_the_divergence_from_the_smoothed_target(kind: str, num_units: i
     assert (loss >= -1e-6).all()
 
 
+def assert_are_best(log_probs: Tensor, values: Tensor, ids: Tensor) -> None:
+    """The k greatest of each row (N, V), in order; units whose log-probabilities all but agree may change places."""
+    best = log_probs.sort(dim=-1, descending=True, stable=True)
+    k = ids.size(-1)
+    torch.testing.assert_close(values, best.values[:, :k], atol=1e-5, rtol=1e-5)
+    gaps = -best.values.diff(dim=-1) > 1e-4 * best.values[:, 1:].abs().clamp(min=0.1)
+    edge = torch.ones(len(gaps), 1, dtype=torch.bool)
+    clear = (torch.cat([edge, gaps], dim=-1) & torch.cat([gaps, edge], dim=-1))[:, :k]
+    assert torch.equal(ids[clear], best.indices[:, :k][clear])
+    torch.testing.assert_close(log_probs.gather(-1, ids), values, atol=1e-5, rtol=1e-5)
+    assert all(len(set(row)) == k for row in ids.tolist())
+
+
 @pytest.mark.parametrize(("kind", "num_units"), CASES)
 def test_topk_is_the_sorted_distribution(kind: str, num_units: int) -> None:
     head = make_head(kind, num_units)
     hidden, _ = rows(head)
-    best = head.log_probs(hidden).sort(dim=-1, descending=True, stable=True)
     for k in {1, min(5, num_units), num_units}:
-        values, ids = head.topk(hidden, k)
-        assert torch.equal(values, best.values[:, :k])
-        assert torch.equal(ids, best.indices[:, :k])
+        for with_gradients in (True, False):
+            with torch.set_grad_enabled(with_gradients):
+                assert_are_best(head.log_probs(hidden).detach(), *head.topk(hidden, k))
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -93,10 +192,103 @@ def test_equal_units_come_in_the_order_of_their_ids(kind: str) -> None:
     head = make_head(kind, 50)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
-    values, ids = head.topk(torch.zeros(2, DIM), 20)
-    order = sorted(range(50), key=lambda unit: (-head.log_probs(torch.zeros(DIM))[unit].item(), unit))
-    assert ids.tolist() == [order[:20]] * 2
-    assert (values[:, :-1] >= values[:, 1:]).all()
+    log_probs = head.log_probs(torch.zeros(DIM)).tolist()
+    order = sorted(range(50), key=lambda unit: (-log_probs[unit], unit))
+    for search in ("auto", *SEARCHES.get(type(head), ())):
+        head.search = search  # type: ignore[assignment]
+        for with_gradients in (True, False):
+            with torch.set_grad_enabled(with_gradients):
+                values, ids = head.topk(torch.zeros(2, DIM), 20)
+            assert ids.tolist() == [order[:20]] * 2
+            assert (values[:, :-1] >= values[:, 1:]).all()
+
+
+@pytest.mark.parametrize(("kind", "num_units"), CASES)
+def test_node_smoothing_smooths_each_decision_of_the_path(kind: str, num_units: int) -> None:
+    head = make_head(kind, num_units)
+    hidden, targets = rows(head)
+    loss = head.loss(hidden, targets, 0.2, "node")
+    torch.testing.assert_close(loss, expected_node_cost(kind, head, hidden, targets, 0.2), atol=1e-4, rtol=1e-4)
+    assert (loss >= -1e-6).all()
+    torch.testing.assert_close(head.loss(hidden, targets, 0.0, "node"), head.nll(hidden, targets))
+
+
+def expected_node_cost(kind: str, head: OutputHead, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    twin = make_head(kind, head.num_units).double()
+    twin.load_state_dict({name: value.double() for name, value in head.state_dict().items()})
+    log_probs = twin.log_probs(hidden.double()).detach()
+    costs = torch.zeros(len(targets), dtype=torch.float64)
+    for choices in decisions(kind, head):
+        scores = torch.stack([log_probs[:, sorted(units)].logsumexp(-1) for units in choices], dim=-1).log_softmax(-1)
+        weights = smoothing_weights(smoothing, len(choices))
+        for row, target in enumerate(targets.tolist()):
+            for choice, units in enumerate(choices):
+                if target in units:
+                    every = weights.every * scores[row].sum()
+                    costs[row] += weights.constant - weights.target * scores[row, choice] - every
+    return costs.float()
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_single_decision_knows_one_smoothing(kind: str) -> None:
+    head = make_head(kind, 2)
+    hidden, targets = rows(head)
+    if len(decisions(kind, head)) == 1:
+        torch.testing.assert_close(head.loss(hidden, targets, 0.3, "node"), head.loss(hidden, targets, 0.3, "leaf"))
+    with pytest.raises(ValueError, match='kind: must be "leaf" or "node", got \'path\''):
+        head.loss(hidden, targets, 0.1, "path")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "num_units"), CASES)
+def test_judging_is_nll_and_the_first_of_topk(kind: str, num_units: int) -> None:
+    head = make_head(kind, num_units)
+    hidden, targets = rows(head)
+    first = head.log_probs(hidden).argmax(-1)
+    targets = torch.where(torch.arange(len(targets)) % 2 == 0, first, targets)
+    nll, is_best = head.judge(hidden, targets)
+    torch.testing.assert_close(nll, head.nll(hidden, targets).detach(), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        assert torch.equal(is_best, head.topk(hidden, 1)[1][:, 0] == targets)
+    assert is_best[::2].all() and not nll.requires_grad
+
+
+@pytest.mark.parametrize(("kind", "num_units"), CASES)
+def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int) -> None:
+    head = make_head(kind, num_units)
+    generator = torch.Generator().manual_seed(2)
+    hidden = torch.randn(2, 5, DIM, generator=generator, requires_grad=True)
+    labels = torch.randint(num_units, (2, 4), generator=generator)
+    expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
+    found = head.label_log_probs(hidden, labels)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    upstream = torch.randn(found.shape, generator=generator)
+    inputs = (hidden, *head.parameters())
+    gradients = [
+        torch.autograd.grad((values * upstream).sum(), inputs, allow_unused=True) for values in (found, expected)
+    ]
+    for got, wanted in zip(*gradients, strict=True):
+        if got is not None or wanted is not None:
+            torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+
+
+ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: ROUTE_OPTIONS, ClassHead: ("path", "all")}
+SEARCHES: dict[type, tuple[str, ...]] = {ClassHead: ("best_first", "all")}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_route_gives_the_same(kind: str) -> None:
+    head = make_head(kind, 60)
+    hidden, targets = rows(head, 30)
+    hidden.requires_grad_()
+    for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
+        results = []
+        for route in ("auto", *ROUTES.get(type(head), ())):
+            head.route = route  # type: ignore[assignment]
+            loss = head.loss(hidden, targets, smoothing, where)  # type: ignore[arg-type]
+            upstream = torch.linspace(-1, 2, 30)
+            results.append((loss, *torch.autograd.grad((loss * upstream).sum(), (hidden, *head.parameters()))))
+        for result in results[1:]:
+            torch.testing.assert_close(result, results[0], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (0,), (2, 0, 3)])
@@ -155,17 +347,19 @@ def test_float64_stays_float64(kind: str) -> None:
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(6, dtype=torch.float64), atol=1e-14, rtol=0)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("smoothing", "where"), [(0.0, "leaf"), (0.1, "leaf"), (0.1, "node")])
 @pytest.mark.parametrize(("kind", "num_units"), CASES)
-def test_gradients_stay_finite_at_extreme_scores(kind: str, num_units: int, smoothing: float) -> None:
+def test_gradients_stay_finite_at_extreme_scores(kind: str, num_units: int, smoothing: float, where: str) -> None:
     head = make_head(kind, num_units)
     hidden, targets = rows(head)
     hidden = (1e4 * hidden).requires_grad_()
-    loss = head.loss(hidden, targets, smoothing).sum()
+    loss = head.loss(hidden, targets, smoothing, where).sum()  # type: ignore[arg-type]
     loss.backward()
     assert math.isfinite(loss.item())
-    for tensor in (hidden, *head.parameters()):
-        assert tensor.grad is not None and tensor.grad.isfinite().all()
+    assert hidden.grad is not None and hidden.grad.isfinite().all()
+    for parameter in head.parameters():
+        untouched = parameter.grad is None and kind == "adaptive"  # a cluster that no target is in
+        assert untouched or (parameter.grad is not None and parameter.grad.isfinite().all())
     assert head.log_probs(hidden).isfinite().all()
 
 
@@ -175,9 +369,11 @@ def test_gradients_are_right(kind: str, num_units: int) -> None:
     hidden, targets = rows(head, 3, torch.float64)
     # gradcheck moves its inputs in place, so handing it the parameters checks their gradients as well.
     inputs = (hidden.requires_grad_(), *(parameter for parameter in head.parameters() if parameter.numel()))
-    assert torch.autograd.gradcheck(lambda hidden, *_: head.log_probs(hidden), inputs)
-    for smoothing in (0.0, 0.1):
-        assert torch.autograd.gradcheck(lambda hidden, *_: head.loss(hidden, targets, smoothing), inputs)  # noqa: B023
+    check = functools.partial(torch.autograd.gradcheck, fast_mode=kind in OTHERS)
+    assert check(lambda hidden, *_: head.log_probs(hidden), inputs)
+    for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
+        cost = functools.partial(head.loss, targets=targets, smoothing=smoothing, kind=where)  # type: ignore[arg-type]
+        assert check(lambda hidden, *_: cost(hidden), inputs)  # noqa: B023
 
 
 @pytest.mark.parametrize("kind", HEADS)
