@@ -11,6 +11,8 @@ import pytest
 from wenet_hs.report import build_page, collect
 from wenet_hs.report.utterances import aligned, worst_utterances
 from wenet_hs.score import ErrorCounts, Rules, ScoredUtterance, count_errors, score, split_units
+from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree
 
 Make = Callable[..., Path]
 BEST = ' class="best"'
@@ -69,6 +71,7 @@ def test_two_heads_side_by_side(make_experiment: Make) -> None:
     assert "encoder_conf.num_blocks" not in text, "it is the same in both"
     assert text.count("CER|unit:grapheme|spaces:ignored|norm:nfc|lang:ca,ky|v:") == 4
     assert "git 1a2b3c4 1a2b3c4" in text
+    assert "last validation bits a unit last validation accuracy, % a hsoftmax 50 5 5.0 8.000 0.800 50.00" in text
     assert "Not on this page" not in text
     assert "simulated" not in text
 
@@ -172,6 +175,18 @@ def test_best_mode_ignores_an_undefined_rate(make_experiment: Make) -> None:
     (experiment,) = collect([folder])
     assert experiment.best_mode == "ctc_greedy_search"
     assert "n/a" in text_of(build(folder))
+
+
+def test_a_tree_of_classes_is_drawn(make_experiment: Make) -> None:
+    folder = make_experiment("a")
+    units = Tree.load(folder / "tree.json").units
+    NaryTree.frequency_bins([0, 0, 3, 5, 7], 2, units=units).save(folder / "tree.json")
+    text = text_of(build(folder))
+    assert "a: classes, 5 units; depth 2, mean code length" in text
+    (folder / "tree.json").unlink()
+    settings = (folder / "train.yaml").read_text().replace("head: hsoftmax", "head: class")
+    (folder / "train.yaml").write_text(settings)
+    assert "a has no tree.json (the tree)" in text_of(build(folder))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

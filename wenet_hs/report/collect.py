@@ -11,6 +11,7 @@ from wenet_hs.config.yaml_source import read_yaml
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 from wenet_hs.score import Report, read_report
+from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring", "joint")
@@ -30,7 +31,7 @@ class Experiment:
     """Command, commit and versions of the training; empty where absent."""
     curves: dict[str, list[dict[str, float]]]
     """Records of metrics.jsonl by kind, "train" and "valid"; empty where absent."""
-    tree: Tree | None
+    tree: Tree | NaryTree | None
     scores: dict[str, Report]
     """Scoring of each decoding mode, in the order of `MODES`."""
     speeds: dict[str, dict[str, Any]]
@@ -88,12 +89,12 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
-    tree = Tree.load(folder / "tree.json") if (folder / "tree.json").is_file() else None
+    tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
     speeds, speed_conditions = _read_speeds(folder / test / "rtf.json")
     missing = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
-        "tree.json (the tree)": tree or settings.get("head") not in (None, "hsoftmax"),
+        "tree.json (the tree)": tree or settings.get("head") == "softmax",
         f"{test}/<mode>/score.json (error rates)": scores,
         f"{test}/rtf.json (speed)": speeds,
     }

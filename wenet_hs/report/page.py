@@ -18,6 +18,7 @@ from wenet_hs.report.tables import (
 )
 from wenet_hs.report.utterances import MOST, worst_utterances
 from wenet_hs.score.table import format_interval, percent
+from wenet_hs.tree.nary import NaryTree
 from wenet_hs.tree.tree import Tree
 
 MAX_LEAVES = 60
@@ -170,7 +171,7 @@ def _points(experiment: Experiment, kind: str, metric: str) -> list[tuple[float,
 
 
 def _trees(experiments: Sequence[Experiment]) -> str:
-    owners: dict[Tree, list[str]] = {}
+    owners: dict[Tree | NaryTree, list[str]] = {}
     for experiment in experiments:
         if experiment.tree is not None:
             owners.setdefault(experiment.tree, []).append(experiment.name)
@@ -178,7 +179,7 @@ def _trees(experiments: Sequence[Experiment]) -> str:
     return "<h2>Tree of the output layer</h2>\n" + "\n".join(drawn) if drawn else ""
 
 
-def _tree(tree: Tree, names: str) -> str:
+def _tree(tree: Tree | NaryTree, names: str) -> str:
     from wenet_hs.tree.draw import tree_svg  # drawing is asked for by this page alone
 
     part = f", its {MAX_LEAVES} most probable branches drawn" if tree.num_units > MAX_LEAVES else ""
