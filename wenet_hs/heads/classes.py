@@ -33,8 +33,9 @@ Route = Literal["auto", "path", "all"]
 Search = Literal["auto", "best_first", "all"]
 """How the k best are found: from the likeliest nodes on, on a CPU in float32, or from all log-probabilities."""
 
-ALL_EDGES_BELOW = 256
-"""With fewer edges than that all scores are faster than a product a node."""
+ALL_EDGES_BELOW = 128
+"""With fewer edges than that all scores are as fast as a product a node: for 2,000 rows of width 256, forward and
+backward, 2.3 ms on the paths and 3.7 ms from all at E = 162, the same at E = 90."""
 ALL_EDGES_BELOW_GPU = 20_000
 """The same where the path route has to wait for the targets."""
 SEARCH_FROM_EDGES = 4_000
