@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One vector a unit for `cluster_children`: trained on transcripts, read from a file, or a softmax model's output rows.
+
+A unit without a vector has a row of NaN. Cluster these by direction (`cosine=True`).
+
+Dimension key: V units, F features.
+"""
+
+import io
+import logging
+import re
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.tree.cluster import log_without_vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TRAINED_UNITS = 4_000_000  # that skip-gram sees in all epochs: seconds, and enough for a few hundred units
+_EPOCHS = (5, 100)  # at least and at most
+_MAX_SENTENCE = 10_000  # gensim drops what is behind it
+_SOFTMAX_LAYERS = (
+    "head.output.weight",
+    "decoder.output_layer.weight",
+    "decoder.left_decoder.output_layer.weight",
+)
+"""The output layer of the attention decoder in our checkpoints and in WeNet's."""
+_HEADS = ("head.", "decoder.output_layer.", "decoder.left_decoder.output_layer.")
+_WHOLE_NUMBER = re.compile("[0-9]{1,12}")
+_MAX_SHOWN = 40
+
+
+def skip_gram_vectors(
+    sequences: Sequence[Sequence[int]],
+    num_units: int,
+    *,
+    dim: int = 64,
+    window: int = 3,
+    epochs: int | None = None,
+    seed: int = 0,
+) -> NDArray[np.float32]:
+    """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim; the same bits each time.
+
+    The defaults are for some hundred phones or characters and some thousand utterances. What a phone is like shows in
+    its next neighbours, so the window is a syllable (3), not word2vec's 5; 64 dimensions hold what a few hundred units
+    can have in common; nothing is too rare or too frequent to count; and little data is read more often.
+
+    Args:
+        sequences: unit ids of each transcript.
+        num_units: V.
+        dim: F.
+        window: how many units to each side are context, at most; near ones count more.
+        epochs: passes over the data; None sees four million units in all, in 5 to 100 passes.
+        seed: ≥ 0.
+    Returns:
+        (V, F); NaN in the rows of units that never occur, zero in that of a unit which is the only one.
+    Raises:
+        ConfigError: gensim is not installed. ValueError: an id outside 0…V-1.
+    """
+    counts = Counter(chain.from_iterable(sequences))
+    wrong = next((unit_id for unit_id in counts if not 0 <= unit_id < num_units), None)
+    if wrong is not None:
+        raise ValueError(f"sequences: unit id {wrong}; with {num_units} units it must be 0…{num_units - 1}")
+    vectors_VF = np.full((num_units, dim), np.nan, dtype=np.float32)
+    if len(counts) < 2:  # nothing to predict, and gensim would wait for ever
+        vectors_VF[list(counts)] = 0.0
+        return vectors_VF
+    # The vocabulary in an order of ours: gensim's own order of equal counts is the sorting routine's.
+    present = sorted(counts, key=lambda unit_id: (-counts[unit_id], unit_id))
+    passes = _num_epochs(counts.total()) if epochs is None else epochs
+    with _quiet("gensim"):
+        model = _word2vec(vector_size=dim, window=window, seed=seed)
+        model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
+        sentences = list(_sentences(sequences))
+        model.train(sentences, total_examples=len(sentences), total_words=counts.total(), epochs=passes)
+    vectors_VF[present] = model.wv.vectors
+    return vectors_VF
+
+
+def _word2vec(**settings: Any) -> Any:
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise ConfigError(
+            '--kind embedding: training embeddings needs gensim; run pip install "wenet_hs[trees]", or use --embeddings'
+        ) from error
+    # One worker: two would change the weights in the order of the clock. sample=0: with a few hundred units each of
+    # them is a "frequent word", and most of the data would be thrown away.
+    return Word2Vec(
+        sg=1, hs=1, negative=0, min_count=1, sample=0, workers=1, sorted_vocab=0, hashfxn=_checksum, **settings
+    )
+
+
+def _checksum(text: str) -> int:
+    """In the place of Python's own `hash`, which is another one in each process."""
+    return zlib.crc32(text.encode("utf-8"))
+
+
+def _num_epochs(num_tokens: int) -> int:
+    return min(max(-(-_TRAINED_UNITS // num_tokens), _EPOCHS[0]), _EPOCHS[1])
+
+
+def _sentences(sequences: Sequence[Sequence[int]]) -> Iterator[list[str]]:
+    for sequence in sequences:
+        for start in range(0, len(sequence), _MAX_SENTENCE):
+            yield [str(unit_id) for unit_id in sequence[start : start + _MAX_SENTENCE]]
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Without the progress of a library in our log; its errors are exceptions."""
+    library = logging.getLogger(name)
+    level = library.level
+    library.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        library.setLevel(level)
+
+
+def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float64]:
+    """The units' vectors in a file; names are compared in NFC.
+
+    `.npy` is an array (V, F) in the order of the units; `.npz` has the arrays `units`, (N,) names, and `vectors`,
+    (N, F); in both a row of NaN is a unit without a vector. Anything else is word2vec's text: an optional first line
+    `N F`, then a name and F numbers a line, divided by spaces.
+
+    Returns:
+        (V, F); NaN in the rows of units that the file does not have, which one line of the log names.
+    Raises:
+        DataError: one line, whatever is wrong with the file. No code in it is ever run.
+    """
+    path = Path(path)
+    match path.suffix:
+        case ".npy":
+            vectors = _checked(path, _load_numpy(path), len(units))
+        case ".npz":
+            vectors = _from_archive(path, units)
+        case _:
+            vectors = _arranged(path, _parse_text(path, {_nfc(unit) for unit in units}), units)
+    log_without_vector(vectors, units, f"have no vector in {path}")
+    return vectors
+
+
+def _nfc(unit: str) -> str:
+    return unicodedata.normalize("NFC", unit)
+
+
+def _load_numpy(path: Path) -> Any:
+    try:
+        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except OSError as error:
+        if error.strerror is None:
+            raise _unreadable(path, error) from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except Exception as error:  # a damaged header is parsed as Python and raises whatever that may raise
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())[:120] or type(error).__name__
+    return DataError(f"{path}: not a readable NumPy file of numbers and text ({reason}); save it again")
+
+
+def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64]:
+    """The array as (num_rows, F) float64, each row finite or all NaN."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+        raise DataError(f"{where}: expected one array of numbers, found {getattr(array, 'dtype', 'an archive')}")
+    if array.ndim != 2 or len(array) != num_rows or not array.shape[1]:
+        raise DataError(f"{where}: shape {array.shape}, expected ({num_rows}, F): one vector a unit, in their order")
+    vectors = array.astype(np.float64)
+    faulty = ~np.isfinite(vectors).all(axis=1) & ~np.isnan(vectors).all(axis=1)
+    if faulty.any():
+        row = int(np.argmax(faulty))
+        raise DataError(f"{where}: row {row} has a value that is NaN or infinite; only a whole row may be NaN (absent)")
+    return vectors
+
+
+def _from_archive(path: Path, units: Sequence[str]) -> NDArray[np.float64]:
+    archive = _load_numpy(path)
+    if isinstance(archive, np.ndarray) or not {"units", "vectors"} <= set(archive.files):
+        found = "one array" if isinstance(archive, np.ndarray) else ", ".join(map(repr, archive.files[:8])) or "nothing"
+        raise DataError(f"{path}: expected the arrays `units` and `vectors`, found {found}")
+    try:
+        names, array = archive["units"], archive["vectors"]
+    except Exception as error:  # a member is read only now, and may be damaged in as many ways
+        raise _unreadable(path, error) from error
+    if names.dtype.kind != "U" or names.ndim != 1:
+        raise DataError(f"{path}: units: expected a list of names, found {names.dtype} of shape {names.shape}")
+    vectors = _checked(f"{path}: vectors", array, len(names))
+    rows: dict[str, NDArray[np.float64]] = {}
+    for name, vector in zip(map(_nfc, names.tolist()), vectors, strict=True):
+        if name in rows:
+            raise DataError(f"{path}: units: {name!r} stands there twice; keep one")
+        rows[name] = vector
+    return _arranged(path, rows, units)
+
+
+def _arranged(path: Path, rows: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> NDArray[np.float64]:
+    """The rows in the order of the units, NaN where there is none."""
+    found = [(unit_id, rows[_nfc(unit)]) for unit_id, unit in enumerate(units) if _nfc(unit) in rows]
+    if not found:
+        raise DataError(f"{path}: none of the {len(units)} units is in it; its names must be those of units.txt")
+    vectors = np.full((len(units), len(found[0][1])), np.nan)
+    for unit_id, vector in found:
+        vectors[unit_id] = vector
+    return vectors
+
+
+def _parse_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
+    """The vectors of the wanted names in a file of word2vec's text; a line at a time, for such files are large."""
+    rows: dict[str, NDArray[np.float64]] = {}
+    line_of: dict[str, int] = {}
+    announced: int | None = None
+    dim = number = 0
+    for number, fields in _fields(path):
+        where = f"{path}:{number}"
+        if number == 1 and len(fields) == 2 and all(map(_WHOLE_NUMBER.fullmatch, fields)):
+            announced, dim = int(fields[0]), int(fields[1])
+            continue
+        if len(fields) < 2 or len(fields) - 1 != (dim or len(fields) - 1):
+            expected = f"a unit and {dim} numbers" if dim else "a unit and its vector"
+            raise DataError(f"{where}: {len(fields)} fields, expected {expected}, divided by spaces")
+        dim = len(fields) - 1
+        name = _nfc(fields[0])
+        if name not in wanted:
+            continue
+        if name in line_of:
+            raise DataError(f"{where}: {name!r} stands already on line {line_of[name]}; keep one")
+        line_of[name] = number
+        rows[name] = _numbers(where, fields[1:])
+    if announced is not None and announced != number - 1:
+        raise DataError(f"{path}:1: announces {announced} vectors, but {number - 1} follow; copy the file again")
+    return rows
+
+
+def _fields(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number and the fields of each line; only a space divides, for U+3000 may be a unit."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                try:
+                    line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise DataError(
+                        f"{path}:{number}: not UTF-8 text at byte {error.start}; "
+                        "save word2vec's binary form as text, or as .npz"
+                    ) from error
+                yield number, [field for field in line.rstrip("\r\n").split(" ") if field]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _numbers(where: str, fields: Sequence[str]) -> NDArray[np.float64]:
+    values = []
+    for field in fields:
+        try:
+            values.append(float(field))
+        except ValueError as error:
+            raise DataError(f"{where}: {field[:_MAX_SHOWN]!r} is no number; expected a unit and its vector") from error
+    if not np.isfinite(values).all():
+        raise DataError(f"{where}: a value is NaN or infinite; leave the unit out if it has no vector")
+    return np.array(values)
+
+
+def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str) -> NDArray[np.float64]:
+    """The rows of the output layer of a trained softmax model: units that need like decoder states have like rows.
+
+    The bias stays out: it says how frequent a unit is.
+
+    Args:
+        state: the state_dict of a model of ours or WeNet's; this layer cannot load it, `interop.weights.load_state`
+            does, and `bin/tree_build.py` hands it over.
+        num_units: V.
+        where: the name of the checkpoint in messages.
+    Returns:
+        (V, F).
+    Raises:
+        CheckpointError: the model has no flat softmax, or another number of units, or a weight that is not finite.
+    """
+    name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
+    if name is None:
+        other = next((key for key in state if key.startswith(_HEADS)), None)
+        found = f"the output layer is {other}, no flat softmax" if other else "no output layer of a decoder in it"
+        raise CheckpointError(f"{where}: {found}; give the checkpoint of a model with head: softmax")
+    weight = state[name]
+    if weight.dim() != 2 or len(weight) != num_units:
+        raise CheckpointError(
+            f"{where}: {name} has shape {tuple(weight.shape)}, but there are {num_units} units; "
+            "use the units.txt that the model was trained with"
+        )
+    vectors: NDArray[np.float64] = weight.detach().cpu().double().numpy()
+    if not np.isfinite(vectors).all():
+        raise CheckpointError(f"{where}: {name} has a value that is NaN or infinite; use an earlier checkpoint")
+    return vectors
