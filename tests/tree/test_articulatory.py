@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phones as vectors: the IPA's hard corners, spellings that are one phone, sane neighbours, a real inventory."""
+
+import importlib.util
+import logging
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.errors import ConfigError
+from wenet_hs.tree import Tree, articulatory
+from wenet_hs.tree.articulatory import articulatory_vectors
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
+
+
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+CONSONANTS = split("p b t d k ɡ q ʔ m n ɲ ŋ f v θ ð s z ʃ ʒ x ɣ χ ʁ ħ ʕ h l ʎ r ɾ ʀ ɹ j w")
+VOWELS = split("i y ɨ u e ø ɘ o ɛ œ ə ɔ æ a ɑ ɪ ʊ ʌ aː ã i̥ ɚ ă ä ṳ aɪ a˥ ɤ˞")
+HARD = split(
+    "pʰ tʷ kʲ n̪ t̺ s̻ d̤ ɓ ɗ kʼ tsʼ t͡ʃʰ t͜s ʈ͡ʂ d͡ʒ tʃ ʧ k͡p ɡ͡b ᵐb ⁿd ᵑɡ dⁿ tˡ ʰt ˀa pˀ n̥ ŋ̊ m̩ l̩ r̝ ɫ lˠ tˤ ʘ ǀ ǃ ǁ ǂ "
+    "ⱱ ʜ ʢ ʡ ʙ ɺ ɮ ɬ ɧ ɥ ʍ p̚ kʷʰ kʰʷ t̪͡s̪ˠʷ eˑ é oɪ̯ ˥ ˩˥ ˧˩˧ e˥˩ a⁵⁵ t͈ ˈa"
+)
+
+
+def vectors_of(*units: str) -> dict[str, np.ndarray]:
+    return dict(zip(units, articulatory_vectors(units), strict=True))
+
+
+def distance(first: str, second: str) -> float:
+    vectors = articulatory_vectors([first, second])
+    return float(np.linalg.norm(vectors[0] - vectors[1]))
+
+
+def clusters(units: Sequence[str]) -> set[frozenset[str]]:
+    tree = Tree.articulatory(units, np.ones(len(units)))
+    num_inner = len(tree.children)
+    below = [frozenset[str]()] * num_inner + [frozenset([unit]) for unit in units]
+    for node in reversed(range(num_inner)):
+        left, right = tree.children[node]
+        below[node] = below[left] | below[right]
+    return set(below[:num_inner])
+
+
+def test_every_phone_has_features() -> None:
+    units = CONSONANTS + VOWELS + HARD
+    assert len(units) > 120
+    vectors = articulatory_vectors(units)
+    assert [unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()] == []
+
+
+def test_a_plain_phone_is_panphons_row() -> None:
+    # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of each weight.
+    vector = articulatory_vectors(["p"])[0]
+    signs = [-1, -1, 1, -1, -1, -1, -1, -1, -1, -1, -1, 1, -1, 0, 1, -1, -1, -1, -1, -1, 0, -1, 0, 0]
+    weights = [1, 1, 1, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125, 0.125, 0.125, 0.25, 0.25, 0.125, 0.25]
+    weights += [0.25, 0.25, 0.25, 0.25, 0.25, 0.25, 0.125, 0.25, 0.25]
+    assert vector.tolist() == [*(np.array(signs) * np.sqrt(weights)).tolist(), *[0.0] * 24]
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    ["g ɡ", "t͡ʃ tʃ ʧ t͜ʃ", "d͡z ʣ dz", "ɚ ə˞", "aː a:", "kʼ k' k’", "kʷʰ kʰʷ", "ŋ̊ ŋ̥", "bʱ b̤", "e̞ e˕", "tˤ tˁ", "ⁿd nd"],
+)
+def test_one_phone_in_two_spellings(spellings: str) -> None:
+    first, *others = articulatory_vectors(spellings.split())
+    for other in others:
+        # `nd` has no sign that `ⁿd` has: both are n and d.
+        assert np.array_equal(first, other)
+
+
+def test_the_form_of_unicode_does_not_matter() -> None:
+    units = [*CONSONANTS, *VOWELS, *HARD, "ç", "ĩ", "ǘ", "ã̤"]
+    forms = [[unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD")]
+    assert forms[0] != forms[1]
+    assert np.array_equal(articulatory_vectors(forms[0]), articulatory_vectors(forms[1]))
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        (("p", "b"), ("p", "a")),
+        (("p", "pʰ"), ("p", "k")),
+        (("p", "p̚"), ("p", "pʰ")),
+        (("p", "p̚"), ("p", "b")),
+        (("i", "iː"), ("i", "a")),
+        (("a", "ã"), ("a", "e")),
+        (("t͡ʃ", "d͡ʒ"), ("t͡ʃ", "m")),
+        (("ᵐb", "b"), ("ᵐb", "s")),
+        (("ᵐb", "m"), ("ᵐb", "a")),
+        (("aɪ", "a"), ("aɪ", "p")),
+        (("aɪ", "aʊ"), ("aɪ", "ɪa")),
+        (("a˥", "a"), ("a˥", "˥")),
+        (("˥", "˦"), ("˥", "˩")),
+        (("˩˥", "˥"), ("˩˥", "˥˩")),
+        (("ǃ", "ǀ"), ("ǃ", "a")),
+        (("t̪͡s̪ˠʷ", "t͡s"), ("t̪͡s̪ˠʷ", "m")),
+        (("ʜ", "ħ"), ("ʜ", "h")),
+    ],
+)
+def test_what_is_near(near: tuple[str, str], far: tuple[str, str]) -> None:
+    assert 0 < distance(*near) < distance(*far)
+
+
+def test_a_sign_that_the_table_does_not_know_keeps_the_phone_at_its_base() -> None:
+    vectors = vectors_of("p", "p̚", "p͈", "p͈̚", "b", "b̚")
+    assert 0 < np.linalg.norm(vectors["p"] - vectors["p̚"]) == np.linalg.norm(vectors["p"] - vectors["p͈"])
+    assert np.array_equal(vectors["p̚"] - vectors["p"], vectors["b̚"] - vectors["b"])
+    assert np.linalg.norm(vectors["p"] - vectors["p͈̚"]) < np.linalg.norm(vectors["p"] - vectors["b"])
+    assert len({tuple(vector) for vector in vectors.values()}) == 6
+    # What the table does know with that letter still counts beside the sign that it does not.
+    assert np.array_equal(*(vectors_of("pʰ͈", "pʰ")[unit][:48] for unit in ("pʰ͈", "pʰ")))
+
+
+def test_several_letters_are_their_mean_and_their_way() -> None:
+    vectors = vectors_of("a", "i", "ai", "ia")
+    middle = (vectors["a"][:24] + vectors["i"][:24]) / 2
+    assert np.array_equal(vectors["ai"][:24], middle)
+    assert np.array_equal(vectors["ai"][24:48], (vectors["i"][:24] - vectors["a"][:24]) / 2)
+    assert np.array_equal(vectors["ia"], np.concatenate([middle, -vectors["ai"][24:48]]))
+    syllabic = 0
+    assert vectors_of("a", "aj")["aj"][syllabic] == vectors["a"][syllabic]
+
+
+def test_symbols_that_are_no_phones(caplog: pytest.LogCaptureFixture) -> None:
+    units = [
+        "<blank>",
+        "<unk>",
+        "<sos/eos>",
+        "a",
+        "ж",
+        "▁",
+        "字",
+        "aж",
+        "1",
+        "!",
+        "'",
+        "ʰ",
+        "͡",
+        "A",
+        "",
+        "ٱ",
+        "▁the",
+        "-",
+    ]
+    vectors = articulatory_vectors(units)
+    assert np.flatnonzero(np.isfinite(vectors).all(axis=1)).tolist() == [3]
+    assert np.isnan(vectors).sum() == 17 * 48
+    assert caplog.messages == [
+        "17 of 18 units are no phones that the IPA can write; they form one subtree beside the others: "
+        + " ".join(unit for unit in units if unit != "a")
+    ]
+    assert np.isnan(articulatory_vectors(["<blank>", "ж"])).all()
+    assert articulatory_vectors([]).shape == (0, 48)
+
+
+def test_special_units_alone_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    articulatory_vectors(["<blank>", "<unk>", "<sos/eos>", "a"])
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+def test_the_tree_is_phonology() -> None:
+    units = ["<blank>", "<unk>", *CONSONANTS, *VOWELS, "pʰ", "字"]
+    found = clusters(units)
+    assert frozenset(["<blank>", "<unk>", "字"]) in found
+    assert frozenset(VOWELS) in found
+    assert frozenset(["p", "pʰ", "b"]) in found
+    assert frozenset(["s", "z"]) in found
+    assert frozenset(["m", "n", "ɲ", "ŋ"]) in found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("pbtʃaiɪŋ\u0361\u0325\u0329ʰʷʼːˈˀⁿᵐ˥˩\u0301\u032a⁵ж ", max_size=12))
+def test_any_text_has_a_vector_or_none(text: str) -> None:
+    (row,) = articulatory_vectors([text])
+    assert np.isfinite(row).all() or np.isnan(row).all()
+    letters = set("pbtʃaiɪŋⁿᵐ˥˩")
+    if not letters & set(text) or {"ж", " "} & set(text):
+        assert np.isnan(row).all()
+
+
+def phones_of(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*/text.txt")):
+        for line in path.read_text("utf-8").splitlines():
+            yield from line.split()[1:]
+
+
+def test_a_real_inventory(shared_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = shared_dir / "data/ucla"
+    if not folder.is_dir():
+        pytest.skip("the corpus is not here")
+    counts = Counter(phones_of(folder))
+    units = sorted(counts)
+    assert len(units) > 200
+    vectors = articulatory_vectors(units)
+    assert np.isfinite(vectors).all(axis=1).mean() >= 0.95
+    assert len(units) - len(np.unique(vectors, axis=0)) <= 6  # r ɾ, ə ɜ, kʷ qʷ: the table does not tell them apart
+    tree = Tree.articulatory(units, [counts[unit] for unit in units])
+    assert tree.depth < 30
+    vowels = frozenset(unit for unit in units if {*unicodedata.normalize("NFD", unit)} & {*"aeiouyæɑɒɔəɛɪʊʌɯɨʉøœɤɘɜ"})
+    assert vowels in clusters(units)
+
+
+@pytest.fixture
+def fresh_table() -> Iterator[None]:
+    articulatory._table.cache_clear()
+    yield
+    articulatory._table.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_table")
+def test_without_panphon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(articulatory, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r'panphon is not installed; run pip install "wenet_hs\[trees\]"'):
+        articulatory_vectors(["a"])
+    broken = ModuleSpec("panphon", None, is_package=True)
+    broken.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(articulatory, "find_spec", lambda name: broken)
+    with pytest.raises(ConfigError, match=r'ipa_all.csv is not there; run pip install "wenet_hs\[trees\]" again'):
+        articulatory_vectors(["a"])
+
+
+@pytest.mark.usefixtures("fresh_table")
+def test_panphon_is_read_and_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert np.isfinite(articulatory_vectors(["a"])).all()
