@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head against the paper's own formulas, and both of its routes against each other.
+"""The tree head against the paper's own formulas, and its routes against each other.
 
 Dimension key: N rows, D width, V units, I inner nodes, P longest path.
 """
 
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from wenet_hs.heads import HSoftmaxHead, hsoftmax
+from wenet_hs.heads import HSoftmaxHead, tree_tables
 from wenet_hs.tree import Tree
 
 
@@ -63,17 +69,238 @@ def test_parameters_have_the_names_of_the_original() -> None:
     assert HSoftmaxHead(4, Tree.huffman([1])).inner_vector.weight.shape == (0, 4)
 
 
+def costs_and_gradients(head: HSoftmaxHead, kind: str, smoothing: float, num_rows: int = 30) -> list[Tensor]:
+    """The loss of some rows, each weighted otherwise, and its gradient in hidden and in the parameters, all dense."""
+    generator = torch.Generator().manual_seed(1)
+    hidden_ND = torch.randn(num_rows, head.dim, generator=generator).requires_grad_()
+    targets_N = torch.randint(head.num_units, (num_rows,), generator=generator)
+    cost_N = head.loss(hidden_ND, targets_N, smoothing, kind)  # type: ignore[arg-type]
+    gradients = torch.autograd.grad((cost_N * torch.arange(1.0, num_rows + 1)).sum(), (hidden_ND, *head.parameters()))
+    return [cost_N.detach(), *(gradient.to_dense() for gradient in gradients)]
+
+
+COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
+ROUTES = ("path", "nodes", "torch-path", "torch-nodes")
+
+
+@pytest.mark.parametrize("sparse_grad", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_both_routes_of_the_path_loss_agree(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "smoothing"), COSTS)
+@pytest.mark.parametrize("num_units", [1, 2, 40])
+def test_all_routes_agree(num_units: int, kind: str, smoothing: float, bias: bool, sparse_grad: bool) -> None:
     torch.manual_seed(0)
-    head = HSoftmaxHead(8, Tree.huffman([2.0**-unit for unit in range(40)]), bias=bias)
-    hidden, targets = torch.randn(30, 8, requires_grad=True), torch.randint(40, (30,))
+    head = HSoftmaxHead(8, Tree.huffman([2.0**-unit for unit in range(num_units)]), bias=bias, sparse_grad=sparse_grad)
+    head.inner_vector.weight.data.normal_()
     results = []
-    for smallest in (1, 10**9):
-        monkeypatch.setattr(hsoftmax, "PATH_ROUTE_MIN_UNITS", smallest)
-        cost = head.nll(hidden, targets)
-        results.append((cost, *torch.autograd.grad(cost.sum(), (hidden, *head.parameters()))))
-    torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=1e-5)
+    for head.route in ROUTES:
+        results.append(costs_and_gradients(head, kind, smoothing))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], atol=1e-3, rtol=1e-5)  # a gradient is a sum to 465
+
+
+@pytest.mark.parametrize(("kind", "smoothing"), COSTS)
+def test_routes_choose_themselves_and_say_so(kind: str, smoothing: float) -> None:
+    head = HSoftmaxHead(8, Tree.huffman([1.0] * 300))
+    named = "path" if kind == "node" or not smoothing else "nodes"
+    automatic = costs_and_gradients(head, kind, smoothing)
+    head.route = named
+    assert all(map(torch.equal, automatic, costs_and_gradients(head, kind, smoothing)))
+    head.route = "auto"
+    assert "num_units=300, depth=9, route=auto: path and nodes, search=auto" in repr(head)
+    assert "route=auto: torch-nodes and torch-nodes" in repr(head.double())
+
+
+def test_wrong_routes_are_refused() -> None:
+    tree = Tree.huffman(range(1, 8))
+    with pytest.raises(ValueError, match="route: must be one of auto, torch, path, .*, got 'fast'"):
+        HSoftmaxHead(4, tree, route="fast")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="search: must be one of auto, .*, got 'fast'"):
+        HSoftmaxHead(4, tree, search="fast")  # type: ignore[arg-type]
+    head = HSoftmaxHead(4, tree, route="path").double()
+    with pytest.raises(ValueError, match='route: "path" is a Numba kernel for float32 on a CPU, here is torch.float64'):
+        head.nll(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
+    assert "route=path" in repr(head)
+
+
+def test_node_smoothing_by_hand() -> None:
+    # Divergence of (0.9, 0.1) from the node's own distribution, added up over the path.
+    tree = Tree.huffman([1, 2, 4])
+    head = HSoftmaxHead(3, tree)
+    hidden = torch.randn(1, 3)
+    p1, p2 = torch.sigmoid(hidden @ head.inner_vector.weight.T)[0].tolist()
+    expected = []
+    for path in ((p1, p2), (p1, 1 - p2), (1 - p1,)):
+        expected.append(sum(0.9 * math.log(0.9 / p) + 0.1 * math.log(0.1 / (1 - p)) for p in path))
+    found = head.loss(hidden.expand(3, 3), torch.arange(3), 0.1, "node")
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_sparse_gradient_has_the_touched_rows_alone(smoothing: float) -> None:
+    tree = Tree.huffman([1.0] * 512)
+    head = HSoftmaxHead(4, tree, sparse_grad=True)
+    cost = head.loss(torch.randn(2, 4), torch.tensor([3, 3]), smoothing, "node").sum()
+    (gradient,) = torch.autograd.grad(cost, head.inner_vector.weight, retain_graph=True)
+    assert gradient.is_sparse and gradient.is_coalesced()
+    nodes, _ = tree.paths()
+    assert gradient.indices()[0].tolist() == sorted(nodes[3, :9])
+    assert head.sparse_parameters() == [head.inner_vector.weight]
+    assert HSoftmaxHead(4, tree).sparse_parameters() == []
+    before = head.inner_vector.weight.detach().clone()
+    cost.backward()
+    torch.optim.SparseAdam(head.sparse_parameters()).step()
+    moved = (head.inner_vector.weight != before).any(-1).nonzero()[:, 0]
+    assert moved.tolist() == sorted(nodes[3, :9])
+
+
+def test_every_cost_of_a_sparse_head_has_a_sparse_gradient() -> None:
+    head = HSoftmaxHead(4, Tree.huffman([1.0] * 600), bias=True, sparse_grad=True)
+    hidden, targets = torch.randn(2, 3, 4), torch.randint(600, (2, 3))
+    for route in ("auto", "torch"):
+        head.route = route
+        for cost in (
+            head.loss(hidden, targets, 0.1),
+            head.log_probs(hidden),
+            head.label_log_probs(hidden, targets),
+            head.topk(hidden, 3)[0],
+        ):
+            head.zero_grad()
+            cost.sum().backward()
+            weight, bias = head.inner_vector.weight.grad, head.inner_vector.bias.grad
+            assert weight is not None and weight.is_sparse
+            assert bias is not None and not bias.is_sparse
+
+
+@pytest.mark.parametrize("num_units", [1, 2, 7, 600])
+@pytest.mark.parametrize("route", ["auto", "torch"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_labels_are_scored_as_among_all_units(num_units: int, route: Any, bias: bool) -> None:
+    torch.manual_seed(0)
+    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]), bias, route=route)
+    hidden = torch.randn(3, 5, 8).requires_grad_()
+    labels = torch.randint(num_units, (3, 6))
+    labels[1] = labels[1, 0]  # a label that repeats
+    expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
+    found = head.label_log_probs(hidden, labels)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    weights = torch.randn(3, 5, 6)
+    inputs = (hidden, *head.parameters())
+    gradients = [torch.autograd.grad((cost * weights).sum(), inputs) for cost in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+    assert head.label_log_probs(hidden, labels[:, :0]).shape == (3, 5, 0)
+    assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 6)
+
+
+@pytest.mark.parametrize("num_units", [1, 2, 300])
+def test_judge_is_the_cost_and_the_first_of_the_best(num_units: int) -> None:
+    torch.manual_seed(0)
+    head = HSoftmaxHead(4, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]))
+    hidden = 3 * torch.randn(40, 4)
+    best = head.log_probs(hidden).argmax(-1)
+    targets = torch.where(torch.arange(40) % 2 == 0, best, torch.randint(num_units, (40,)))
+    nll, is_best = head.judge(hidden, targets)
+    torch.testing.assert_close(nll, head.nll(hidden, targets))
+    assert torch.equal(is_best, best == targets)
+
+
+@pytest.mark.parametrize("route", ["auto", "torch"])
+def test_a_comb_of_thousands_of_levels(route: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_units = 3000
+    children = np.stack([num_units - 1 + np.arange(num_units - 1), 1 + np.arange(num_units - 1)], axis=1)
+    children[-1, 1] = 2 * num_units - 2
+    units = tuple(map(str, range(num_units)))
+    tree = Tree("comb", units, children, np.r_[1.0, np.zeros(num_units - 1)])
+    monkeypatch.setattr(tree_tables, "MAX_PATH_TABLE", 2**20)  # so that each target climbs
+    head = HSoftmaxHead(4, tree, route=route)
+    hidden, targets = torch.randn(2, 4), torch.tensor([5, num_units - 1])
+    scores = (hidden.double() @ head.inner_vector.weight.double().T).detach()
+    expected = [F.softplus(-scores[0, 5]) + F.softplus(scores[0, :5]).sum(), F.softplus(scores[1]).sum()]
+    torch.testing.assert_close(head.nll(hidden, targets).double(), torch.stack(expected), rtol=1e-5, atol=0)
+    log_probs = head.log_probs(hidden)
+    torch.testing.assert_close(log_probs[[0, 1], targets].double(), -torch.stack(expected), rtol=1e-5, atol=0)
+    labels = head.label_log_probs(hidden[None], targets[None])[0]
+    torch.testing.assert_close(labels, log_probs[:, targets], rtol=1e-5, atol=0)
+
+
+def test_hidden_and_weights_of_any_layout() -> None:
+    tree = Tree.huffman([1.0 / (1 + unit) for unit in range(60)])
+    head = HSoftmaxHead(8, tree)
+    hidden, targets = torch.randn(8, 12).T, torch.randint(60, (12,))
+    for kind, smoothing in COSTS:
+        expected = head.loss(hidden.contiguous(), targets, smoothing, kind)  # type: ignore[arg-type]
+        assert torch.equal(head.loss(hidden, targets, smoothing, kind), expected)  # type: ignore[arg-type]
+    head.inner_vector.weight.data = torch.randn(8, 59).T
+    torch.testing.assert_close(head.nll(hidden, targets), -head.log_probs(hidden)[range(12), targets])
+
+
+@pytest.mark.parametrize(("kind", "smoothing"), COSTS)
+@pytest.mark.parametrize("route", ROUTES)
+def test_only_what_asks_for_a_gradient_gets_one(route: Any, kind: Any, smoothing: float) -> None:
+    head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
+    hidden, targets = torch.randn(6, 8), torch.randint(20, (6,))
+    head.loss(hidden, targets, smoothing, kind).sum().backward()
+    assert hidden.grad is None and all(parameter.grad is not None for parameter in head.parameters())
+    head.requires_grad_(False).zero_grad()
+    hidden.requires_grad_()
+    head.loss(hidden, targets, smoothing, kind).mean().backward()
+    assert hidden.grad is not None and all(parameter.grad is None for parameter in head.parameters())
+    with torch.no_grad():
+        assert not head.loss(hidden, targets, smoothing, kind).requires_grad
+
+
+def test_copies_and_pickles_with_its_tree() -> None:
+    head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), bias=True)
+    hidden, targets = torch.randn(6, 8), torch.randint(39, (6,))
+    expected = head.loss(hidden, targets, 0.1)
+    for twin in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        assert twin.tree == head.tree
+        assert torch.equal(twin.loss(hidden, targets, 0.1), expected)
+        assert torch.equal(twin.log_probs(hidden), head.log_probs(hidden))
+
+
+def test_tables_made_while_recognizing_serve_a_training() -> None:
+    head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), route="torch")
+    hidden, targets = torch.randn(1, 6, 8), torch.randint(39, (1, 6))
+    costs: list[Callable[[], Tensor]] = [
+        lambda: head.log_probs(hidden),
+        lambda: head.loss(hidden, targets, 0.1),
+        lambda: head.loss(hidden, targets, 0.1, "node"),
+    ]
+    for cost in costs:
+        with torch.inference_mode():
+            cost()
+        cost().sum().backward()
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]))
+    expected = [costs_and_gradients(head, kind, smoothing, 200) for kind, smoothing in COSTS]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(costs_and_gradients, head, *COSTS[i % 3], 200) for i in range(24)]
+        for i, job in enumerate(jobs):
+            assert all(map(torch.equal, job.result(), expected[i % 3]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_compiles_in_a_model() -> None:
+    head = HSoftmaxHead(8, Tree.huffman(range(1, 600)))
+    hidden, targets = torch.randn(2, 6, 8), torch.randint(599, (2, 6))
+    weight = torch.randn(8, 8, requires_grad=True)
+    costs: list[Callable[[Tensor], Tensor]] = [
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1),
+        lambda hidden: head.nll(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1, "node"),
+        lambda hidden: head.log_probs(torch.tanh(hidden @ weight)),
+        lambda hidden: head.label_log_probs(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.topk(torch.tanh(hidden @ weight), 3)[0],
+    ]
+    for cost in costs:
+        compiled = torch.compile(cost, backend="aot_eager")
+        results = []
+        for value in (compiled(hidden), cost(hidden)):
+            results.append((value, *torch.autograd.grad(value.sum(), (weight, head.inner_vector.weight))))
+        torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("num_units", [40, 400])  # one of each route
@@ -112,16 +339,17 @@ def test_a_leaf_uniform_target_needs_only_the_leaf_counts() -> None:
     torch.testing.assert_close(head.log_probs(hidden).sum(-1), expected, atol=1e-12, rtol=1e-12)
 
 
-def test_never_makes_a_tensor_of_units_by_depth() -> None:
+@pytest.mark.parametrize("route", ["auto", "torch-nodes"])
+def test_never_makes_a_tensor_of_units_by_depth(route: Any) -> None:
     num_units, num_rows = 2000, 16
     tree = Tree.huffman([1.0] * num_units)
-    head = HSoftmaxHead(4, tree)
+    head = HSoftmaxHead(4, tree, route=route)
     hidden, targets = torch.randn(num_rows, 4), torch.randint(num_units, (num_rows,))
     with LargestTensor() as seen:
         head.loss(hidden, targets, 0.1).sum().backward()
         head.nll(hidden, targets).sum().backward()
         head.topk(hidden, 10)
-    assert num_rows * num_units <= seen.largest <= num_rows * (2 * num_units - 1)
+    assert num_rows * (num_units - 1) <= seen.largest <= num_rows * (2 * num_units - 1)
     assert seen.largest < num_rows * num_units * tree.depth / 5
 
 
@@ -138,9 +366,9 @@ class LargestTensor(TorchFunctionMode):
         return result
 
 
-def test_moves_and_casts_as_a_module_without_losing_the_tree() -> None:
-    head = HSoftmaxHead(4, Tree.huffman(range(1, 3000)))
-    before = head.nodes.clone(), head.leaves.clone()
-    head.to(torch.bfloat16)
-    assert torch.equal(head.nodes, before[0]) and torch.equal(head.leaves, before[1])
-    assert head.leaves[0].sum().item() + head.leaves[1].sum().item() > 256  # bfloat16 would have rounded these
+def test_half_weights_lose_none_of_the_tree() -> None:
+    head = HSoftmaxHead(4, Tree.huffman(range(1, 3000)), route="torch").to(torch.bfloat16)  # it cannot count to 3,000
+    hidden, targets = torch.randn(2, 4), torch.tensor([7, 2998])
+    twin = HSoftmaxHead(4, head.tree)
+    twin.load_state_dict({name: value.float() for name, value in head.state_dict().items()})
+    torch.testing.assert_close(head.loss(hidden, targets, 0.1), twin.loss(hidden, targets, 0.1))

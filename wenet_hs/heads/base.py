@@ -156,7 +156,8 @@ class OutputHead(nn.Module, ABC):
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(*hidden_BTD.shape[:2], -1)
+        log_probs_NV = self._log_probs(hidden_BTD.reshape(-1, self.dim))
+        log_probs_BTV = log_probs_NV.reshape(*hidden_BTD.shape[:2], self.num_units)
         return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
 
     def extra_repr(self) -> str:

@@ -10,6 +10,7 @@ U inner nodes above the labels of a batch, K above those of one utterance.
 
 import math
 import warnings
+from typing import get_args
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from wenet_hs.heads import tree_functions
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.label_tree import label_tree
 from wenet_hs.heads.routes import ROUTE_OPTIONS, Route, RouteOption, choose_route
+from wenet_hs.heads.search import SearchMethod, best_leaves
 from wenet_hs.heads.tree_functions import CostWeights
 from wenet_hs.heads.tree_tables import TreeTables
+from wenet_hs.heads.untraced import untraced
 from wenet_hs.tree import Tree
 
 LABEL_TREE_MIN_UNITS = 512
@@ -32,7 +35,7 @@ class HSoftmaxHead(OutputHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
     `tree` is a plain attribute, outside the state_dict: it has its own file. On a CPU float32 costs are Numba's
-    kernels; elsewhere, and while torch.compile traces, plain PyTorch. Gradients are differentiable once.
+    kernels, elsewhere plain PyTorch; torch.compile leaves both as they are. Gradients are differentiable once.
     """
 
     partial = True
@@ -45,18 +48,20 @@ class HSoftmaxHead(OutputHead):
         *,
         sparse_grad: bool = False,
         route: RouteOption = "auto",
-        search: str = "auto",
+        search: SearchMethod = "auto",
     ) -> None:
         """Args:
         dim: D. tree: over V units. bias: whether each node has one.
         sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, of the vectors on the
             targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam.
         route: how costs are computed; one of `routes.ROUTE_OPTIONS`, "auto" being the cheapest.
-        search: how the k best units are found.
+        search: how the k best units are found; one of `search.SearchMethod`, "auto" being the fastest.
         """
         super().__init__(dim, tree.num_units)
         if route not in ROUTE_OPTIONS:
             raise ValueError(f"route: must be one of {', '.join(ROUTE_OPTIONS)}, got {route!r}")
+        if search not in get_args(SearchMethod):
+            raise ValueError(f"search: must be one of {', '.join(get_args(SearchMethod))}, got {search!r}")
         with warnings.catch_warnings():  # a tree of one unit has no inner node: nothing to draw, nothing to warn about
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
@@ -69,14 +74,17 @@ class HSoftmaxHead(OutputHead):
         """The node vectors, if their gradient is sparse."""
         return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
 
+    @untraced
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         return self._cost(hidden_ND, targets_N, CostWeights(target, every, 0.0))
 
+    @untraced
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         return cost_N + constant * self._tables.path_lengths(targets_N)
 
+    @untraced
     def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
@@ -119,6 +127,7 @@ class HSoftmaxHead(OutputHead):
             cost_N = tree_functions.path_cost(scores_NP, turns_NP, turn / target)
         return cost_N if target == 1.0 else target * cost_N
 
+    @untraced
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
         if self._choose_route(hidden_ND, True) == "nodes":
@@ -127,6 +136,25 @@ class HSoftmaxHead(OutputHead):
             return tree_log_probs(scores_NI, self._tables.children)
         return tree_functions.prefix_log_probs(scores_NI, self._tables.prefix(hidden_ND.device))
 
+    @untraced
+    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        children_I2 = self._tables.children_on(hidden_ND.device)
+        values_NK, ids_NK = best_leaves(hidden_ND, weight_ID, bias_I, children_I2, k, method=self.search)
+        if torch.is_grad_enabled() and (hidden_ND.requires_grad or weight_ID.requires_grad):
+            # The search keeps no graph: its values, with the gradients of the same units' log-probabilities.
+            graph_NK = self._unit_log_probs(hidden_ND, ids_NK)
+            values_NK = values_NK + (graph_NK - graph_NK.detach())
+        return values_NK, ids_NK
+
+    def _unit_log_probs(self, hidden_ND: Tensor, ids_NK: Tensor) -> Tensor:
+        """(N, K): of each row's own few units, along their paths unless all nodes are cheaper."""
+        if self._choose_route(hidden_ND, False).endswith("nodes"):
+            return self._log_probs(hidden_ND).gather(-1, ids_NK)
+        k = ids_NK.size(1)
+        return -self._cross_entropy(hidden_ND.repeat_interleave(k, 0), ids_NK.reshape(-1), 1.0, 0.0).reshape(-1, k)
+
+    @untraced
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         if self.num_units < LABEL_TREE_MIN_UNITS or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)
@@ -178,9 +206,6 @@ class HSoftmaxHead(OutputHead):
         return self.inner_vector.weight.to(dtype), None if bias is None else bias.to(dtype)
 
     def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
-        wanted = self.route
-        if torch.compiler.is_compiling():  # traces PyTorch, not Numba
-            wanted = {"path": "torch-path", "nodes": "torch-nodes", "auto": "torch"}.get(wanted, wanted)  # type: ignore[assignment]
         return choose_route(
             self.num_units,
             mean_path=self._mean_path,
@@ -189,7 +214,7 @@ class HSoftmaxHead(OutputHead):
             every_unit=every_unit,
             device=hidden.device,
             dtype=hidden.dtype,
-            wanted=wanted,
+            wanted=self.route,
         )
 
     def extra_repr(self) -> str:

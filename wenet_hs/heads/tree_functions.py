@@ -105,8 +105,8 @@ def path_scores(
         hidden: (N, D). weight: (V-1, D). bias: (V-1,) or none. nodes, turns: as in `smoothed_path_cost`.
         sparse: whether the weight's gradient is a sparse tensor of the touched rows.
     """
-    if not len(weight):
-        return (hidden.sum() + weight.sum()) * hidden.new_zeros(len(hidden), 0)
+    if not len(weight):  # a tree of one unit: no node to gather
+        return F.linear(hidden, with_sparse_gradient(weight) if sparse else weight, bias)
     scores_NP = torch.bmm(F.embedding(nodes, weight, sparse=sparse), hidden[:, :, None])[..., 0]
     if bias is not None:
         scores_NP = scores_NP + bias[nodes]

@@ -101,6 +101,10 @@ class TreeTables:
         """(2, V-1) int64: how many leaves are under the left and the right child."""
         return self._tensor("leaves", device, lambda: self.tree.leaf_counts().T)
 
+    def children_on(self, device: torch.device) -> Tensor:
+        """(V-1, 2) int64, for the search."""
+        return self._tensor("children", device, lambda: self.tree.children)
+
     def path_lengths(self, targets_N: Tensor) -> Tensor:
         """(N,) int64: how many decisions lead to each target."""
         return self._tensor("depths", targets_N.device, lambda: self.depths).index_select(0, targets_N)

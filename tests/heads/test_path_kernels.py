@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU's kernels: their mathematics against float64, their sums against PyTorch's, the same bits on any threads."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numba import njit
+from torch import Tensor
+
+from wenet_hs.heads import kernel_math, node_kernels, path_kernels
+from wenet_hs.heads.tree_functions import CostWeights
+from wenet_hs.heads.tree_tables import TreeTables
+from wenet_hs.tree import Tree
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def both_functions(sizes: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    exponentials, logarithms = np.empty_like(sizes), np.empty_like(units)
+    for i in range(len(sizes)):
+        exponentials[i] = kernel_math.exp_minus(sizes[i])
+    for i in range(len(units)):
+        logarithms[i] = kernel_math.log1p_unit(units[i])
+    return exponentials, logarithms
+
+
+def test_exp_and_log1p_to_2e_7() -> None:
+    sizes = np.concatenate([np.linspace(0, 87, 50_001), np.geomspace(1e-30, 87, 10_001)]).astype(np.float32)
+    units = np.concatenate([np.linspace(0, 1, 50_001), np.geomspace(1e-38, 1, 10_001)]).astype(np.float32)
+    exponentials, logarithms = both_functions(sizes, units)
+    np.testing.assert_allclose(exponentials, np.exp(-sizes.astype(np.float64)), rtol=2e-7)
+    np.testing.assert_allclose(logarithms, np.log1p(units.astype(np.float64)), rtol=2e-7)
+
+
+def test_exp_and_log1p_at_the_ends() -> None:
+    sizes, units = np.array([0, 1e4, np.inf, np.nan], np.float32), np.array([0, 1, 1e-40, np.nan], np.float32)
+    exponentials, logarithms = both_functions(sizes, units)
+    assert exponentials[0] == 1 and (exponentials[1:3] < 2e-38).all() and np.isnan(exponentials[3])
+    assert logarithms[0] == 0 and logarithms[2] == np.float32(1e-40) and np.isnan(logarithms[3])
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("num_units", [1, 2, 60])
+def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tables = TreeTables(Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]))
+    hidden = (scale * torch.randn(9, 5, generator=generator)).requires_grad_()
+    weight, bias = (
+        torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((num_units - 1, 5), (num_units - 1,))
+    )
+    targets = torch.randint(num_units, (9,), generator=generator)
+    inputs = (hidden, weight, bias)
+    exact = tuple(value.detach().double().requires_grad_() for value in inputs)
+    nodes, turns = tables.paths(targets)
+    z = F.linear(exact[0], exact[1], exact[2])
+    scores = z.gather(1, nodes) * turns
+    for smoothing in (0.0, 0.2):
+        expected = (F.softplus(-scores, threshold=700) * turns.abs() + smoothing * scores).sum(-1)
+        wanted = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
+        weights = CostWeights(1.0, 0.0, smoothing)
+        for cost in (
+            path_kernels.path_cost(*inputs, targets, climb=tables.climb, turn_smoothing=smoothing, sparse=False),
+            node_kernels.node_cost(*inputs, targets, tables=tables.node_tables, weights=weights),
+        ):
+            assert_near(cost, expected)
+            for found, gradient in zip(torch.autograd.grad(cost.sum(), inputs), wanted, strict=True):
+                assert_near(found, gradient)
+
+
+def assert_near(found: Tensor, exact: Tensor) -> None:
+    size = exact.abs().max().item() if exact.numel() else 0.0
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 * max(size, 1.0))
+
+
+def test_log_probs_and_their_gradient_against_float64() -> None:
+    tables = TreeTables(Tree.huffman([2.0**-unit for unit in range(30)] + [1.0] * 30))
+    z = (4 * torch.randn(40, 59, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    exact = z.detach().double().requires_grad_()
+    nodes, turns = tables.paths(torch.arange(60))
+    expected = (F.logsigmoid(exact[:, nodes] * turns) * turns.abs()).sum(-1)
+    found = node_kernels.tree_log_probs(z, tables.children)
+    assert_near(found, expected)
+    weights = torch.randn(40, 60)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
+    assert_near(torch.autograd.grad((found * weights).sum(), z)[0], wanted)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    tables = TreeTables(Tree.huffman(range(1, 8)))
+    hidden, weight = torch.full((1, 2), float("nan")), torch.ones(6, 2)
+    weights = CostWeights(0.9, 0.1, 0.0)
+    assert path_kernels.path_cost(
+        hidden, weight, None, torch.tensor([0]), climb=tables.climb, turn_smoothing=0.0, sparse=False
+    ).isnan()
+    assert node_kernels.node_cost(
+        hidden, weight, None, torch.tensor([0]), tables=tables.node_tables, weights=weights
+    ).isnan()
+    assert node_kernels.tree_log_probs(hidden @ weight.T, tables.children).isnan().all()
+
+
+def test_no_rows() -> None:
+    tables = TreeTables(Tree.huffman(range(1, 8)))
+    hidden, weight = torch.randn(0, 2, requires_grad=True), torch.randn(6, 2, requires_grad=True)
+    for sparse in (False, True):
+        cost = path_kernels.path_cost(
+            hidden,
+            weight,
+            None,
+            torch.zeros(0, dtype=torch.int64),
+            climb=tables.climb,
+            turn_smoothing=0.1,
+            sparse=sparse,
+        )
+        gradients = torch.autograd.grad(cost.sum(), (hidden, weight))
+        assert gradients[0].shape == (0, 2) and not gradients[1].to_dense().any()
+
+
+def test_decisions_are_sorted_by_node_then_row() -> None:
+    generator = np.random.default_rng(0)
+    for num_nodes in (1, 5, 3000, 5_000_000):
+        nodes = generator.integers(num_nodes, size=2000).astype(np.int32)
+        order, starts = path_kernels._by_node(nodes, num_nodes)
+        assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
+        assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
+
+
+@pytest.fixture
+def torch_threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_the_same_bits_on_any_number_of_threads(torch_threads: Callable[[int], None]) -> None:
+    tables = TreeTables(Tree.huffman([1.0 / (1 + unit) for unit in range(700)]))
+    hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((301, 40), (699, 40), (699,)))
+    targets = torch.randint(700, (301,))
+    results = []
+    for threads in (1, 2):
+        torch_threads(threads)
+        cost = path_kernels.path_cost(
+            hidden, weight, bias, targets, climb=tables.climb, turn_smoothing=0.1, sparse=False
+        )
+        results.append((cost, *torch.autograd.grad(cost.square().sum(), (hidden, weight, bias))))
+        assert torch.get_num_threads() == threads
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.slow
+def test_numba_leaves_the_number_of_threads_to_torch() -> None:
+    # Its start resets OpenMP's setting, in a process of its own so that it starts here.
+    program = """
+import torch
+from wenet_hs.heads.threads import use_torch_threads
+torch.set_num_threads(1)
+use_torch_threads()
+print(torch.get_num_threads())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "1\n"
