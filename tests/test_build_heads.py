@@ -11,7 +11,7 @@ import torch
 from small_models import NUM_UNITS, SPECIAL, small_batch
 
 from wenet_hs.build import build_model, initialize_from, load_experiment
-from wenet_hs.build_heads import AnyTree, head_confs, tree_paths
+from wenet_hs.build_heads import AnyTree, check_routes, head_confs, tree_paths
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -246,6 +246,15 @@ def test_faults_have_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError) as caught:
         load_config("a.yaml")
     assert str(caught.value) == fault
+
+
+def test_routes_of_a_cpu_are_refused_elsewhere(read: Read) -> None:
+    config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, route: path}}\n")
+    check_routes(config, torch.device("cpu"))
+    message = "^ctc_conf.head_conf.route: path runs on a CPU alone, here is cuda; use auto or torch-path$"
+    with pytest.raises(ConfigError, match=message):
+        check_routes(config, torch.device("cuda"))
+    check_routes(read("head: hsoftmax\nhead_conf: {tree: t, route: torch-nodes}\n"), torch.device("cuda"))
 
 
 def test_ctc_may_be_sparse_beside_leaf_smoothing(read: Read) -> None:

@@ -21,6 +21,9 @@ from wenet_hs.text.units import SpecialIds
 MODELS = {
     "softmax": small_model(),
     "hsoftmax": small_model(head="hsoftmax", head_conf={"tree": "tree.json"}),
+    "class": small_model(head="class", head_conf={"tree": "tree.json"}, model_conf={"lsm_kind": "node"}),
+    "adaptive": small_model(head="adaptive", head_conf={"tree": "tree.json"}),
+    "ctc tree": small_model(ctc_conf={"head": "hsoftmax", "head_conf": {"tree": "tree.json"}}),
     "bitransformer": small_model(
         decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3}
     ),
@@ -66,7 +69,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(kind: str, shapes: lis
     with torch.inference_mode():
         losses = MODELS[kind](batch)
         singly = [MODELS[kind](row_of(batch, index)) for index in range(len(shapes))]
-    for name in ("total", "attention", "ctc"):
+    for name in ("total", "attention", "ctc", "nll"):
         expected = torch.stack([getattr(one, name) for one in singly]).sum()
         torch.testing.assert_close(getattr(losses, name), expected, atol=1e-5 * len(shapes), rtol=1e-5)
     assert losses.num_targets == sum(labels + 1 for _, labels in shapes)
@@ -131,6 +134,34 @@ def test_correct_targets_are_counted() -> None:
     losses = model(batch)
     assert int(losses.num_correct) == 3
     assert losses.num_correct.dtype == torch.int64
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_nll_is_what_targets_cost_without_smoothing(kind: str) -> None:
+    model, batch = MODELS[kind], small_batch([40], [5])
+    memory, lengths = model.encode(batch.features, batch.feature_lengths)
+    labels = batch.targets[0].tolist()
+    units_in = torch.tensor([[SPECIAL.sos, *labels]])
+    decoder = getattr(model.decoder, "left_decoder", model.decoder)
+    hidden = decoder(memory, lengths, units_in, torch.tensor([len(labels) + 1]))
+    losses = model(batch)
+    expected = model.head.nll(hidden[0], torch.tensor([*labels, SPECIAL.eos])).sum()
+    torch.testing.assert_close(losses.nll, expected.detach())
+    assert not losses.nll.requires_grad
+    model.ctc_weight, weight = 1.0, model.ctc_weight
+    assert torch.isnan(model(batch).nll), "the decoder is not run"
+    model.ctc_weight = weight
+
+
+@torch.inference_mode()
+def test_node_smoothing_reaches_the_head() -> None:
+    model, batch = small_model(head="hsoftmax", head_conf={"tree": "t"}), small_batch([40, 33], [5, 2])
+    leaf = float(model(batch).attention)
+    model.lsm_kind = "node"
+    node = float(model(batch).attention)
+    assert node != pytest.approx(leaf)
+    model.lsm_weight = 0.0
+    assert float(model(batch).attention) == pytest.approx(float(model(batch).nll), rel=1e-6)
 
 
 def test_float32_losses_and_gradients_under_autocast() -> None:

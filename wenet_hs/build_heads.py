@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import (
@@ -38,6 +39,16 @@ def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
 def tree_paths(config: ExperimentConfig) -> dict[str, str]:
     """The trees that a configuration names: section → path."""
     return {section: conf.tree for section, conf in head_confs(config).items() if not isinstance(conf, SoftmaxHeadConf)}
+
+
+def check_routes(config: ExperimentConfig, device: torch.device) -> None:
+    """Raise ConfigError where a head is to compute its costs by kernels that this device does not have."""
+    for section, conf in head_confs(config).items():
+        if isinstance(conf, HSoftmaxHeadConf) and conf.route in ("path", "nodes") and device.type != "cpu":
+            raise ConfigError(
+                f"{section}.route: {conf.route} runs on a CPU alone, here is {device.type}; use auto or "
+                f"torch-{conf.route}"
+            )
 
 
 def read_tree(path: Path, units: Sequence[str]) -> AnyTree:

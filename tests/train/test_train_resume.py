@@ -64,7 +64,6 @@ def resumed_at_every_step(
         ("hsoftmax", "cached"),
         ("softmax", "windows of three batches"),
         ("hsoftmax", "sparse rows"),
-        ("adaptive", "plain"),
     ],
 )
 def test_stopped_at_every_step(tiny_corpus: TinyCorpus, tmp_path: Path, head: str, variant: str) -> None:

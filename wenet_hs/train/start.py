@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from wenet_hs.build import build_model, initialize_from
-from wenet_hs.build_heads import TREE_FILES, read_tree, tree_paths
+from wenet_hs.build_heads import TREE_FILES, check_routes, read_tree, tree_paths
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
@@ -93,6 +93,7 @@ def load_parts(
         config: with base names.
         files: SHA-256 of the files in the folder, by name.
     """
+    check_routes(config, device)
     model_dir = options.model_dir
     table = UnitTable.read(model_dir / "units.txt")
     special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
