@@ -9,6 +9,7 @@ import pytest
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.draw import tree_svg, unit_label
+from wenet_hs.tree.nary import NaryTree
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -85,4 +86,46 @@ def test_units_are_readable(unit: str, label: str) -> None:
 
 
 def test_what_xml_cannot_hold_is_replaced() -> None:
-    assert "\ufffd" in texts(tree_svg(Tree.huffman([1, 2], units=["\uffff", "a"])))
+    assert "U+FFFF" in texts(tree_svg(Tree.huffman([1, 2], units=["\uffff", "a"])))
+    title = ElementTree.fromstring(tree_svg(Tree("\ufffe", ("a",), np.zeros((0, 2)), np.ones(1)))).find(f"{SVG}title")
+    assert title is not None and title.text == "\ufffd tree of 1 units, depth 0"
+
+
+def test_units_without_a_shape_of_their_own_are_numbers() -> None:
+    assert unit_label("\ue000") == "U+E000"
+    assert unit_label("a\u0378") == "aU+0378"
+
+
+def test_children_of_an_nary_tree_hang_on_one_line() -> None:
+    tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde"))
+    svg = tree_svg(tree)
+    assert texts(svg) == [
+        *("c", "15.0 %", "0.0"), *("d", "30.0 %", "0.1"), *("e", "40.0 %", "0.2"), *("a", "5.0 %", "1"),
+        *("b", "10.0 %", "2"),
+    ]  # fmt: skip
+    assert svg.count("stroke-width") == 6
+    assert "classes tree of 5 units, depth 2" in svg
+
+
+def test_a_wide_node_shows_its_most_probable_children() -> None:
+    flat = NaryTree.from_rows([range(1, 1001)], range(1000, 0, -1))
+    rows = texts(tree_svg(flat, max_leaves=30))
+    assert rows[::3] == [*map(str, range(9)), "… 991 units"]
+    assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=1)
+
+
+def test_a_wide_root_leaves_room_for_its_classes() -> None:
+    tree = NaryTree.from_binary(Tree.huffman(1e5 / np.arange(1, 2001)))
+    labels = texts(tree_svg(tree, max_leaves=40))[::3]
+    assert 30 <= len(labels) <= 40
+    rest = [re.fullmatch(r"… ([\d,]+) units( in \d+ branches)?", label) for label in labels]
+    units = sum(int(match[1].replace(",", "")) if match else 1 for match in rest)
+    assert units == 2000
+    assert any(match and match[2] for match in rest)
+
+
+def test_a_very_deep_tree_stays_narrow() -> None:
+    svg = tree_svg(Tree.huffman([2.0**i for i in range(60)]))
+    width = int(re.search(r'width="(\d+)"', svg)[1])  # type: ignore[index]
+    assert width < 1200
+    assert max(len(code) for code in texts(svg)[2::3]) == 40

@@ -1,28 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the figures of a tree and its most frequent units, and draw it.
+"""Print the figures of a tree, its most frequent units and what it costs each language; draw it, or explore it.
 
-Example: wenet-hs tree show data/tree.json --svg tree.svg
+Example: wenet-hs tree show data/tree.json --svg tree.svg --png tree.png --html tree.html
+Example: wenet-hs tree show data/tree.json --data_list data/train/data.list --units data/units.txt
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import write_atomic
-from wenet_hs.tree.draw import tree_svg, unit_label
+from wenet_hs.manifest import read_data_list
+from wenet_hs.text.tokenize import KINDS as TOKENIZERS
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.branches import Branches
+from wenet_hs.tree.languages import HEADINGS, LanguageCost, language_costs
+from wenet_hs.tree.layout import label_width, unit_label
+from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
 
 NUM_SHOWN = 20
+MAX_CODE = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `tree show`."""
     parser.add_argument("tree", type=Path, help="tree.json")
-    parser.add_argument("--svg", type=Path, help="also draw the tree into this file")
+    parser.add_argument("--svg", type=Path, help="draw the tree into this file, for light and dark pages")
+    parser.add_argument("--png", type=Path, help="the same drawing as a picture, dark on white")
+    parser.add_argument("--html", type=Path, help="a page to open branches and search units in, without a network")
     parser.add_argument(
         "--max_leaves", type=_at_least_one, default=60, help="rows of the drawing (default: %(default)s)"
     )
+    group = parser.add_argument_group("code lengths by language")
+    group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted, language by language")
+    group.add_argument("--units", type=Path, help="units.txt of the tree, for --data_list")
+    group.add_argument("--tokenizer", choices=TOKENIZERS, help="as in the config (default: the tree's own, else char)")
+    group.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
 
 
 def _at_least_one(text: str) -> int:
@@ -32,26 +50,89 @@ def _at_least_one(text: str) -> int:
     return number
 
 
-def figures(tree: Tree) -> str:
-    """Size, depth and code length in one line."""
+def figures(tree: Tree | NaryTree) -> str:
+    """Size, depth, code length and redundancy (how much of the code length is not entropy) in one line."""
+    length, entropy = tree.mean_code_length(), tree.entropy()
+    share = f" ({100 * (length - entropy) / length:.1f} %)" if length > 0 else ""
     return (
-        f"{tree.kind} tree of {tree.num_units} units | depth {tree.depth} | "
-        f"mean code length {tree.mean_code_length():.3f} bits | entropy {tree.entropy():.3f} bits"
+        f"{tree.kind} tree of {tree.num_units} units | depth {tree.depth} | mean code length {length:.3f} bits | "
+        f"entropy {entropy:.3f} bits | redundancy {length - entropy:.3f} bits{share}"
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the figures and the most frequent units; draw the tree where asked."""
-    tree = Tree.load(args.tree)
+    """Print the figures, the most frequent units and the languages; draw the tree where asked."""
+    _check_flags(args)
+    tree = load_tree(args.tree)
+    costs = _language_costs(args, tree) if args.data_list else []
     print(figures(tree))
     for name, value in tree.options.items():
         print(f"  {name}: {value}")
-    codes, probabilities = tree.codes(), tree.probabilities()
+    _print_most_frequent(tree)
+    if costs:
+        _print_table([HEADINGS, *(cost.cells() for cost in costs)])
+    _draw(args, tree, costs)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if args.data_list and not args.units:
+        raise ConfigError("--data_list: needs --units as well; name the units.txt that the tree was built with")
+    for name in ("units", "tokenizer", "bpe_model"):
+        if getattr(args, name) and not args.data_list:
+            raise ConfigError(f"--{name}: is used with --data_list only; add --data_list, or leave --{name} out")
+
+
+def _language_costs(args: argparse.Namespace, tree: Tree | NaryTree) -> list[LanguageCost]:
+    table = UnitTable.read(args.units)
+    if table.units != tree.units:
+        different = next((i for i, (a, b) in enumerate(zip(table.units, tree.units, strict=False)) if a != b), None)
+        found = (
+            f"{len(table)} units against {tree.num_units}"
+            if different is None
+            else f"unit {different} is {table.units[different]!r} against {tree.units[different]!r}"
+        )
+        raise DataError(f"{args.units}: not the units of {args.tree} ({found}); name the units.txt of this tree")
+    recorded = tree.options.get("tokenizer")
+    kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
+    return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
+
+
+def _print_most_frequent(tree: Tree | NaryTree) -> None:
+    branches, probabilities = Branches.of(tree), tree.probabilities()
     most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
     labels = {unit_id: unit_label(tree.units[unit_id]) for unit_id in most_frequent}
-    width = max(map(len, labels.values()))
-    for unit_id in most_frequent:
-        print(f"{labels[unit_id]:<{width}}  {100 * probabilities[unit_id]:6.2f} %  {codes[unit_id]}")
+    width = max(map(label_width, labels.values()))
+    for unit_id, label in labels.items():
+        code = branches.code(branches.num_inner + unit_id)
+        code = code if len(code) <= MAX_CODE else f"{code[: MAX_CODE - 1]}…"
+        print(f"{_padded(label, width)}  {100 * probabilities[unit_id]:6.2f} %  {code}".rstrip())
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Text in the first column, numbers in the others, each as wide as its widest cell."""
+    widths = [max(map(label_width, column)) for column in zip(*rows, strict=True)]
+    for first, *numbers in rows:
+        cells = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
+        print("  ".join([_padded(first, widths[0]), *cells]))
+
+
+def _padded(label: str, width: int) -> str:
+    return label + " " * (width - label_width(label))
+
+
+def _draw(args: argparse.Namespace, tree: Tree | NaryTree, costs: Sequence[LanguageCost]) -> None:
     if args.svg:
+        from wenet_hs.tree.draw import tree_svg
+
         write_atomic(args.svg, tree_svg(tree, max_leaves=args.max_leaves))
         print(f"{args.svg}: drawn")
+    if args.png:
+        from wenet_hs.tree.picture import tree_png
+
+        write_atomic(args.png, tree_png(tree, max_leaves=args.max_leaves))
+        print(f"{args.png}: drawn")
+    if args.html:
+        from wenet_hs.tree.explore import tree_page
+
+        write_atomic(args.html, tree_page(tree, figures(tree).partition(" | ")[2], costs))
+        print(f"{args.html}: written; open it in a browser")

@@ -252,7 +252,8 @@ def _exchange(losses: Ints, table: Ints, x: Ints, y: Ints, m: int, i: int, j: in
 @njit(cache=True)
 def _own_terms(classes: _Classes, i: int, j: int) -> int:
     """What the merge of i and j loses in their own sums and cells; the other classes' cells come on top."""
-    table, loss, block = classes.table, 0, 0
+    table, block = classes.table, 0
+    loss: int = 0
     for way in range(2):
         loss -= _apart(table, classes.sums[way, i], classes.sums[way, j])
         loss += _apart(table, classes.rest[way, i], classes.rest[way, j])
