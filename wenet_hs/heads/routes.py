@@ -15,8 +15,10 @@ RouteOption = Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nod
 
 ROUTE_OPTIONS = ("auto", "torch", "path", "nodes", "torch-path", "torch-nodes")
 
-NODES_A_DECISION = 4
-"""On a CPU the product of all nodes takes a node as long as the path kernels take a quarter of a decision."""
+NODES_A_DECISION = 2
+"""On a CPU all nodes' product takes as long for two nodes as the path kernels for a decision: a path is slower only in
+a comb whose deep leaves occur often (1,000 rows of width 256, one thread: equal at V = 60 with 31 decisions a target,
+path 1.5 times as fast at V = 10 with 3, 2 times at V = 30 with 4)."""
 TORCH_NODES_A_DECISION = 40
 """The same of PyTorch's two ways on a CPU: at V = 300 with 6.6 decisions a target they are equal."""
 
