@@ -5,7 +5,9 @@ Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs
 least of the average mutual information of adjacent classes; and again, until one class is left. The merges are the
 tree. Above `FULL_UP_TO` units a window (Liang 2005, "Semi-supervised learning for natural language"): the most
 frequent units are the first classes, each next unit joins as a class of its own and the best pair is merged, and at
-the end the classes of the window are merged to the root. Units that have not joined yet count as one class.
+the end the classes of the window are merged to the root. Units that have not joined yet count as one class. Within a
+class of the window the units are a Huffman tree: the order in which they joined would be a comb with the most
+frequent unit at its end (wikitext-2: 106 bits a word instead of 12.4).
 
 Dimension key: V units, M units that occur, B different bigrams.
 """
@@ -35,7 +37,7 @@ def brown_children(
     *,
     window: int | None = None,
 ) -> Ints:
-    """The children of Brown's tree in the numbering of `Tree`; the less frequent of two merged classes is on the left.
+    """The children of Brown's tree in the numbering of `Tree`; the less frequent of two classes is on the left.
 
     Deterministic: losses are sums of fixed-point integers. Equal losses: the pair with the lowest unit id in it, then
     the lowest in its other class; equal frequencies: the class with the lowest unit id is on the left. Units with
@@ -70,7 +72,8 @@ def brown_children(
         follow = _rows(rank_V[firsts], rank_V[seconds], counts, len(ids_M))
         precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
         pairs = brown_merges(follow, precede, weights_V[ids_M], ids_M, min(window, len(ids_M)))
-    return breadth_first(_whole_tree(pairs, ids_M, weights_V, np.flatnonzero(~occurs_V)))
+    seen = _whole_tree(pairs, window, ids_M, weights_V) if len(ids_M) else pairs
+    return breadth_first(_with_absent(seen, ids_M, np.flatnonzero(~occurs_V), weights_V))
 
 
 def _bigrams(sequences: Sequence[Sequence[int]], weights_V: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
@@ -99,20 +102,45 @@ def _rows(units: Ints, others: Ints, counts: Ints, num_units: int) -> tuple[Ints
     return starts, others[order], counts[order]
 
 
-def _whole_tree(pairs: Ints, ids_M: Ints, weights_V: NDArray[np.float64], absent: Ints) -> Ints:
-    """Merges over ranks and the units that never occur, as merges over unit ids; the last row is the root."""
+def _whole_tree(pairs: Ints, window: int, ids_M: Ints, weights_V: NDArray[np.float64]) -> Ints:
+    """Merges over ranks as merges over unit ids: Huffman's within the classes of the window, then those between them.
+
+    The last row is the root of the units that occur; a value below V is a unit, V+n is row n.
+    """
     num_units, num_seen = len(weights_V), len(ids_M)
-    seen = np.where(pairs < num_seen, ids_M[np.minimum(pairs, max(num_seen - 1, 0))], pairs - num_seen + num_units)
+    num_within = max(0, num_seen - window)  # merges until every unit had joined: they only say who is in which class
+    class_of = np.arange(num_seen + num_within)
+    for row in range(num_within - 1, -1, -1):
+        class_of[pairs[row]] = class_of[num_seen + row]
+    new_node = np.arange(num_seen + len(pairs)) - num_seen + num_units
+    rows, num_rows = [], 0
+    by_class = np.argsort(class_of[:num_seen], kind="stable")
+    nodes, starts = np.unique(class_of[by_class], return_index=True)
+    for node, members in zip(nodes, np.split(ids_M[by_class], starts[1:]), strict=True):
+        rows.append(_huffman_rows(np.sort(members), weights_V, num_rows))
+        num_rows += len(members) - 1
+        new_node[node] = num_units + num_rows - 1 if len(members) > 1 else members[0]
+    return np.concatenate([*rows, new_node[pairs[num_within:]]])
+
+
+def _huffman_rows(ids: Ints, weights_V: NDArray[np.float64], first_row: int) -> Ints:
+    """Huffman's tree over some units as rows `first_row`…; its root is the last one."""
+    num_units, children = len(weights_V), huffman_children(weights_V[ids])
+    inner = len(children)  # the root is row 0 there, so the rows are turned round
+    rows = num_units + first_row + inner - 1 - children
+    return np.where(children < inner, rows, ids[np.maximum(children - inner, 0)])[::-1]
+
+
+def _with_absent(seen: Ints, ids_M: Ints, absent: Ints, weights_V: NDArray[np.float64]) -> Ints:
+    """Join the tree of the units that occur and the Huffman tree of the others; the lighter one is on the left."""
     if not len(absent):
         return seen
-    first_row = num_units + len(seen)
-    below = huffman_children(weights_V[absent])
-    inner = len(below)  # its root is its row 0; here a root comes last, so the rows are turned round
-    apart = np.where(below < inner, first_row + inner - 1 - below, absent[np.maximum(below - inner, 0)])[::-1]
-    if not num_seen:
+    num_units = len(weights_V)
+    apart = _huffman_rows(absent, weights_V, len(seen))
+    if not len(ids_M):
         return apart
     seen_root = num_units + len(seen) - 1 if len(seen) else int(ids_M[0])
-    absent_root = first_row + inner - 1 if inner else int(absent[0])
+    absent_root = num_units + len(seen) + len(apart) - 1 if len(apart) else int(absent[0])
     sides = [(weights_V[absent].sum(), absent.min(), absent_root), (weights_V[ids_M].sum(), ids_M.min(), seen_root)]
     root = [[node for _, _, node in sorted(sides)]]
     return np.concatenate([seen, apart, np.array(root, dtype=np.int64)])
