@@ -146,10 +146,17 @@ class _NodeCost(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, slopes_NI = ctx.saved_tensors
-        grad_N1 = grads[0][:, None]
-        grad_hidden = (slopes_NI @ weight).mul_(grad_N1) if ctx.needs_input_grad[0] else None
-        grad_weight = slopes_NI.T @ (hidden * grad_N1) if ctx.needs_input_grad[1] else None
-        grad_bias = grads[0] @ slopes_NI if ctx.needs_input_grad[2] else None
+        grad_hidden = grad_weight = grad_bias = None
+        if slopes_NI.shape[1] <= hidden.shape[1]:  # of the two, scale the smaller
+            slopes_NI, grad_N1 = slopes_NI * grads[0][:, None], None
+        else:
+            grad_N1 = grads[0][:, None]
+        if ctx.needs_input_grad[0]:
+            grad_hidden = slopes_NI @ weight if grad_N1 is None else (slopes_NI @ weight).mul_(grad_N1)
+        if ctx.needs_input_grad[1]:
+            grad_weight = slopes_NI.T @ (hidden if grad_N1 is None else hidden * grad_N1)
+        if ctx.needs_input_grad[2]:
+            grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
