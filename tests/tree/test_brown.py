@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.brown import brown_children
+from wenet_hs.tree.brown_merges import _terms
 
 Class = frozenset[int]
 
@@ -73,8 +74,9 @@ def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int)
                     union = classes[a] | classes[b]
                     after = [*(c for c in classes if not c <= union), union, frozenset(waiting)]
                     ids = sorted([min(classes[a]), min(classes[b])])
-                    tried.append((-round(information(bigrams, after), 6), ids, union))
-            union = min(tried, key=lambda entry: entry[:2])[2]
+                    tried.append((information(bigrams, after), ids, union))
+            most = max(tried)[0]
+            union = min((ids, union) for kept, ids, union in tried if kept > most - 1e-7)[1]
             classes = [*(c for c in classes if not c <= union), union]
             if not waiting and len(classes) <= window:
                 merged.update(classes)
@@ -210,3 +212,15 @@ def test_wrong_calls_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         brown_children(sequences, frequencies, window=window)
+
+
+@pytest.mark.parametrize("total", [1, 50, 100_000, 2**31])
+def test_fixed_point_terms_are_fine_and_additive(total: int) -> None:
+    table, scale = _terms(total)
+    assert 2 * total * math.log(total) * scale < 2**61
+    assert table[:3].tolist() == [0, 0, round(math.log(2) * scale) * 2][: len(table)]
+    numbers = np.arange(1, len(table))
+    assert np.allclose(table[1:] / scale, numbers * np.log(numbers), rtol=1e-6)
+    if len(table) > 36:
+        assert table[4] == 4 * table[2]
+        assert table[36] == 6 * 2 * table[6]

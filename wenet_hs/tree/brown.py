@@ -26,7 +26,7 @@ FULL_UP_TO = 1000
 WINDOW = 400
 """Classes of the window above that; time grows with its square, and so does what it tells apart."""
 MAX_BIGRAMS = 2**31
-"""n·log n of that many still fits the fixed-point sums of the kernel."""
+"""Above that the fixed-point sums of the kernel would be coarse."""
 
 Ints = NDArray[np.int64]
 

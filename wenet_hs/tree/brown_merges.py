@@ -3,7 +3,8 @@
 
 With h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and column and T
 the sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T), so a merge
-changes a few terms h. They are fixed-point integers: their sums are exact in any order, and ties are true ties.
+changes a few terms h. They are fixed-point integers: their sums are exact in any order. h is n times a sum of
+logarithms of primes for all small n, so that ties such as h(4) = 4·h(2) are true ties, not a matter of rounding.
 `losses` holds the loss of every pair a < b and is kept up to date: for a pair apart from i and j, a merge of i and j
 changes what the columns (rows) i and j contribute, and a unit that leaves the class of those still to come changes it
 the other way round.
@@ -21,8 +22,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Rows = tuple[Ints, Ints, Ints]
-SCALE = 2.0**24  # steps a nat: h(2^31) takes 36 bits before the point
-TABLE = 2**16  # counts whose h is looked up
+Terms = tuple[Ints, float]
+TABLE = 2**16  # counts below it have their h looked up
 
 
 class _Classes(NamedTuple):
@@ -44,8 +45,8 @@ class _Classes(NamedTuple):
     """(C,): the frequency."""
     head: Ints
     """(C,): the rank of a unit of each class."""
-    table: Ints
-    """(TABLE,): h(0), h(1), …"""
+    terms: Terms
+    """h(0), h(1), … in steps, and how many steps a nat is."""
 
 
 def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int) -> Ints:
@@ -60,7 +61,9 @@ def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], id
     square, line = (num_slots, num_slots), (num_slots,)
     shapes = ((2, *square), (2, *line), (2, *line), square, line, line, line)
     counts, rest, sums, losses, lowest, node, head = (np.zeros(shape, dtype=np.int64) for shape in shapes)
-    classes = _Classes(counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _table(TABLE))
+    classes = _Classes(
+        counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _terms(int(follow[2].sum()))
+    )
     return np.asarray(_all_merges(classes, follow, precede, weights_M, ids_M, window))
 
 
@@ -97,27 +100,31 @@ def _all_merges(
     return pairs
 
 
-@njit(cache=True)
-def _h(n: int) -> int:
-    return int(n * math.log(n) * SCALE + 0.5) if n > 0 else 0
+def _terms(total: int) -> Terms:
+    """The table for a text of so many bigrams; the steps are as fine as sums of 2·h(total) in 61 bits allow."""
+    scale = 2.0 ** (60 - math.ceil(math.log2(2 * total * math.log(total + 1) + 2)))
+    logarithms = np.zeros(min(TABLE, total + 1), dtype=np.int64)
+    for number in range(2, len(logarithms)):
+        if logarithms[number] == 0:  # a prime
+            power = number
+            while power < len(logarithms):
+                logarithms[power::power] += round(math.log(number) * scale)
+                power *= number
+    return np.arange(len(logarithms)) * logarithms, scale
 
 
 @njit(cache=True)
-def _table(size: int) -> Ints:
-    return np.array([_h(n) for n in range(size)])
+def _term(terms: Terms, n: int) -> int:
+    table, scale = terms
+    return int(table[n]) if n < len(table) else int(n * math.log(n) * scale + 0.5)
 
 
 @njit(cache=True)
-def _term(table: Ints, n: int) -> int:
-    return int(table[n]) if n < len(table) else _h(n)
-
-
-@njit(cache=True)
-def _apart(table: Ints, x: int, y: int) -> int:
+def _apart(terms: Terms, x: int, y: int) -> int:
     """h(x) + h(y) - h(x + y): what two cells have over one that holds both; 0 where either is empty, else < 0."""
     if x == 0 or y == 0:
         return 0
-    apart: int = _term(table, x) + _term(table, y) - _term(table, x + y)
+    apart: int = _term(terms, x) + _term(terms, y) - _term(terms, x + y)
     return apart
 
 
@@ -160,7 +167,7 @@ def _join(classes: _Classes, m: int) -> None:
         into_m, rest = classes.counts[1 - way, m], classes.rest[way]  # bigrams that were in `rest` until now
         for a in range(m):
             rest[a] -= into_m[a]
-        _exchange(losses, classes.table, rest, into_m, m, m, m, np.int64(-1))
+        _exchange(losses, classes.terms, rest, into_m, m, m, m, np.int64(-1))
     for a in range(m):
         losses[a, m] = _own_terms(classes, a, m)
     for way in range(2):
@@ -169,26 +176,26 @@ def _join(classes: _Classes, m: int) -> None:
             if counts[m, c] != 0:
                 for a in range(m):
                     if a != c:
-                        losses[a, m] += _apart(classes.table, counts[a, c], counts[m, c])
+                        losses[a, m] += _apart(classes.terms, counts[a, c], counts[m, c])
 
 
 @njit(cache=True)
 def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
     """Put class j, the emptier one, into i and renew all losses."""
-    table, losses = classes.table, classes.losses
+    terms, losses = classes.terms, classes.losses
     for way in range(2):
-        _exchange(losses, table, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
+        _exchange(losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
     change = np.zeros(m, np.int64)  # of the losses of i and each other class
     for way in range(2):
         counts = classes.counts[way]
         for b in range(m):
-            change[b] -= _apart(table, counts[i, j], counts[b, j])
+            change[b] -= _apart(terms, counts[i, j], counts[b, j])
         for c in range(m):
             if counts[j, c] != 0 and c != i and c != j:
                 for b in range(m):
                     if b != c and counts[b, c] != 0:
-                        change[b] += _apart(table, counts[i, c] + counts[j, c], counts[b, c])
-                        change[b] -= _apart(table, counts[i, c], counts[b, c])
+                        change[b] += _apart(terms, counts[i, c] + counts[j, c], counts[b, c])
+                        change[b] -= _apart(terms, counts[i, c], counts[b, c])
     for b in range(m):
         change[b] -= _own_terms(classes, i, b)
     for way in range(2):
@@ -226,7 +233,7 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
 
 
 @njit(cache=True)
-def _exchange(losses: Ints, table: Ints, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
+def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
     """Add sign × (what a column x + y contributes minus what x and y do) to every loss that has no part in i and j.
 
     A pair changes only where y is not empty in one of its two classes, so y should be the emptier column.
@@ -235,33 +242,33 @@ def _exchange(losses: Ints, table: Ints, x: Ints, y: Ints, m: int, i: int, j: in
     x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair
     hx, hy, change = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for a in range(m):
-        hx[a], hy[a] = _term(table, x[a]), _term(table, y[a])
-        change[a] = _term(table, x[a] + y[a]) - hx[a] - hy[a]
+        hx[a], hy[a] = _term(terms, x[a]), _term(terms, y[a])
+        change[a] = _term(terms, x[a] + y[a]) - hx[a] - hy[a]
     for a in range(m):
         if y[a] == 0:
             continue
         for b in range(m):
             if b == a or (y[b] != 0 and b < a) or (x[b] == 0 and y[b] == 0):
                 continue
-            moved = change[a] + change[b] - _term(table, x[a] + y[a] + x[b] + y[b])
-            moved += _term(table, x[a] + x[b])
-            moved += _term(table, y[a] + y[b]) if y[b] != 0 else hy[a]
+            moved = change[a] + change[b] - _term(terms, x[a] + y[a] + x[b] + y[b])
+            moved += _term(terms, x[a] + x[b])
+            moved += _term(terms, y[a] + y[b]) if y[b] != 0 else hy[a]
             losses[min(a, b), max(a, b)] += sign * moved
 
 
 @njit(cache=True)
 def _own_terms(classes: _Classes, i: int, j: int) -> int:
     """What the merge of i and j loses in their own sums and cells; the other classes' cells come on top."""
-    table, block = classes.table, 0
+    terms, block = classes.terms, 0
     loss: int = 0
     for way in range(2):
-        loss -= _apart(table, classes.sums[way, i], classes.sums[way, j])
-        loss += _apart(table, classes.rest[way, i], classes.rest[way, j])
+        loss -= _apart(terms, classes.sums[way, i], classes.sums[way, j])
+        loss += _apart(terms, classes.rest[way, i], classes.rest[way, j])
         for k in (i, j):
             cell = classes.counts[0, i if way == 0 else j, k]
             block += cell
-            loss += _term(table, cell)
-    loss -= _term(table, block)
+            loss += _term(terms, cell)
+    loss -= _term(terms, block)
     return loss
 
 
