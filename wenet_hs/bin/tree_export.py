@@ -7,7 +7,6 @@ Example: wenet-hs tree export data/tree.json --original huffman_tree
 import argparse
 from pathlib import Path
 
-from wenet_hs.interop.hsoftmax_original import write_original_tree
 from wenet_hs.tree import Tree
 
 
@@ -21,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read the tree, write the folder."""
+    from wenet_hs.interop.hsoftmax_original import write_original_tree  # with it torch, which no other action needs
+
     tree = Tree.load(args.tree)
     write_original_tree(tree, args.original)
     print(f"{args.original}: tree of {tree.num_units} units, depth {tree.depth}")

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from wenet_hs.bin.tree_show import figures
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.interop.gensim import gensim_tree, load_gensim, tree_over
-from wenet_hs.interop.hsoftmax_original import read_original_tree
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 
@@ -34,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read, check, save, and print the figures."""
+    """Read, check, save, and print the figures. What needs torch is imported below: the other actions do not."""
     table = UnitTable.read(args.units)
     tree = _from_gensim(args, table.units) if args.gensim else _from_original(args, table.units)
     tree.save(args.out)
@@ -45,10 +43,14 @@ def _from_original(args: argparse.Namespace, units: tuple[str, ...]) -> Tree:
     for flag in ("trust_pickle", "add_missing"):
         if getattr(args, flag):
             raise ConfigError(f"--{flag}: belongs to --gensim; leave it out with --original")
+    from wenet_hs.interop.hsoftmax_original import read_original_tree
+
     return read_original_tree(args.original, units).tree
 
 
 def _from_gensim(args: argparse.Namespace, units: tuple[str, ...]) -> Tree:
+    from wenet_hs.interop.gensim import gensim_tree, load_gensim, tree_over
+
     model = load_gensim(args.gensim, trust_pickle=args.trust_pickle)
     try:
         tree = tree_over(gensim_tree(model), units, add_missing=args.add_missing)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binary trees over the output units: built from counts, kept in `tree.json`, drawn as SVG."""
+"""Trees over the output units: built from counts, contexts or likeness, kept in `tree.json`, drawn."""
 
+from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
 
-__all__ = ["Tree"]
+__all__ = ["NaryTree", "Tree", "load_tree"]
