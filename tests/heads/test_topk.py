@@ -30,3 +30,12 @@ def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
     best, _ = topk_lowest_id_first(scores, 2)
     best.sum().backward()
     assert scores.grad is not None and scores.grad.tolist() == [0, 1, 1, 0]
+
+
+def test_a_nan_is_the_greatest_whether_or_not_others_tie() -> None:
+    nan = torch.nan
+    best, ids = topk_lowest_id_first(torch.tensor([[1.0, nan, 3.0, 3.0], [2.0, 1.0, nan, 0.0]]), 2)
+    assert ids.tolist() == [[1, 2], [2, 0]]
+    assert best.isnan().tolist() == [[True, False], [True, False]]
+    _, ids = topk_lowest_id_first(torch.full((5,), nan), 3)
+    assert len(set(ids.tolist())) == 3

@@ -11,6 +11,8 @@ from torch import Tensor
 def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k greatest values of each row, descending; of equal values the lower index is kept and comes first.
 
+    A NaN counts as the greatest value, as in `torch.topk`; of several any may come first.
+
     Args:
         scores: (..., V).
         k: 1…V.
@@ -22,11 +24,12 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
         return best[..., :k], ids[..., :k]
     with torch.no_grad():
-        last = best[..., k - 1 : k]
-        above, equal = scores > last, scores == last
+        ranked = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)  # a NaN is neither above nor equal to anything
+        last = best[..., k - 1 : k].nan_to_num(torch.inf, torch.inf, -torch.inf)
+        above, equal = ranked > last, ranked == last
         room = k - above.sum(-1, keepdim=True)
         keep = above | (equal & (equal.cumsum(-1) <= room))
         ids = keep.to(torch.float32).topk(k).indices.sort(-1).values
-        order = scores.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
+        order = ranked.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
         ids = ids.gather(-1, order)
     return scores.gather(-1, ids), ids

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Best-first search for the k best leaves on a GPU: a Triton program a row, everything but the vectors in registers.
+
+An iteration opens the M cheapest open nodes at once, since one alone would leave the row waiting for memory: it loads
+their vectors, computes their scores, keeps the leaves that are among the k best, and appends the other children to the
+list of open nodes. It is done when the cheapest open node costs more than the k-th best leaf; keys as in
+`search_numba`. Opening a few nodes too many changes nothing. A row whose list is full, or which meets a NaN, is given
+up.
+
+Tested through Triton's interpreter and by compilation for sm_80 and sm_90; it has not run on a GPU.
+
+Dimension key: N rows, D width, I inner nodes, K best leaves, P the power of two above K, O room for open nodes,
+M nodes opened at once, B width of a block.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+OPENED_AT_ONCE = 8
+MAX_BLOCK_D = 256
+NUM_WARPS = 4
+
+
+def search(
+    hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Best-first search. All tensors on one GPU and contiguous, float32 and int64; V ≥ 2.
+
+    Returns:
+        log-probabilities (N, K), unit ids (N, K) int64, and (N,) int32 how many nodes were opened, negative for rows
+        that were given up, whose results mean nothing.
+    """
+    num_rows, dim = hidden_ND.shape
+    values_NK = hidden_ND.new_empty(num_rows, k)
+    ids_NK = torch.empty(num_rows, k, dtype=torch.int64, device=hidden_ND.device)
+    opened_N = torch.empty(num_rows, dtype=torch.int32, device=hidden_ND.device)
+    if num_rows:
+        search_kernel[(num_rows,)](
+            *(hidden_ND, weight_ID, weight_ID if bias_I is None else bias_I, children_I2, values_NK, ids_NK, opened_N),
+            *(len(children_I2), k),
+            **constants(dim, k, bias_I is not None),
+            num_warps=NUM_WARPS,
+        )
+    return values_NK, ids_NK, opened_N
+
+
+def constants(dim: int, k: int, has_bias: bool) -> dict[str, int | bool]:
+    """The kernel's compile-time arguments: sizes of its tensors, which are powers of two."""
+    return {
+        "DIM": dim,
+        "HAS_BIAS": has_bias,
+        "BLOCK_D": min(MAX_BLOCK_D, triton.next_power_of_2(dim)),
+        "AT_ONCE": OPENED_AT_ONCE,
+        "ROOM": 512 if k <= 16 else 1024,  # a search pushes about 2k·log2(V/k) nodes
+        "KEPT": triton.next_power_of_2(k),
+    }
+
+
+@triton.jit
+def _key(cost, number):  # type: ignore[no-untyped-def]
+    """The bits of a cost ≥ 0 above a number."""
+    return (cost.to(tl.int32, bitcast=True).to(tl.int64) << 32) | number
+
+
+@triton.jit
+def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915
+    hidden,
+    weight,
+    bias,
+    children,
+    values,
+    ids,
+    opened,
+    num_inner,
+    k,
+    DIM: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    ROOM: tl.constexpr,
+    KEPT: tl.constexpr,
+):
+    NO_KEY: tl.constexpr = 0x7FFFFFFFFFFFFFFF
+    INFINITE: tl.constexpr = 0x7F800000  # the bits of an infinite cost; NO_KEY's are above
+    row = tl.program_id(0).to(tl.int64)
+    place_O = tl.arange(0, ROOM)
+    lane_M = tl.arange(0, AT_ONCE)
+    place_P = tl.arange(0, KEPT)
+    open_O = tl.where(place_O == 0, 0, NO_KEY).to(tl.int64)  # the root at cost 0
+    # Sorted by nothing: a new leaf replaces the greatest key. Places beyond k hold a key that is never the greatest.
+    best_P = tl.where(place_P < k, NO_KEY - place_P.to(tl.int64), -1)
+    pushed = 1
+    num_opened = 0
+    lost = 0
+    running = 1
+    while running != 0:
+        worst = tl.max(best_P, axis=0)
+        bound = tl.minimum(worst >> 32, INFINITE)  # a node that costs more has no leaf to give
+        picked_M = tl.full((AT_ONCE,), NO_KEY, tl.int64)
+        for turn in tl.static_range(AT_ONCE):
+            cheapest = tl.min(open_O, axis=0)
+            picked_M = tl.where(lane_M == turn, cheapest, picked_M)
+            open_O = tl.where(open_O == cheapest, NO_KEY, open_O)
+        active_M = (picked_M >> 32) <= bound  # the others can be forgotten: the bound only falls
+        node_M = tl.where(active_M, picked_M & 0xFFFFFFFF, 0)
+        cost_M = (picked_M >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+        score_M = tl.zeros((AT_ONCE,), tl.float32)
+        for start in range(0, DIM, BLOCK_D):
+            column_B = start + tl.arange(0, BLOCK_D)
+            hidden_B = tl.load(hidden + row * DIM + column_B, mask=column_B < DIM, other=0.0)
+            mask_MB = active_M[:, None] & (column_B < DIM)[None, :]
+            vector_MB = tl.load(weight + node_M[:, None] * DIM + column_B[None, :], mask=mask_MB, other=0.0)
+            score_M += tl.sum(vector_MB * hidden_B[None, :], axis=1)
+        if HAS_BIAS:
+            score_M += tl.load(bias + node_M, mask=active_M, other=0.0)
+        left_M = tl.load(children + 2 * node_M, mask=active_M, other=0)
+        right_M = tl.load(children + 2 * node_M + 1, mask=active_M, other=0)
+
+        # -log σ(z) = max(-z, 0) + log(1 + exp(-|z|)), by Kahan's log1p: the logarithm of the rounded sum, corrected.
+        small_M = tl.exp(-tl.abs(score_M))
+        rounded_M = 1.0 + small_M
+        kept_M = rounded_M - 1.0
+        ratio_M = small_M / tl.where(kept_M == 0.0, 1.0, kept_M)
+        both_M = cost_M + tl.where(kept_M == 0.0, small_M, tl.log(rounded_M) * ratio_M)
+        left_M = tl.where(active_M, _key(both_M + tl.maximum(-score_M, 0.0), left_M), NO_KEY)
+        right_M = tl.where(active_M, _key(both_M + tl.maximum(score_M, 0.0), right_M), NO_KEY)
+
+        left_is_leaf_M = active_M & ((left_M & 0xFFFFFFFF) >= num_inner)
+        right_is_leaf_M = active_M & ((right_M & 0xFFFFFFFF) >= num_inner)
+        leaf_M = tl.where(left_is_leaf_M, left_M, NO_KEY)
+        other_leaf_M = tl.where(right_is_leaf_M, right_M, NO_KEY)
+        leaf = tl.minimum(tl.min(leaf_M, axis=0), tl.min(other_leaf_M, axis=0))
+        while leaf < worst:
+            best_P = tl.where(best_P == worst, leaf, best_P)
+            worst = tl.max(best_P, axis=0)
+            leaf_M = tl.where(leaf_M == leaf, NO_KEY, leaf_M)
+            other_leaf_M = tl.where(other_leaf_M == leaf, NO_KEY, other_leaf_M)
+            leaf = tl.minimum(tl.min(leaf_M, axis=0), tl.min(other_leaf_M, axis=0))
+
+        bound = tl.minimum(worst >> 32, INFINITE)
+        push_left_M = (active_M & (left_is_leaf_M == 0) & ((left_M >> 32) <= bound)).to(tl.int32)
+        push_right_M = (active_M & (right_is_leaf_M == 0) & ((right_M >> 32) <= bound)).to(tl.int32)
+        num_left = tl.sum(push_left_M, axis=0)
+        left_place_M = pushed + tl.cumsum(push_left_M, axis=0) - push_left_M
+        right_place_M = pushed + num_left + tl.cumsum(push_right_M, axis=0) - push_right_M
+        to_left_OM = (place_O[:, None] == left_place_M[None, :]) & (push_left_M[None, :] != 0)
+        to_right_OM = (place_O[:, None] == right_place_M[None, :]) & (push_right_M[None, :] != 0)
+        open_O = tl.minimum(open_O, tl.min(tl.where(to_left_OM, left_M[None, :], NO_KEY), axis=1))
+        open_O = tl.minimum(open_O, tl.min(tl.where(to_right_OM, right_M[None, :], NO_KEY), axis=1))
+        pushed += num_left + tl.sum(push_right_M, axis=0)
+
+        num_opened += tl.sum(active_M.to(tl.int32), axis=0)
+        nans = tl.sum((active_M & (score_M != score_M)).to(tl.int32), axis=0)
+        lost = tl.where((pushed > ROOM) | (nans > 0), 1, 0)
+        more = (tl.min(open_O, axis=0) >> 32) <= bound
+        running = tl.where(more & (lost == 0), 1, 0)
+
+    tl.store(opened + row, tl.where(lost != 0, -num_opened, num_opened))
+    place = 0
+    while place < k:
+        key = tl.min(tl.where(best_P < 0, NO_KEY, best_P), axis=0)
+        best_P = tl.where(best_P == key, NO_KEY, best_P)
+        cost = (key >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        tl.store(values + row * k + place, 0.0 - cost)
+        tl.store(ids + row * k + place, (key & 0xFFFFFFFF) - num_inner)
+        place += 1
