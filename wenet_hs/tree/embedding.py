@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TRAINED_UNITS = 4_000_000  # that skip-gram sees in all epochs: seconds, and enough for a few hundred units
 _EPOCHS = (5, 100)  # at least and at most
-_MAX_SENTENCE = 10_000  # gensim drops what is behind it
+_MAX_BATCH = 10_000  # words that gensim trains on at once; it drops what is behind them
 _SOFTMAX_LAYERS = (
     "head.output.weight",
     "decoder.output_layer.weight",
@@ -82,8 +82,7 @@ def skip_gram_vectors(
     with _quiet("gensim"):
         model = _word2vec(vector_size=dim, window=window, seed=seed)
         model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
-        sentences = list(_sentences(sequences))
-        model.train(sentences, total_examples=len(sentences), total_words=counts.total(), epochs=passes)
+        _train(model, list(_sentences(sequences)), passes)
     vectors_VF[present] = model.wv.vectors
     return vectors_VF
 
@@ -102,6 +101,27 @@ def _word2vec(**settings: Any) -> Any:
     )
 
 
+def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
+    """word2vec's passes over the data with a rate that falls in a line, in this thread.
+
+    `model.train` hands batches to a thread and waits for ever if that thread dies of an exception.
+    """
+    from gensim.models.word2vec import train_batch_sg
+
+    batches: list[list[list[str]]] = [[]]
+    room = _MAX_BATCH
+    for sentence in sentences:
+        if len(sentence) > room:
+            batches.append([])
+            room = _MAX_BATCH
+        batches[-1].append(sentence)
+        room -= len(sentence)
+    scratch = np.zeros(model.layer1_size, dtype=np.float32)
+    for step in range(passes * len(batches)):
+        rate = model.alpha + (model.min_alpha - model.alpha) * step / (passes * len(batches))
+        train_batch_sg(model, batches[step % len(batches)], rate, scratch, False)
+
+
 def _checksum(text: str) -> int:
     """In the place of Python's own `hash`, which is another one in each process."""
     return zlib.crc32(text.encode("utf-8"))
@@ -113,8 +133,8 @@ def _num_epochs(num_tokens: int) -> int:
 
 def _sentences(sequences: Sequence[Sequence[int]]) -> Iterator[list[str]]:
     for sequence in sequences:
-        for start in range(0, len(sequence), _MAX_SENTENCE):
-            yield [str(unit_id) for unit_id in sequence[start : start + _MAX_SENTENCE]]
+        for start in range(0, len(sequence), _MAX_BATCH):
+            yield [str(unit_id) for unit_id in sequence[start : start + _MAX_BATCH]]
 
 
 @contextmanager
