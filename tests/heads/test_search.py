@@ -160,7 +160,9 @@ def test_extreme_scores_are_exact(method: SearchMethod) -> None:
 def peaked(num_rows: int, num_units: int, shape: str = "huffman") -> Case:
     generator = np.random.default_rng(7)
     children = torch.tensor(shaped_tree(shape, num_units, generator).children)
-    hidden, weight = torch.randn(num_rows, 16), torch.randn(num_units - 1, 16)
+    hidden, weight = (
+        torch.from_numpy(generator.standard_normal((rows, 16)).astype(np.float32)) for rows in (num_rows, num_units - 1)
+    )
     return Case(hidden, weight, None, children, 10, plain_log_probs(hidden, weight, None, children))
 
 

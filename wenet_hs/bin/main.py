@@ -12,7 +12,7 @@ from wenet_hs.bin.command import run_command
 COMMANDS = {
     "prepare": "make data lists from a corpus: commonvoice, ucla, synthetic",
     "units": "make the unit table: characters, phones or BPE",
-    "tree": "build a tree over the units, or show one",
+    "tree": "build a tree over the units, show, import or export one",
     "cmvn": "compute the global feature statistics",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
