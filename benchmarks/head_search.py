@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much faster does each head find the k best units than a flat softmax layer?
 
-The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted, ties by id.
+The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted, ties by id, float32
+inside. `softmax` is the flat layer under that contract.
 Weights as initialised (hard for the search: nothing is likely) and ten times larger (as of a trained model).
 
 Example: python benchmarks/head_search.py --out benchmarks/notes/head_search_cpu
@@ -24,7 +25,7 @@ DIM = 256
 SIZES = (150, 300, 1_000, 5_000, 10_000, 50_000, 267_735)
 ROWS = (1, 10, 80, 160)
 BASELINE = "flat"
-SIDES = ("flat", "tree", "class", "adaptive")
+SIDES = ("flat", "softmax", "tree", "class", "adaptive")
 SCALES = {"as initialised": 1.0, "peaked": 10.0}
 
 
@@ -39,7 +40,7 @@ def make_heads(num_units: int, scale: float, device: str) -> dict[str, nn.Module
     torch.manual_seed(0)
     counts = 1.0 / np.arange(1, num_units + 1)
     heads = {
-        "flat": SoftmaxHead(DIM, num_units),
+        "softmax": SoftmaxHead(DIM, num_units),
         "tree": HSoftmaxHead(DIM, Tree.huffman(counts)),
         "class": ClassHead(DIM, NaryTree.frequency_bins(counts)),
         "adaptive": AdaptiveHead(DIM, counts),
@@ -56,7 +57,7 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
     records = []
     for label, scale in SCALES.items():
         heads = make_heads(num_units, scale, args.device)
-        searches = {side: head.topk for side, head in heads.items()} | {"flat": flat_topk(heads["flat"])}
+        searches = {"flat": flat_topk(heads["softmax"])} | {side: head.topk for side, head in heads.items()}
         for num_rows in args.rows:
             hidden = torch.randn(num_rows, DIM, generator=torch.Generator().manual_seed(2)).to(args.device)
             sides = {side: (lambda find=find, rows=hidden: find(rows, args.k)) for side, find in searches.items()}
@@ -76,7 +77,8 @@ def table(records: list[dict[str, object]]) -> str:
         row = [f"{record['units']:,}", str(record["rows"]), str(record["weights"]), number(1e3 * ms[BASELINE])]
         row.append(number(1e3 * ms["tree"]))
         rows.append(row + [f"{number(ratio[side])}×" for side in SIDES[1:]])
-    return markdown_table(["V", "rows", "weights", "flat, µs", "tree, µs", *SIDES[1:]], rows)
+    names = ["softmax head", "tree", "class", "adaptive"]
+    return markdown_table(["V", "rows", "weights", "flat, µs", "tree, µs", *names], rows)
 
 
 def main() -> None:

@@ -202,8 +202,10 @@ class HSoftmaxHead(OutputHead):
         return tree_functions.with_sparse_gradient(weight_ID) if self.sparse_grad else weight_ID, bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        bias = self.inner_vector.bias
-        return self.inner_vector.weight.to(dtype), None if bias is None else bias.to(dtype)
+        weight, bias = self.inner_vector.weight, self.inner_vector.bias
+        if weight.dtype == dtype:
+            return weight, bias
+        return weight.to(dtype), None if bias is None else bias.to(dtype)
 
     def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
         return choose_route(

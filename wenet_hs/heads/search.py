@@ -29,14 +29,14 @@ product with all node vectors; "auto" what `choose_search` says."""
 
 # What `choose_search` and `limits` weigh, fitted to medians of two CPU threads, width 256, Huffman trees over Zipf
 # frequencies, k = 10, weights as initialised (the worst case for a search) and ten times that.
-OPEN_COST = 60
-"""ns a thread takes to open a node: 45 to 70 for V from 150 to 10,000. As it opens k·log2(V/k) of them, 80 rows take
-130 µs at V = 150 (dense: 97, flat softmax: 194) and 150 at V = 300 (dense: 160, flat: 335)."""
-DENSE_COST = 8
-"""ns a thread takes for one unit of one row of many in the dense route, most of it the product."""
-FEW_ROWS = 16
-"""Below this many rows the product is bound by memory, and costs about twice as much a row: at V = 150 and 10 rows the
-search takes 27 µs, the dense route 35."""
+FEW_ROWS = 128
+"""Below this many rows node vectors stay in the cache between the rows of a thread, and the product is bound by memory:
+a thread then opens a node in 36 ns and takes 14 ns for a unit of the dense route, above it 60 and 9. As a row opens
+k·log2(V/k) nodes, both ways are about equal at V = 100 and few rows, and at V = 300 and many."""
+OPEN_COST = {"few": 36, "many": 60}
+"""ns a thread takes to open a node."""
+DENSE_COST = {"few": 14, "many": 9}
+"""ns a thread takes for one unit of one row in the dense route, most of it the product."""
 SCAN_MAX_K = 64
 """Up to this k the pass over the leaves keeps the k best by insertion; above it `torch.topk` is faster."""
 DENSE_MAX_SCORES = 2**25
@@ -60,8 +60,9 @@ def choose_search(
     if dtype != torch.float32 or num_units < 2:
         return "dense"
     if kind == "cpu":
-        dense = DENSE_COST * num_units * (2 if num_rows < FEW_ROWS else 1)
-        return "best_first" if OPEN_COST * expected_opened(num_units, k) < dense else "dense"
+        rows = "few" if num_rows < FEW_ROWS else "many"
+        search = OPEN_COST[rows] * expected_opened(num_units, k)
+        return "best_first" if search < DENSE_COST[rows] * num_units else "dense"
     fits = num_units >= GPU_MIN_UNITS and 32 * k <= num_units and k <= GPU_MAX_K
     return "best_first" if kind == "cuda" and fits and _has_triton() else "dense"
 
