@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from paired import alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
 from torch import Tensor, nn
-from wenet_hs.tree.nary import NaryTree
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree
 
 DIM = 256
 SIZES = (150, 300, 1_000, 5_000, 10_000, 50_000, 267_735)

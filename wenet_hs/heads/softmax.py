@@ -18,7 +18,9 @@ class SoftmaxHead(OutputHead):
         self.output = nn.Linear(dim, num_units)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        weight_VD, bias_V = self.output.weight.to(hidden_ND.dtype), self.output.bias.to(hidden_ND.dtype)
+        weight_VD, bias_V = self.output.weight, self.output.bias
+        if weight_VD.dtype != hidden_ND.dtype:
+            weight_VD, bias_V = weight_VD.to(hidden_ND.dtype), bias_V.to(hidden_ND.dtype)
         return F.log_softmax(F.linear(hidden_ND, weight_VD, bias_V), dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
