@@ -18,10 +18,12 @@ class SoftmaxHead(OutputHead):
         self.output = nn.Linear(dim, num_units)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        weight_VD, bias_V = self.output.weight, self.output.bias
-        if weight_VD.dtype != hidden_ND.dtype:
-            weight_VD, bias_V = weight_VD.to(hidden_ND.dtype), bias_V.to(hidden_ND.dtype)
-        return F.log_softmax(F.linear(hidden_ND, weight_VD, bias_V), dim=-1)
+        dtype = hidden_ND.dtype
+        if self.output.weight.dtype == dtype:
+            scores_NV = self.output(hidden_ND)
+        else:
+            scores_NV = F.linear(hidden_ND, self.output.weight.to(dtype), self.output.bias.to(dtype))
+        return F.log_softmax(scores_NV, dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         log_probs_NV = self._log_probs(hidden_ND)
