@@ -122,17 +122,21 @@ def main() -> None:
     }
     ms, forward_ms = medians_ms(totals), medians_ms(forwards)
     gain, forward_gain = ratios(totals, BASELINE), ratios(forwards, BASELINE)
+    other = ["not measured", "not measured"]  # a machine has one or the other; run it there with --device
     rows = [
         [
             row,
             number(memory[row]),
             f"{number(ms[row])} ({number(gain[row])}×)",
             f"{number(forward_ms[row])} ({number(forward_gain[row])}×)",
+            *other,
             PUBLISHED.get(row, "–"),
         ]
         for row in ROWS
     ]
-    header = ["", "extra memory, MB", "total, ms", "forward, ms", "published: total CPU / GPU / forward CPU / GPU"]
+    here, there = ("CPU", "GPU") if args.device == "cpu" else ("GPU", "CPU")
+    header = ["", "extra memory, MB", f"{here} total, ms", f"{here} forward, ms", f"{there} total", f"{there} forward"]
+    header.append("published: total CPU / GPU / forward CPU / GPU")
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name()
     text = (
         f"Batch 20 × 50, width {DIM}, {NUM_UNITS:,} units, Zipf targets, on {device}; in brackets how many times "

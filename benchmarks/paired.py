@@ -122,8 +122,7 @@ def conditions(device: str) -> dict[str, str]:
         except PackageNotFoundError:
             packages[name] = "absent"
     hardware = f"{_cpu_model()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    if device != "cpu":
-        hardware += f"; {torch.cuda.get_device_name()}"
+    hardware += "; GPU: not measured" if device == "cpu" else f"; {torch.cuda.get_device_name()}"
     return {
         "date": datetime.date.today().isoformat(),
         "hardware": hardware,
