@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC on a CPU: the prefix beam search and the best alignment of a label sequence.
+
+Utterances are shared among torch's threads; each is computed by one thread in one order, so the number of threads
+changes no bit. Sums are float64. Import this module, and with it numba, only where a kernel is about to run.
+
+Prefixes are nodes of a trie, numbered once: one that falls out of the beam and comes back has its old number, so two
+ways to one prefix always meet. Candidates for the next beam are ordered by score, and where scores are equal by a rank:
+the better prefix first, of the same prefix the higher unit first, and no new unit last.
+
+Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie, V units;
+R label sequences, L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from wenet_hs.heads.threads import use_torch_threads
+
+_IMPOSSIBLE = -math.inf
+_PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
+"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, place in the beam.
+What is not there is -1; the root is node 0, its own parent, and its unit is blank, which extends nothing."""
+_BLANK, _LABEL, _TOTAL = range(3)
+"""Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last unit, in either."""
+# Not literals, of each of which numba would compile a function anew.
+_NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
+_HALF = np.int64(32)
+_LOW = np.int64(2**32 - 1)
+_TOP = np.int64(2**31 - 1)  # a rank's lower half is this minus the unit: -1, no unit, comes last
+
+
+class Prefixes(NamedTuple):
+    """The beams at the ends of the utterances, best prefix first."""
+
+    scores: NDArray[np.float64]
+    """(B, N) log of the sum over the alignments looked at."""
+    sizes: NDArray[np.int32]
+    """(B, N) units of each prefix; -1 where the beam has no prefix."""
+    units: NDArray[np.int32]
+    """(B, N, T), of which the first `sizes` are filled."""
+
+
+def prefix_search(
+    values_BTK: NDArray[np.float64],
+    ids_BTK: NDArray[np.int64],
+    lengths_B: NDArray[np.int64],
+    *,
+    blank: int,
+    beam_size: int,
+) -> Prefixes:
+    """The search of `ctc.prefix_beam_search`; contiguous arrays, the values of a frame sorted, best first."""
+    num_utterances, num_frames, _ = ids_BTK.shape
+    found = Prefixes(
+        np.empty((num_utterances, beam_size)),
+        np.full((num_utterances, beam_size), -1, np.int32),
+        np.empty((num_utterances, beam_size, num_frames), np.int32),
+    )
+    slots_BV = np.full((num_utterances, 1 + max(blank, int(ids_BTK.max(initial=0)))), -1, np.int32)
+    use_torch_threads()
+    _search_all(values_BTK, ids_BTK, lengths_B, blank, slots_BV, *found)
+    return found
+
+
+def align(
+    log_probs_BTC: NDArray[np.float32],
+    rows_R: NDArray[np.int64],
+    frames_R: NDArray[np.int64],
+    classes_RL: NDArray[np.int64],
+    sizes_R: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """The search of `alignment.viterbi_align`; contiguous arrays.
+
+    Args:
+        rows_R, frames_R: of each label sequence its utterance and how many frames that has.
+        classes_RL, sizes_R: the label sequences, and how many labels of each count.
+    Returns:
+        spans (R, L, 2), first frame of each label and the one behind its last; (R, L) the sum of its log-probabilities
+        there; (R,) the log-probability of the whole alignment, -inf where there is none: then the others mean nothing.
+    """
+    spans_RL2 = np.zeros((*classes_RL.shape, 2), np.int32)
+    sums_RL, totals_R = np.zeros(classes_RL.shape), np.empty(len(classes_RL))
+    use_torch_threads()
+    _align_all(log_probs_BTC, rows_R, frames_R, classes_RL, sizes_R, spans_RL2, sums_RL, totals_R)
+    return spans_RL2, sums_RL, totals_R
+
+
+# ---- prefix search
+
+
+@njit(cache=True)
+def _log_add(a: Any, b: Any) -> Any:
+    """log(exp a + exp b)."""
+    if a < b:
+        a, b = b, a
+    return a if b == _IMPOSSIBLE else a + math.log1p(math.exp(b - a))
+
+
+@njit(cache=True)
+def _better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
+    return score > other_score or (score == other_score and rank < other_rank)
+
+
+@njit(cache=True)
+def _keep(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
+    """Insert a candidate among the sorted best if it is one of them. Returns how many there are."""
+    scores_N, ranks_N = best
+    if not score > _IMPOSSIBLE:
+        return count
+    rank = (np.int64(source) << _HALF) | (_TOP - np.int64(unit))
+    place = count
+    if count == len(scores_N):
+        place -= 1
+        if not _better(score, rank, scores_N[place], ranks_N[place]):
+            return count
+    while place > 0 and _better(score, rank, scores_N[place - 1], ranks_N[place - 1]):
+        scores_N[place], ranks_N[place] = scores_N[place - 1], ranks_N[place - 1]
+        place -= 1
+    scores_N[place], ranks_N[place] = score, rank
+    return min(count + 1, len(scores_N))
+
+
+@njit(cache=True)
+def _plant(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
+    trie_M5[node, _PARENT], trie_M5[node, _UNIT] = parent, unit
+    trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _PLACE] = -1, sibling, -1
+
+
+@njit(cache=True)
+def _stay(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, going_N: Any, taken_NK: Any) -> Any:
+    """The candidates that are in the beam already: by blank, by their last unit going on, or by their parent.
+
+    Fills `going_N`, each one's sum over the alignments that end in its last unit, and `taken_NK`, which units of the
+    frame lead from one prefix of the beam to another. Returns how many candidates there are.
+    """
+    log_probs_K, _, slots_V, blank_log_prob = frame
+    nodes_N, sums_N3 = beam
+    taken_NK[:size] = False
+    count = _ZERO
+    for place in range(size):
+        node = nodes_N[place]
+        unit = trie_M5[node, _UNIT]
+        slot = slots_V[unit]
+        going = _IMPOSSIBLE
+        if slot >= 0:
+            going = sums_N3[place, _LABEL] + log_probs_K[slot]
+            parent = trie_M5[node, _PARENT]
+            source = trie_M5[parent, _PLACE]
+            if source >= 0:
+                # The same unit again is a new one only behind a blank; without it, it is the old one going on.
+                before = sums_N3[source, _BLANK if trie_M5[parent, _UNIT] == unit else _TOTAL]
+                going = _log_add(going, log_probs_K[slot] + before)
+                taken_NK[source, slot] = True
+        going_N[place] = going
+        score = _log_add(sums_N3[place, _TOTAL] + blank_log_prob, going)
+        count = _keep(best, count, score, place, _NONE)
+    return count
+
+
+@njit(cache=True)
+def _extend(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
+    """The candidates that are a unit longer than a prefix of the beam. Returns how many there are now in all."""
+    log_probs_K, ids_K, slots_V, _ = frame
+    nodes_N, sums_N3 = beam
+    scores_N, _ = best
+    for place in range(size):
+        last, total = trie_M5[nodes_N[place], _UNIT], sums_N3[place, _TOTAL]
+        for slot in range(len(ids_K)):
+            if count == len(scores_N) and log_probs_K[slot] + total < scores_N[count - 1]:
+                break  # the frame's units are sorted: no later one can do better
+            unit = ids_K[slot]
+            if slots_V[unit] < 0 or taken_NK[place, slot]:
+                continue
+            score = log_probs_K[slot] + sums_N3[place, _BLANK if unit == last else _TOTAL]
+            count = _keep(best, count, score, place, unit)
+    return count
+
+
+@njit(cache=True)
+def _child(trie_M5: Any, node: Any, unit: Any) -> Any:
+    """The child of a node by this unit, or -1."""
+    child = trie_M5[node, _CHILD]
+    while child >= 0 and trie_M5[child, _UNIT] != unit:
+        child = trie_M5[child, _SIBLING]
+    return child
+
+
+@njit(cache=True)
+def _survive(
+    beam: Any, next_beam: Any, best: Any, count: Any, going_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
+) -> Any:
+    """Fill the next beam with the best candidates. Returns how many nodes the trie has."""
+    nodes_N, sums_N3 = beam
+    next_nodes_N, next_sums_N3 = next_beam
+    scores_N, ranks_N = best
+    for place in range(count):
+        source = ranks_N[place] >> _HALF
+        unit = _TOP - (ranks_N[place] & _LOW)
+        node = nodes_N[source]
+        if unit < 0:
+            next_sums_N3[place, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
+            next_sums_N3[place, _LABEL] = going_N[source]
+        else:
+            parent, node = node, _child(trie_M5, node, unit)
+            if node < 0:
+                node = num_nodes
+                num_nodes += 1
+                _plant(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
+                trie_M5[parent, _CHILD] = node
+            next_sums_N3[place, _BLANK] = _IMPOSSIBLE
+            next_sums_N3[place, _LABEL] = scores_N[place]
+        next_sums_N3[place, _TOTAL] = scores_N[place]
+        next_nodes_N[place] = node
+        trie_M5[node, _PLACE] = place
+    return num_nodes
+
+
+@njit(cache=True)
+def _search_one(
+    values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, scores_N: Any, sizes_N: Any, units_NT: Any
+) -> None:
+    """The beam search of one utterance; `slots_V`, all -1, will say where in a frame a unit stands."""
+    room, num_best = len(scores_N), ids_TK.shape[1]
+    trie_M5 = np.empty((1 + len(ids_TK) * room, 5), np.int32)
+    _plant(trie_M5, _ZERO, _ZERO, blank, _NONE)
+    trie_M5[0, _PLACE] = 0
+    beam = (np.zeros(room, np.int64), np.zeros((room, 3)))
+    beam[1][0, _LABEL] = _IMPOSSIBLE
+    next_beam = (np.empty(room, np.int64), np.empty((room, 3)))
+    best = (np.empty(room), np.empty(room, np.int64))
+    going_N, taken_NK = np.empty(room), np.empty((room, num_best), np.bool_)
+    size, num_nodes = _ONE, _ONE
+    for t in range(len(ids_TK)):
+        blank_log_prob = _IMPOSSIBLE
+        for slot in range(num_best):
+            if ids_TK[t, slot] == blank:
+                blank_log_prob = values_TK[t, slot]
+            else:
+                slots_V[ids_TK[t, slot]] = slot
+        frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
+        count = _stay(frame, beam, size, trie_M5, best, going_N, taken_NK)
+        count = _extend(frame, beam, size, trie_M5, best, count, taken_NK)
+        for place in range(size):
+            trie_M5[beam[0][place], _PLACE] = -1
+        num_nodes = _survive(beam, next_beam, best, count, going_N, blank_log_prob, trie_M5, num_nodes)
+        beam, next_beam, size = next_beam, beam, count
+        for slot in range(num_best):
+            slots_V[ids_TK[t, slot]] = -1
+    for place in range(size):
+        scores_N[place] = beam[1][place, _TOTAL]
+        sizes_N[place] = _spell(trie_M5, beam[0][place], units_NT[place])
+
+
+@njit(cache=True)
+def _spell(trie_M5: Any, node: Any, units_T: Any) -> Any:
+    """Write the units of a prefix. Returns how many they are."""
+    size, above = 0, node
+    while above > 0:
+        size += 1
+        above = trie_M5[above, _PARENT]
+    for place in range(size - 1, -1, -1):
+        units_T[place] = trie_M5[node, _UNIT]
+        node = trie_M5[node, _PARENT]
+    return size
+
+
+@njit(cache=True, parallel=True)
+def _search_all(
+    values_BTK: Any,
+    ids_BTK: Any,
+    lengths_B: Any,
+    blank: Any,
+    slots_BV: Any,
+    scores_BN: Any,
+    sizes_BN: Any,
+    units_BNT: Any,
+) -> None:
+    for b in prange(len(lengths_B)):
+        values_TK, ids_TK = values_BTK[b, : lengths_B[b]], ids_BTK[b, : lengths_B[b]]
+        _search_one(values_TK, ids_TK, blank, slots_BV[b], scores_BN[b], sizes_BN[b], units_BNT[b])
+
+
+# ---- alignment
+
+
+@njit(cache=True)
+def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) -> Any:
+    """Fill spans and sums. Returns the log-probability of the alignment, -inf where there is none.
+
+    Of equally good ways to a state, staying in it comes first, then the step from its neighbour, then the skip.
+    """
+    num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
+    scores_S = np.full(num_states, _IMPOSSIBLE)
+    scores_S[0] = 0.0  # before the first frame; blank and the first label are one step away from it at most
+    steps_TS = np.empty((num_frames, num_states), np.uint8)
+    for t in range(num_frames):
+        # Only what can be reached by now and can still reach the end; from the last state down, so in place.
+        first, last = max(0, num_states - 2 * (num_frames - t)), min(num_states, 2 * t + 2)
+        for state in range(last - 1, first - 1, -1):
+            label = state >> 1
+            score, step = scores_S[state], 0
+            if state >= 1 and scores_S[state - 1] > score:
+                score, step = scores_S[state - 1], 1
+            is_label = state & 1 == 1
+            skips = is_label and label >= 1 and classes_L[label] != classes_L[label - 1]
+            if skips and scores_S[state - 2] > score:
+                score, step = scores_S[state - 2], 2
+            scores_S[state] = score + log_probs_TC[t, classes_L[label] if is_label else 0]
+            steps_TS[t, state] = step
+    state = num_states - 1
+    if state and not scores_S[state] >= scores_S[state - 1]:
+        state -= 1
+    total = scores_S[state]
+    if not total > _IMPOSSIBLE:
+        return total
+    for t in range(num_frames - 1, -1, -1):
+        if state & 1:
+            label = state >> 1
+            spans_L2[label, 1] = max(spans_L2[label, 1], t + 1)
+            spans_L2[label, 0] = t
+            sums_L[label] += log_probs_TC[t, classes_L[label]]
+        state -= steps_TS[t, state]
+    return total
+
+
+@njit(cache=True, parallel=True)
+def _align_all(
+    log_probs_BTC: Any,
+    rows_R: Any,
+    frames_R: Any,
+    classes_RL: Any,
+    sizes_R: Any,
+    spans_RL2: Any,
+    sums_RL: Any,
+    totals_R: Any,
+) -> None:
+    for r in prange(len(rows_R)):
+        log_probs_TC, classes_L = log_probs_BTC[rows_R[r], : frames_R[r]], classes_RL[r, : sizes_R[r]]
+        totals_R[r] = _align_one(log_probs_TC, classes_L, spans_RL2[r], sums_RL[r])
