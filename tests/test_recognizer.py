@@ -85,6 +85,12 @@ def test_a_transcript_holds_all_readings(recognizer: Recognizer, clip: Path, mod
         shown = [{"▁": " ", "<unk>": "⁇", "<blank>": "", "<sos/eos>": ""}.get(unit, unit) for unit in reading.units]
         assert reading.text == "".join(shown)
         assert set(reading.units) <= set(TABLE.units)
+    if found.units is not None:
+        assert tuple(unit.text for unit in found.units) == found.nbest[0].units
+        times = [second for unit in found.units for second in (unit.start, unit.end)]
+        assert times == sorted(times)
+        assert all(0 < second < 0.8 for second in times)
+    assert found.units is not None or mode == "attention"  # which may write more units than there are frames
 
 
 def test_audio_too_short_for_the_encoder_is_empty_text_and_a_warning(
@@ -93,7 +99,7 @@ def test_audio_too_short_for_the_encoder_is_empty_text_and_a_warning(
     for seconds in (0.05, 0.001):
         caplog.clear()
         found = recognizer.transcribe((noise(seconds), 16000))
-        assert (found.text, len(found.nbest)) == ("", 1)
+        assert (found.text, len(found.nbest), found.units) == ("", 1, None)
         assert f"audio of {seconds:.3f} s is too short for the encoder: its text is empty" in caplog.text
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
+from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
 from wenet_hs.decode.modes import warn_of_wide_beam
 from wenet_hs.decode.recognition import waveform_features
 from wenet_hs.devices import find_device
@@ -50,6 +51,9 @@ class Transcript:
     """All readings found, the best one first."""
     duration: float
     """Of the audio, in seconds."""
+    units: tuple[TimedText, ...] | None = None
+    """When the units of the best reading were said and how sure CTC is of each; None where it cannot align them: more
+    units than frames, audio too short for the model, a model trained without CTC."""
 
 
 class Recognizer:
@@ -61,6 +65,7 @@ class Recognizer:
         self._tokenizer = experiment.tokenizer
         self._conf = experiment.config.dataset_conf
         self._device = next(self._model.parameters()).device
+        self._clock = frame_clock(self._model.encoder, self._conf)
         self.options = options or DecodeOptions()
         warn_of_wide_beam(self._model, self.options)
 
@@ -83,9 +88,16 @@ class Recognizer:
         elif is_silent(waveform_N):
             logger.warning("audio of %.3f s is silent: whatever text it gets was not said", duration_s)
         lengths = torch.tensor([len(features_TF)], device=self._device)
-        found = decode(self._model, features_TF[None].to(self._device), lengths, [mode], self.options)
-        nbest = tuple(self._alternative(hypothesis) for hypothesis in found[mode][0])
-        return Transcript(text=nbest[0].text, score=nbest[0].score, nbest=nbest, duration=duration_s)
+        features_1TF = features_TF[None].to(self._device)
+        (hypotheses,) = decode(self._model, features_1TF, lengths, [mode], self.options, align=True)[mode]
+        nbest = tuple(self._alternative(hypothesis) for hypothesis in hypotheses)
+        units = self._units(hypotheses[0])
+        return Transcript(text=nbest[0].text, score=nbest[0].score, nbest=nbest, duration=duration_s, units=units)
+
+    def _units(self, best: Hypothesis) -> tuple[TimedText, ...] | None:
+        if best.alignment is None:
+            return None
+        return tuple(timed_units(best.ids, best.alignment, self._tokenizer, self._clock))
 
     def _alternative(self, hypothesis: Hypothesis) -> Alternative:
         return Alternative(

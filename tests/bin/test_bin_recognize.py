@@ -51,6 +51,15 @@ def test_results_of_every_mode_in_the_order_of_the_list(
             assert record["text"].strip() == texts[utterance.key]
             assert record["nbest"][0] == {name: record[name] for name in ("text", "score", "units")}
             assert 1 <= len(record["nbest"]) <= 4
+            if "times" in record:
+                assert len(record["times"]) == len(record["units"])
+                flat = [second for times in record["times"] for second in times]
+                assert flat == sorted(flat)
+                assert all(0 < second < float(utterance.duration or 0) for second in flat)
+                assert (record["confidence"] is None) if not flat else (0 < record["confidence"] <= 1)
+            else:  # too short for the encoder, or too many units for CTC
+                assert utterance.key == "utt3" or mode == "attention"
+                assert "confidence" not in record
         assert f"{mode}/text: 5 utterances, RTF 0." in printed
     assert not (tmp_path / "out" / "failed.tsv").exists()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All modes together: real WeNet models token for token, batches, heads, rescoring, wrong calls."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,39 @@ def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...]
     return sum(float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos)))
 
 
+# ---- alignments
+
+
+def test_the_best_hypothesis_of_each_mode_gets_its_alignment(model: AsrModel) -> None:
+    batch, options = small_batch([40, 6, 31], [1, 1, 1]), DecodeOptions(beam_size=3)
+    plain = decode(model, batch.features, batch.feature_lengths, MODES, options)
+    times = StageTimes()
+    found = decode(model, batch.features, batch.feature_lengths, MODES, options, align=True, times=times)
+    assert times.seconds["alignment"] > 0
+    assert strip_alignments(found) == plain
+    for mode in MODES:
+        assert found[mode][1] == [Hypothesis((), 0.0)]  # too short for the encoder
+        for row, frames in ((0, 9), (2, 7)):
+            best, *others = found[mode][row]
+            assert all(other.alignment is None for other in others)
+            if best.alignment is not None:
+                assert len(best.alignment.spans) == len(best.alignment.log_probs) == len(best.ids)
+                assert all(0 <= start < end <= frames for start, end in best.alignment.spans)
+            if mode == "ctc_greedy_search":  # the alignment that it is made of
+                assert best.alignment is not None
+                assert best.alignment.score == pytest.approx(best.score, abs=1e-4)
+
+
+def strip_alignments(found: Results) -> Results:
+    return {mode: [[replace(h, alignment=None) for h in nbest] for nbest in lists] for mode, lists in found.items()}
+
+
+def test_a_model_without_ctc_aligns_nothing() -> None:
+    model, batch = small_model(model_conf={"ctc_weight": 0.0}), small_batch([30], [1])
+    found = decode(model, batch.features, batch.feature_lengths, ["attention"], align=True)
+    assert found["attention"][0][0].alignment is None
+
+
 # ---- calls
 
 
@@ -177,7 +211,11 @@ def test_wrong_calls_and_wrong_models() -> None:
     with pytest.raises(ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"):
         decode(model.train(), features, lengths, MODES)
     with torch.no_grad():
-        model.eval().encoder.after_norm.weight[0] = float("nan")
+        next(model.eval().ctc.head.parameters())[0] = float("nan")
+    with pytest.raises(CheckpointError, match=r"CTC output: NaN; .* take another checkpoint"):
+        decode(model, features, lengths, ["ctc_greedy_search"])
+    with torch.no_grad():
+        model.encoder.after_norm.weight[0] = float("nan")
     with pytest.raises(CheckpointError, match=r"encoder output: NaN or infinity; .* take another checkpoint"):
         decode(model, features, lengths, MODES)
 

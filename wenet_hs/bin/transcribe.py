@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("audio", nargs="+", type=Path, metavar="AUDIO", help="audio files: wav, flac, mp3, ogg, …")
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
-    add("--json", action="store_true", help="a JSON object a line: path, text, score, nbest, duration (seconds)")
+    add(
+        "--json", action="store_true", help="a JSON object a line: path, text, score, nbest, duration, units with times"
+    )
     add("--mode", choices=MODES, default="attention_rescoring", help="search (default: attention_rescoring)")
     add("--beam_size", type=int, default=10, help="hypotheses kept (default: 10)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")

@@ -1,7 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search gives back, and the settings that all searches share."""
 
+import math
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The most probable way of CTC through an utterance's encoder frames that spells given units."""
+
+    spans: tuple[tuple[int, int], ...]
+    """Of each unit its first frame and the one behind its last: the frames that emit it. Those between two units, of
+    which there may be none, emit blank and belong to neither."""
+    log_probs: tuple[float, ...]
+    """Of each unit its log-probability, the mean over its frames; natural logarithm."""
+    score: float
+    """Log-probability of the whole alignment, its blanks included."""
+
+    @property
+    def confidence(self) -> float | None:
+        """The units' probabilities, each the geometric mean over its frames, as one: their geometric mean, in [0, 1].
+
+        None where there is no unit.
+        """
+        return math.exp(sum(self.log_probs) / len(self.log_probs)) if self.log_probs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +34,9 @@ class Hypothesis:
     """Unit ids, without begin and end of sentence."""
     score: float
     """Natural logarithm; what it sums is the search's own: scores of two modes cannot be compared."""
+    alignment: Alignment | None = None
+    """Where `decode` was asked for it: of the best hypothesis of each mode, unless it has too many units for its
+    frames."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

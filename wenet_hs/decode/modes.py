@@ -6,10 +6,12 @@ Dimension key: B utterances, T encoder frames, D width.
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from wenet_hs.decode.alignment import CTC_NAN, align_units
 from wenet_hs.decode.attention import attention_beam_search
 from wenet_hs.decode.ctc import greedy_search, prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
@@ -24,6 +26,8 @@ MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_
 """Names of the searches, as in WeNet."""
 ENCODER = "encoder"
 CTC = "ctc"
+ALIGNMENT = "alignment"
+"""Stage that finds when the units of the best hypotheses were said; it is of no mode."""
 STAGES_OF_MODE = {
     "attention": ("attention",),
     "ctc_greedy_search": (CTC, "ctc_greedy_search"),
@@ -60,6 +64,7 @@ def decode(
     modes: Sequence[str],
     options: DecodeOptions | None = None,
     *,
+    align: bool = False,
     times: StageTimes | None = None,
 ) -> dict[str, list[list[Hypothesis]]]:
     """The hypotheses of each utterance by mode, best first. The batch size never changes a result.
@@ -68,10 +73,12 @@ def decode(
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
         modes: names out of MODES.
+        align: whether the best hypothesis of each mode gets its CTC alignment. A model that was trained without CTC
+            (`ctc_weight` 0) has none to give.
         times: where to add the seconds of each stage.
     Returns: {mode: B lists of hypotheses}. An utterance too short for one encoder frame has the empty one, of score 0.
     Raises: ValueError on an unknown mode or a model in training mode; ConfigError as check_options; CheckpointError
-        where the encoder's output is not finite.
+        where the output of the encoder is not finite, or that of CTC NaN.
     """
     options = options or DecodeOptions()
     unknown = [mode for mode in modes if mode not in MODES]
@@ -90,6 +97,9 @@ def decode(
                 "encoder output: NaN or infinity; the weights are damaged or training diverged, take another checkpoint"
             )
     found = _search(model, memory, memory_lengths, set(modes), options, times) if len(present) else {}
+    if align and found and model.ctc_weight:
+        with times.measure(ALIGNMENT):
+            found = _align_best(model, memory, memory_lengths, found)
     return {mode: _spread(found.get(mode, []), present.tolist(), len(features)) for mode in modes}
 
 
@@ -105,6 +115,8 @@ def _search(
     beam_size = options.beam_size if modes & _PREFIX_MODES else 1
     with times.measure(CTC):
         best = model.ctc.topk(memory, min(beam_size, model.num_units))
+        if bool(best[0].isnan().any()):
+            raise CheckpointError(CTC_NAN)
     blank = model.ctc.blank
     if "ctc_greedy_search" in modes:
         with times.measure("ctc_greedy_search"):
@@ -117,6 +129,22 @@ def _search(
             with times.measure("attention_rescoring"):
                 found["attention_rescoring"] = rescore(model, memory, lengths, prefixes, options)
     return found
+
+
+def _align_best(
+    model: AsrModel, memory: Tensor, lengths: Tensor, found: dict[str, list[list[Hypothesis]]]
+) -> dict[str, list[list[Hypothesis]]]:
+    """The same hypotheses, the best of each utterance and mode with its alignment; where modes agree, found once."""
+    best = [(row, nbest[0].ids) for lists in found.values() for row, nbest in enumerate(lists)]
+    readings = list(dict.fromkeys(best))
+    rows, labels = zip(*readings, strict=True)
+    alignments = dict(zip(readings, align_units(model.ctc, memory, lengths, labels, rows), strict=True))
+    return {
+        mode: [
+            [replace(nbest[0], alignment=alignments[row, nbest[0].ids]), *nbest[1:]] for row, nbest in enumerate(lists)
+        ]
+        for mode, lists in found.items()
+    }
 
 
 def _spread(found: list[list[Hypothesis]], present: list[int], count: int) -> list[list[Hypothesis]]:

@@ -16,6 +16,7 @@ from wenet_hs.build import Experiment
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import probe_audio
 from wenet_hs.data.features import fbank, utterance_features
+from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import decode, warn_of_wide_beam
 from wenet_hs.decode.timing import StageTimes
@@ -38,7 +39,9 @@ class Recognition:
 
     times: StageTimes
     nbest: dict[str, dict[str, list[Hypothesis]]]
-    """Mode → key of the utterance → its hypotheses, best first."""
+    """Mode → key of the utterance → its hypotheses, best first; the best one with its CTC alignment."""
+    clock: FrameClock
+    """When the encoder frames of the alignments are."""
     failed: dict[str, str] = field(default_factory=dict)
     """Key of each utterance that could not be read → why."""
     too_short: list[str] = field(default_factory=list)
@@ -74,7 +77,8 @@ def recognize(
     device = next(experiment.model.parameters()).device
     warn_of_wide_beam(experiment.model, options)
     _warm_up(experiment, modes, options, device)
-    found = Recognition(StageTimes(device), {mode: {} for mode in modes})
+    clock = frame_clock(experiment.model.encoder, experiment.config.dataset_conf)
+    found = Recognition(StageTimes(device), {mode: {} for mode in modes}, clock)
     clips = _probe(utterances, found.failed)
     on_progress(len(found.failed))
     for batch in plan_batches(clips, batch_size):
@@ -136,7 +140,7 @@ def _recognize_batch(
         lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
     shortest = experiment.model.encoder.subsampled_length
     found.too_short += [key for key, frames in features.items() if shortest(len(frames)) < 1]
-    results = decode(experiment.model, padded, lengths, list(found.nbest), options, times=found.times)
+    results = decode(experiment.model, padded, lengths, list(found.nbest), options, align=True, times=found.times)
     for mode, lists in results.items():
         found.nbest[mode].update(zip(features, lists, strict=True))
 
@@ -161,7 +165,7 @@ def _warm_up(experiment: Experiment, modes: Sequence[str], options: DecodeOption
     noise_N = 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(0))
     features = waveform_features(noise_N, conf)
     lengths = torch.tensor([len(features)], device=device)
-    decode(experiment.model, features[None].to(device), lengths, modes, options)
+    decode(experiment.model, features[None].to(device), lengths, modes, options, align=True)
 
 
 def _warn(found: Recognition) -> None:

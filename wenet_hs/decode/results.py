@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from wenet_hs.decode.alignment import FrameClock
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import ENCODER, STAGES_OF_MODE
 from wenet_hs.decode.recognition import FEATURES, Recognition
@@ -21,12 +22,15 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
     """Write the hypotheses of each mode in the order of the list, and the clips that failed.
 
     Each line of `hyps.jsonl`: key, lang, text, score, units of the best hypothesis, and `nbest` with the same of all.
+    Where CTC can align the best hypothesis there is also `times`, of each unit [begin, end] in seconds from the
+    beginning of the utterance (see alignment.FrameClock), and `confidence`, how probable CTC finds the units on
+    average, in [0, 1]; null where there is none.
     `failed.tsv` has `key, reason` a line; without failures there is none, not even that of an earlier run.
     """
     for mode, nbest_of in found.nbest.items():
         present = [utterance for utterance in utterances if utterance.key in nbest_of]
         texts = {utterance.key: tokenizer.decode(nbest_of[utterance.key][0].ids) for utterance in present}
-        records = (_record(utterance, nbest_of[utterance.key], tokenizer) for utterance in present)
+        records = (_record(utterance, nbest_of[utterance.key], tokenizer, found.clock) for utterance in present)
         lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
         write_atomic(result_dir / mode / "hyps.jsonl", "".join(lines))
         write_text(result_dir / mode / "text", texts)
@@ -43,7 +47,8 @@ def write_speed(
     """Write `rtf.json` and return the real-time factor of each mode: seconds of work for a second of audio.
 
     The seconds of a mode are those it would take alone: features, encoder and its own searches (attention_rescoring
-    begins with the prefix search). A list without audio has no factor and no file.
+    begins with the prefix search). Times of units are found for all modes together: `seconds` tells what that took.
+    A list without audio has no factor and no file.
     """
     if not found.audio_seconds:
         path.unlink(missing_ok=True)
@@ -66,7 +71,9 @@ def write_speed(
     return rtf
 
 
-def _record(utterance: Utterance, nbest: Sequence[Hypothesis], tokenizer: Tokenizer) -> dict[str, Any]:
+def _record(
+    utterance: Utterance, nbest: Sequence[Hypothesis], tokenizer: Tokenizer, clock: FrameClock
+) -> dict[str, Any]:
     readings = [
         {
             "text": tokenizer.decode(hypothesis.ids),
@@ -75,7 +82,11 @@ def _record(utterance: Utterance, nbest: Sequence[Hypothesis], tokenizer: Tokeni
         }
         for hypothesis in nbest
     ]
-    return {"key": utterance.key, "lang": utterance.lang, **readings[0], "nbest": readings}
+    timing: dict[str, Any] = {}
+    alignment = nbest[0].alignment
+    if alignment is not None:
+        timing = {"confidence": alignment.confidence, "times": [clock.span(*span) for span in alignment.spans]}
+    return {"key": utterance.key, "lang": utterance.lang, **readings[0], **timing, "nbest": readings}
 
 
 def _one_field(text: str) -> str:

@@ -5,6 +5,7 @@ Convolutions are unpadded, so a valid output frame is computed from valid input 
 Dimension key: B batch, T frames, F features, C channels, D width.
 """
 
+import math
 from typing import overload
 
 import torch
@@ -22,9 +23,14 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 class Subsampling(nn.Module):
-    """The door of an encoder. `min_frames` is the least number of frames that gives one output frame."""
+    """The door of an encoder.
+
+    An output frame is computed from `min_frames` input frames, the least number that gives one; the next output frame
+    from as many, `stride` later.
+    """
 
     min_frames: int = 1
+    stride: int = 1
 
     @overload
     def subsampled_length(self, length: int) -> int: ...
@@ -62,6 +68,7 @@ class Conv2dSubsampling(Subsampling):
             self.linear = linear
         self.pos_enc = positional
         self.min_frames = _least_input(self.geometry)
+        self.stride = math.prod(stride for _, stride in self.geometry)
 
     @overload
     def subsampled_length(self, length: int) -> int: ...

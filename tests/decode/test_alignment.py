@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best CTC alignment against all alignments there are, for every head; frames in seconds, units in words."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import small_config, small_model
+from torch import Tensor
+
+from wenet_hs.decode.alignment import (
+    FrameClock,
+    TimedText,
+    align_units,
+    frame_clock,
+    timed_units,
+    timed_words,
+    viterbi_align,
+)
+from wenet_hs.decode.hypothesis import Alignment
+from wenet_hs.errors import CheckpointError
+from wenet_hs.heads import AdaptiveHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads.ctc import Ctc, ctc_feasible
+from wenet_hs.text.tokenize import CharTokenizer, PhoneTokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.tree import Tree
+
+
+def random_log_probs(seed: int, *shape: int) -> Tensor:
+    return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+
+
+def best_score(log_probs_TC: Tensor, labels: list[int]) -> float:
+    """The greatest of all alignments' scores."""
+    frames, classes = log_probs_TC.shape
+    scores = [-math.inf]
+    for path in itertools.product(range(classes), repeat=frames):
+        if [unit for unit, _ in itertools.groupby(path) if unit] == labels:
+            scores.append(sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)))
+    return max(scores)
+
+
+def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> None:
+    """The spans are an alignment: in order, apart where labels are equal, and what they cost is the score."""
+    path = [0] * len(log_probs_TC)
+    for (start, end), label, log_prob in zip(found.spans, labels, found.log_probs, strict=True):
+        assert 0 <= start < end <= len(path)
+        assert not any(path[start:])
+        path[start:end] = [label] * (end - start)
+        assert log_prob == pytest.approx(float(log_probs_TC[start:end, label].mean()), abs=1e-5)
+    assert [unit for unit, _ in itertools.groupby(path) if unit] == labels
+    assert found.score == pytest.approx(sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)), abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), frames=st.integers(0, 6), labels=st.lists(st.integers(1, 2), max_size=4))
+def test_it_is_the_best_of_all_alignments(seed: int, frames: int, labels: list[int]) -> None:
+    log_probs = random_log_probs(seed, 1, max(frames, 1), 3)
+    (found,) = viterbi_align(log_probs, torch.tensor([frames]), [labels])
+    assert (found is not None) == ctc_feasible(labels, frames)
+    if found is not None:
+        own = log_probs[0, :frames]
+        assert found.score == pytest.approx(best_score(own, labels), abs=1e-5)
+        check_spans(found, own, labels)
+
+
+def test_a_hand_worked_alignment() -> None:
+    path = [0, 3, 3, 0, 0, 3, 2, 2, 1, 0]
+    log_probs = torch.full((1, len(path), 4), 0.1)
+    log_probs[0, range(len(path)), path] = 0.7
+    (found,) = viterbi_align(log_probs.log(), torch.tensor([len(path)]), [[3, 3, 2, 1]])
+    assert found is not None
+    assert found.spans == ((1, 3), (5, 6), (6, 8), (8, 9))
+    assert found.log_probs == pytest.approx([math.log(0.7)] * 4)
+    assert found.score == pytest.approx(10 * math.log(0.7))
+    assert found.confidence == pytest.approx(0.7)
+
+
+def test_nothing_to_align_is_all_blank() -> None:
+    log_probs = random_log_probs(1, 1, 5, 3)
+    (found,) = viterbi_align(log_probs, torch.tensor([5]), [[]])
+    assert found is not None
+    assert (found.spans, found.log_probs, found.confidence) == ((), (), None)
+    assert found.score == pytest.approx(float(log_probs[0, :, 0].sum()), abs=1e-5)
+    assert viterbi_align(log_probs, torch.tensor([5]), []) == []
+
+
+def test_company_padding_and_threads_change_nothing() -> None:
+    log_probs, lengths = random_log_probs(2, 3, 30, 6), torch.tensor([30, 11, 19])
+    labels = [[1, 2, 2, 5], [3], [4, 4, 4, 1, 2, 3, 5, 1], [5, 5], []]
+    rows = [0, 1, 2, 0, 1]
+    found = viterbi_align(log_probs, lengths, labels, rows)
+    for row, ids, together in zip(rows, labels, found, strict=True):
+        own = log_probs[row : row + 1, : lengths[row]]
+        assert viterbi_align(own, lengths[row : row + 1], [ids]) == [together]
+    torch.set_num_threads(2)
+    try:
+        assert viterbi_align(log_probs, lengths, labels, rows) == found
+    finally:
+        torch.set_num_threads(1)
+
+
+HEADS = {
+    "softmax": lambda: SoftmaxHead(8, 12),
+    "tree": lambda: HSoftmaxHead(8, Tree.huffman(range(12))),
+    "adaptive": lambda: AdaptiveHead(8, 1.0 / torch.arange(1, 13).double().numpy()),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", HEADS)
+def test_units_of_any_head_are_those_of_its_whole_distribution(name: str) -> None:
+    torch.manual_seed(3)
+    head: OutputHead = HEADS[name]()
+    memory, lengths = torch.randn(2, 14, 8), torch.tensor([14, 9])
+    labels, rows = [[7, 7, 3, 11], [2], [5, 4, 3], [1] * 6], [0, 1, 1, 1]
+    found = align_units(Ctc(head), memory, lengths, labels, rows)
+    expected = viterbi_align(head.log_probs(memory), lengths, labels, rows)
+    assert found[3] is expected[3] is None  # eleven frames are needed
+    for one, other, ids, row in zip(found[:3], expected, labels, rows, strict=False):
+        assert one is not None
+        assert other is not None
+        assert one.spans == other.spans
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+        check_spans(one, head.log_probs(memory)[row, : lengths[row]], ids)
+    assert align_units(Ctc(head), memory, lengths, [[0, 5], []])[1] is not None  # a decoder may write blank
+
+
+def test_damaged_weights_are_named() -> None:
+    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* take another checkpoint"):
+        viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
+
+
+# ---- seconds and words
+
+
+@pytest.mark.parametrize(
+    ("input_layer", "step_s", "seen_s"),
+    # Frames of 25 ms every 10 ms, of which conv2d reads 7, conv2d6 11 and conv2d8 15.
+    [("conv2d", 0.04, 0.085), ("conv2d6", 0.06, 0.125), ("conv2d8", 0.08, 0.165), ("linear", 0.01, 0.025)],
+)
+def test_a_frame_stands_for_its_step_in_the_middle_of_what_it_sees(
+    input_layer: str, step_s: float, seen_s: float
+) -> None:
+    encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
+    clock = frame_clock(encoder, small_config().dataset_conf)
+    assert clock.step_s == pytest.approx(step_s)
+    first = clock.span(0, 1)
+    assert first == pytest.approx(((seen_s - step_s) / 2, (seen_s + step_s) / 2))
+    assert clock.span(7, 9) == pytest.approx((first[0] + 7 * step_s, first[0] + 9 * step_s), abs=1e-4)
+
+
+def word_list(units: list[TimedText], tokenizer: CharTokenizer | PhoneTokenizer) -> list[tuple[str, float, float]]:
+    return [(word.text, word.start, word.end) for word in timed_words(units, tokenizer)]
+
+
+def test_units_and_words_in_seconds() -> None:
+    table = UnitTable.from_units(["▁", "a", "b", "▁c"])
+    ids = [table.id_of(unit) or 0 for unit in ("a", "b", "▁", "b", "▁c", "a")]
+    alignment = Alignment(
+        tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1))), -9.0
+    )
+    units = timed_units(ids, alignment, CharTokenizer(table), FrameClock(0.04, 0.0225))
+    assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
+    assert word_list(units, CharTokenizer(table)) == [
+        ("ab", 0.0225, 0.1425),
+        ("b", 0.2625, 0.3025),
+        ("ca", 0.3425, 0.4625),
+    ]
+    assert timed_words(units, CharTokenizer(table))[0].confidence == pytest.approx(0.6)
+    phones = [unit for unit in units if "▁" not in unit.text]
+    assert word_list(phones, PhoneTokenizer(table)) == [("a b b a", 0.0225, 0.4625)]
+    never = [TimedText(text="a", start=0.0, end=1.0, confidence=0.0)]
+    assert timed_words(never, PhoneTokenizer(table))[0].confidence == 0.0
+    assert timed_words([], PhoneTokenizer(table)) == []
