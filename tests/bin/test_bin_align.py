@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs align`: JSON lines, CTM, Praat's TextGrid; what cannot be aligned is named and the rest goes on."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_folders import HSOFTMAX, write_clip, write_model_folder
+
+from wenet_hs.bin import align as align_command
+from wenet_hs.bin.command import run_command
+from wenet_hs.build import load_experiment
+from wenet_hs.decode import forced
+from wenet_hs.decode.aligned_files import textgrid
+from wenet_hs.decode.alignment import TimedText
+from wenet_hs.manifest import Utterance, write_data_list
+
+TEXTS = {"utt0": "ab a", "utt1": "cc d", "nested/utt2": "g"}
+SECONDS = (0.6, 1.1, 0.4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("models") / "hsoftmax", **HSOFTMAX)
+
+
+@pytest.fixture
+def utterances(tmp_path: Path) -> list[Utterance]:
+    found = []
+    for index, (key, txt) in enumerate(TEXTS.items()):
+        clip = write_clip(tmp_path / "clips" / f"{index}.wav", SECONDS[index], seed=index, lang="tr")
+        found.append(replace(clip, key=key, txt=txt, duration=None if index == 2 else clip.duration))
+    return found
+
+
+def run(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> int:
+    write_data_list(out.parent / "data.list", utterances)
+    paths = ["--model_dir", str(folder), "--data_list", str(out.parent / "data.list"), "--out", str(out)]
+    return run_command(align_command, [*paths, "--device", "cpu", *flags])
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_units_and_words_of_every_utterance_in_the_order_of_the_list(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, utterances, tmp_path / "align.jsonl", "--batch_size", "2") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'align.jsonl'}: 3 utterances\n"
+    found = records(tmp_path / "align.jsonl")
+    assert [record["key"] for record in found] == list(TEXTS)
+    for record, seconds in zip(found, SECONDS, strict=True):
+        assert (record["lang"], record["text"]) == ("tr", TEXTS[record["key"]])
+        assert [unit["text"] for unit in record["units"]] == list(record["text"].replace(" ", "▁"))
+        assert [word["text"] for word in record["words"]] == record["text"].split()
+        times = [(unit["start"], unit["end"]) for unit in record["units"]]
+        assert times == sorted(times)
+        assert 0.0 < times[0][0] < times[-1][1] < seconds
+        assert all(0 < part["confidence"] <= 1 for part in record["units"] + record["words"])
+        for start, end in times:
+            assert (end - start) / 0.04 == pytest.approx(round((end - start) / 0.04))
+        assert 0 < record["confidence"] <= 1
+        assert record["score"] < 0
+
+
+def test_the_batch_changes_nothing(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(folder, utterances, tmp_path / "one.jsonl", "--batch_size", "1")
+    sizes: list[int] = []
+    monkeypatch.setattr(forced, "MAX_BATCH_FRAMES", 150)  # 108 and 58 frames padded are 216, 58 and 38 are 116
+    found = forced.align_utterances(load_experiment(folder), utterances, on_progress=sizes.append)
+    assert sizes == [1, 2, 0]
+    for record in records(tmp_path / "one.jsonl"):
+        aligned = found.aligned[record["key"]]
+        assert [[unit.start, unit.end] for unit in aligned.units] == [[u["start"], u["end"]] for u in record["units"]]
+        assert aligned.score == pytest.approx(record["score"], abs=1e-3)
+
+
+def read_textgrid(path: Path) -> dict[str, list[tuple[float, float, str]]]:
+    """Tiers by name, read as Praat does: numbers and quoted texts in their order, everything else is comment."""
+    content = path.read_text("utf-8")
+    assert content.startswith('File type = "ooTextFile"\nObject class = "TextGrid"\n')
+    body = content.split("\n", 2)[2]
+    values = [
+        text.replace('""', '"') if number == "" else float(number)
+        for number, text in re.findall(r'= (-?[\d.]+)$|= "((?:[^"]|"")*)"$', body, flags=re.MULTILINE)
+    ]
+    _, end, num_tiers, *rest = values
+    tiers: dict[str, list[tuple[float, float, str]]] = {}
+    for _ in range(int(num_tiers)):
+        kind, name, start, tier_end, size, *rest = rest
+        assert (kind, start, tier_end) == ("IntervalTier", 0.0, end)
+        tiers[name] = [tuple(rest[3 * i : 3 * i + 3]) for i in range(int(size))]
+        rest = rest[3 * int(size) :]
+    assert not rest
+    return tiers
+
+
+def test_textgrids_and_ctm(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
+    flags = ("--textgrid", str(tmp_path / "praat"), "--ctm", str(tmp_path / "words.ctm"))
+    assert run(folder, utterances, tmp_path / "align.jsonl", *flags) == 0
+    assert sorted(path.name for path in (tmp_path / "praat").iterdir()) == [
+        "nested%2Futt2.TextGrid",
+        "utt0.TextGrid",
+        "utt1.TextGrid",
+    ]
+    ctm = [line.split() for line in (tmp_path / "words.ctm").read_text("utf-8").splitlines()]
+    assert [(row[0], row[1], row[4]) for row in ctm] == [
+        ("utt0", "1", "ab"),
+        ("utt0", "1", "a"),
+        ("utt1", "1", "cc"),
+        ("utt1", "1", "d"),
+        ("nested/utt2", "1", "g"),
+    ]
+    for record, seconds in zip(records(tmp_path / "align.jsonl"), SECONDS, strict=True):
+        tiers = read_textgrid(tmp_path / "praat" / f"{record['key'].replace('/', '%2F')}.TextGrid")
+        assert list(tiers) == ["units", "words"]
+        for name, intervals in tiers.items():
+            assert (intervals[0][0], intervals[-1][1]) == (0.0, seconds)
+            assert all(one[1] == other[0] for one, other in zip(intervals, intervals[1:], strict=False))
+            spoken = [(start, end, text) for start, end, text in intervals if text]
+            assert spoken == [(part["start"], part["end"], part["text"]) for part in record[name]]
+        rows = [row for row in ctm if row[0] == record["key"]]
+        assert [float(row[2]) for row in rows] == [word["start"] for word in record["words"]]
+
+
+def test_the_ctm_of_phones_has_phones(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "phones", tokenizer="phone")
+    clip = replace(write_clip(tmp_path / "clip.wav", 0.9), txt="a c b")
+    assert run(folder, [clip], tmp_path / "align.jsonl", "--ctm", str(tmp_path / "phones.ctm")) == 0
+    assert [line.split()[4] for line in (tmp_path / "phones.ctm").read_text("utf-8").splitlines()] == ["a", "c", "b"]
+    (record,) = records(tmp_path / "align.jsonl")
+    assert [word["text"] for word in record["words"]] == ["a c b"]
+
+
+def test_quotes_and_a_grid_shorter_than_its_last_unit(tmp_path: Path) -> None:
+    parts = [TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)]
+    (tmp_path / "a.TextGrid").write_text(textgrid({"words": parts, "none": []}, 0.4), "utf-8")
+    assert read_textgrid(tmp_path / "a.TextGrid") == {"words": [(0.0, 0.5, 'say "a"')], "none": [(0.0, 0.5, "")]}
+
+
+def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = [
+        replace(utterances[0], key="unknown", txt="a xyz"),
+        replace(utterances[0], key="silent", txt=""),
+        replace(utterances[0], key="long", txt="aab" * 9),
+        replace(utterances[0], key="gone", wav=str(tmp_path / "gone.wav")),
+    ]
+    assert run(folder, [*bad, *utterances], tmp_path / "align.jsonl") == 2
+    assert [record["key"] for record in records(tmp_path / "align.jsonl")] == list(TEXTS)
+    lines = capsys.readouterr().err.splitlines()
+    for line, expected in zip(
+        lines,
+        [
+            "utterance unknown: 'x' 'y' 'z' of the transcript are not in the unit table; mend it, or take another",
+            "utterance silent: the transcript is empty; write what was said, or leave the utterance out",
+            r"utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that they",
+            "utterance gone: .*gone.wav: missing",
+            r".*data.list: 4 of 7 utterances could not be aligned; see the lines above",
+        ],
+        strict=True,
+    ):
+        assert re.match(expected, line)
+
+
+def test_wrong_flags_and_models(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, utterances, tmp_path / "align.jsonl", "--batch_size", "0") == 2
+    assert capsys.readouterr().err == "--batch_size 0: must be at least 1\n"
+    untrained = write_model_folder(tmp_path / "untrained", model_conf={"ctc_weight": 0.0})
+    assert run(untrained, utterances, tmp_path / "align.jsonl") == 2
+    assert re.match(
+        r".*train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; take",
+        capsys.readouterr().err,
+    )
+    state = torch.load(folder / "final.pt", weights_only=True)
+    state["ctc.head.output.bias"][0] = torch.nan
+    torch.save(state, tmp_path / "nan.pt")
+    assert run(folder, utterances, tmp_path / "align.jsonl", "--checkpoint", str(tmp_path / "nan.pt")) == 2
+    assert capsys.readouterr().err.startswith("CTC output: NaN; the weights are damaged")
+    assert not (tmp_path / "align.jsonl").exists()
+
+
+def test_no_alignment_of_any_probability(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(folder / "final.pt", weights_only=True)
+    state["ctc.head.output.bias"][5] = -torch.inf  # "c", in the second transcript alone
+    torch.save(state, tmp_path / "never.pt")
+    assert run(folder, utterances, tmp_path / "align.jsonl", "--checkpoint", str(tmp_path / "never.pt")) == 2
+    assert [record["key"] for record in records(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]
+    assert re.match(
+        "utterance utt1: the model gives no alignment of this transcript any probability; check",
+        capsys.readouterr().err,
+    )
