@@ -78,14 +78,12 @@ def normalize(text: str, lang: str | None) -> str:
 
 def normalize_counted(text: str, lang: str | None) -> tuple[str, Counter[str]]:
     """Like `normalize`, with the characters that were taken out and how often; white space is not counted."""
-    rules = _RULES.get((lang or "").replace("_", "-").partition("-")[0].lower(), _DEFAULT)
-    removed: Counter[str] = Counter()
-    while True:
-        text, newly_removed = _one_pass(text, rules)
-        removed += newly_removed
-        # What stood on both sides of a character that leaves no space may now make one letter, or one apostrophe.
-        if all(_fate(character)[0] for character in newly_removed):
-            return text, removed
+    return _cleaned(text, lang, keep_case=False)
+
+
+def remove_punctuation(text: str, lang: str | None) -> str:
+    """The text without what `normalize` takes out, its case kept; apostrophes inside words stay, in one shape."""
+    return _cleaned(text, lang, keep_case=True)[0]
 
 
 def normalize_phones(text: str) -> str:
@@ -93,17 +91,30 @@ def normalize_phones(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def _one_pass(text: str, rules: _Rules) -> tuple[str, Counter[str]]:
-    text = _lower(unicodedata.normalize("NFC", text), rules.dotless_i)
-    spelling = _spelling(text, rules)
+def _cleaned(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Counter[str]]:
+    rules = _RULES.get((lang or "").replace("_", "-").partition("-")[0].lower(), _DEFAULT)
+    removed: Counter[str] = Counter()
+    while True:
+        text, newly_removed = _one_pass(text, rules, keep_case=keep_case)
+        removed += newly_removed
+        # What stood on both sides of a character that leaves no space may now make one letter, or one apostrophe.
+        if all(_fate(character)[0] for character in newly_removed):
+            return text, removed
+
+
+def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counter[str]]:
+    text = unicodedata.normalize("NFC", text)
+    text = text if keep_case else _lower(text, rules.dotless_i)
+    lower = _lower_in_place(text) if keep_case else text  # the patterns are of lower case
+    spelling = _spelling(lower, rules)
     if rules.elision:
-        for position in _closing_quotes(text):
+        for position in _closing_quotes(lower):
             spelling.pop(position, None)
     pieces = []
     removed: Counter[str] = Counter()
     for position, character in enumerate(text):
         piece, is_removed = (spelling[position], False) if position in spelling else _fate(character)
-        pieces.append(piece)
+        pieces.append(piece.upper() if position in spelling and character.isupper() else piece)
         if is_removed:
             removed[character] += 1
     return unicodedata.normalize("NFC", " ".join("".join(pieces).split())), removed
@@ -114,6 +125,11 @@ def _lower(text: str, dotless_i: bool) -> str:
     if dotless_i:
         text = text.replace("I", "ı").replace("i\u0307", "i")
     return unicodedata.normalize("NFC", text.lower())
+
+
+def _lower_in_place(text: str) -> str:
+    """Lower case where that is one character too, so that positions stay."""
+    return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
 
 
 @cache

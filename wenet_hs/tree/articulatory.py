@@ -85,6 +85,8 @@ class _Table:
     letters: frozenset[str]
     syllabic: int
     """The column of the feature `syl`."""
+    weights: NDArray[np.float64]
+    """(K,) of the features."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,28 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
             row[:] = (*phone.mean, *phone.contour, *(_SIGN_COORDINATE * phone.signs[sign] for sign in signs))
     log_without_vector(vectors, units, "are no phones that the IPA can write")
     return vectors
+
+
+def phone_features(units: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The features of each unit as it begins and as it ends, -1 to 1, NaN for what is no phone; and their weights.
+
+    The same readings as `articulatory_vectors`, without its coordinates for signs: `p̚` is `p` where panphon's table
+    does not know the sign. Both ends of a symbol of one segment are alike.
+
+    Returns:
+        (V, K), (V, K) and (K,), panphon's weights.
+    Raises:
+        ConfigError: panphon is not installed.
+    """
+    table = _table()
+    ends_2VK = np.full((2, len(units), len(table.weights)), np.nan)
+    for index, unit in enumerate(units):
+        phone = _phone(unit, table)
+        if phone is not None:
+            ends_2VK[:, index] = (phone.mean - phone.contour, phone.mean + phone.contour)
+    # A diphthong counts as a vowel from end to end, which its two ends may overshoot.
+    starts_VK, ends_VK = np.clip(ends_2VK / np.sqrt(table.weights), -1, 1)
+    return starts_VK, ends_VK, table.weights
 
 
 def _phone(unit: str, table: _Table) -> _Phone | None:
@@ -200,7 +224,8 @@ def _table() -> _Table:
     """panphon's table; a letter is what it has as a segment of one character."""
     with (_panphon_folder() / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    scales = np.sqrt(_weights(header[1:]))
+    weights = np.array(_weights(header[1:]))
+    scales = np.sqrt(weights)
     features = {
         unicodedata.normalize("NFD", row[0]): scales * [("-0+".index(value) - 1) for value in row[1:]] for row in rows
     }
@@ -214,7 +239,7 @@ def _table() -> _Table:
                 (index, place) for index, part in enumerate(parts) for place in range(len(part.signs))
             )
             segments.setdefault(_key(parts, everything), values)
-    return _Table(segments, letters, header.index(_SYLLABIC) - 1)
+    return _Table(segments, letters, header.index(_SYLLABIC) - 1, weights)
 
 
 def _weights(names: Sequence[str]) -> list[float]:
