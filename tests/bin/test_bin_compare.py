@@ -2,6 +2,7 @@
 """`wenet-hs compare` as a user calls it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,27 @@ def test_without_a_list_there_are_no_languages_and_no_speakers(
 ) -> None:
     assert call("--metric wer --ref ref --hyp_a a --hyp_b b --num_resamples 50") == 0
     out = capsys.readouterr().out
-    assert "by speaker" not in out
+    assert out.splitlines()[4].split()[-1] == "p" and "by speaker" not in out.splitlines()[4]
     assert "all" in out and "paired bootstrap of 4 utterances; below 0" in out
+    assert "\nnot by speaker: no --data_list; utterances of one speaker are alike" in out
+
+
+def test_an_unknown_speaker_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    utterances = [Utterance(key=key, wav="x", txt=txt, lang="ca", speaker="s") for key, txt in REF.items()]
+    write_data_list("half.list", [replace(utterances[0], speaker=None), *utterances[1:]])
+    assert call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list half.list --num_resamples 50") == 0
+    assert "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one" in capsys.readouterr().out
+
+
+def test_what_weakens_the_comparison_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    utterances = [Utterance(key=key, wav="x", txt=txt, lang=key[:2], speaker=key[:2]) for key, txt in REF.items()]
+    write_data_list("one.list", [*utterances[:3], replace(utterances[3], speaker="ky0")])
+    for name, texts in (("a", A), ("b", B)):
+        write_text(name, {key: text for key, text in texts.items() if key != "ca2"})
+    assert call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list one.list --num_resamples 50") == 0
+    out = capsys.readouterr().out
+    assert "\ndecoded by neither, deletions for both: 1 utterance\n" in out
+    assert out.endswith("\none speaker alone, so that the averages' intervals by speaker are too narrow: ca\n")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +76,7 @@ def test_without_a_list_there_are_no_languages_and_no_speakers(
         ("--metric cer --ref ref --hyp_a a --hyp_b more", "more: 1 hypothesis for utterances that ref lacks (xx)"),
         ("--metric cer --ref ref --hyp_a a --hyp_b none", "none: cannot be read (No such file"),
         ("--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 0", "--num_resamples 0: must be at least 1"),
+        ("--metric per --punctuation remove --ref ref --hyp_a a --hyp_b b", "per --punctuation remove: phones may be"),
     ],
 )
 def test_a_fault_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:

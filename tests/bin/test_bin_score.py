@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`wenet-hs score` as a user calls it: what it prints and writes, and one line for each fault."""
 
+import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_text("ref", REF)
     write_text("hyp", HYP)
-    write_data_list("data.list", [Utterance(key=key, wav="x", txt=txt, lang=key[:2]) for key, txt in REF.items()])
+    utterances = [Utterance(key=key, wav="x", txt=txt, lang=key[:2]) for key, txt in REF.items()]
+    write_data_list("data.list", utterances)
+    write_data_list("people.list", [replace(utterance, speaker=utterance.key[-1]) for utterance in utterances])
     return tmp_path
 
 
@@ -31,7 +35,7 @@ def test_prints_a_line_a_language_and_writes_what_is_asked(folder: Path, capsys:
     options = "--data_list data.list --by lang --json out/score.json --align align.txt --name demo"
     assert call(f"--metric cer --ref ref --hyp hyp {options}") == 0
     out = capsys.readouterr().out
-    assert out.startswith("demo\nCER|unit:grapheme|spaces:ignored|norm:nfc|lang:ca,ky|v:")
+    assert out.startswith("demo\nCER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert rows["ca"][:7] == ["ca", "2", "10", "1", "0", "0", "10.00"]
     assert rows["ky"][:7] == ["ky", "2", "11", "1", "1", "0", "18.18"]
@@ -44,7 +48,7 @@ def test_prints_a_line_a_language_and_writes_what_is_asked(folder: Path, capsys:
 def test_a_data_list_as_reference_brings_its_languages(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--metric wer --ref data.list --hyp hyp --by lang") == 0
     out = capsys.readouterr().out
-    assert "WER|unit:word|norm:nfc|lang:ca,ky|" in out
+    assert "WER|unit:word|case:kept|punct:kept|norm:nfc|lang:ca,ky|" in out
     assert [line.split()[2] for line in out.splitlines() if line.startswith(("ca", "ky"))] == ["3", "2"]
 
 
@@ -79,6 +83,14 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
         ("--data_list short.list", "short.list: no language for 3 utterances of ref (ca2, ky1, ky2); give --data_list"),
         ("--num_resamples -1", "--num_resamples -1: must be at least 0"),
+        ("--by speaker", "--by speaker: needs the speakers; give --data_list the data.list of the reference"),
+        (
+            "--data_list data.list --by lang speaker",
+            "data.list: no speaker for 4 utterances of ref (ca1, ca2, ky1, ky2); complete the list, or score without",
+        ),
+        ("--confusions 0", "--confusions 0: must be at least 1"),
+        ("--features", "--features: phones have features, --metric is cer; score with --metric per"),
+        ("--metric per --punctuation remove", "--metric per --punctuation remove: phones may be written with"),
         ("--metric per --normalize nfc+lower", "--metric per --normalize nfc+lower: phones may differ in case alone"),
     ],
 )
@@ -98,3 +110,48 @@ def test_extra_hypotheses_may_be_allowed(folder: Path, capsys: pytest.CaptureFix
     write_text("extra", HYP | {"zz": "x"})
     assert call("--metric cer --ref ref --hyp extra --allow_extra") == 0
     assert "1 hypothesis without reference left out: zz\n" in capsys.readouterr().out
+
+
+def test_a_table_for_each_grouping(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--metric cer --ref people.list --hyp hyp --by speaker --by length --json score.json") == 0
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert "language" not in rows
+    assert rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
+    assert rows["1-5"][:7] == ["1-5", "2", "9", "0", "0", "0", "0.00"]
+    assert list(json.loads((folder / "score.json").read_text("utf-8"))["by"]) == ["speaker", "length"]
+
+
+def test_confusions_and_alignments_at_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--metric cer --ref ref --hyp hyp --confusions 2 --align -") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ky2  all  CER 33.33 %  N=6 S=1 D=1 I=0\nref: к ы р г ы з\nhyp: к ы р г")
+    assert "\n2 utterances without an error not shown\n" in out
+    assert "\nmost frequent of 3 errors\nerror  ref  hyp  count  of errors  of the unit\n" in out
+    assert "\033" not in out and not Path("-").exists()
+
+
+def test_punctuation_by_language(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text("ref", {"ca1": "«L’aigua», col·legi."})
+    write_text("hyp", {"ca1": "L'aigua col·legi"})
+    assert call("--metric wer --ref ref --hyp hyp --data_list data.list --punctuation remove") == 0
+    out = capsys.readouterr().out
+    assert "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|" in out
+    assert out.splitlines()[-1].split()[3:8] == ["2", "0", "0", "0", "0.00"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
+def test_features_beside_phones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text("ref", {"a": "p a"})
+    write_text("hyp", {"a": "b a"})
+    assert call("--metric per --ref ref --hyp hyp --features") == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    assert (last[7], last[9]) == ("50.00", "0.81")
+
+
+def test_without_panphon_features_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert call("--metric per --ref ref --hyp hyp --features") == 2
+    assert capsys.readouterr().err == '--features: panphon is not installed; run pip install "wenet_hs[trees]"\n'

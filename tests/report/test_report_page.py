@@ -69,7 +69,7 @@ def test_two_heads_side_by_side(make_experiment: Make) -> None:
     assert "attention 100.0 25.0 0.250 10 cpu 2" in text
     assert "head hsoftmax softmax" in text and "head_conf.bias — True" in text
     assert "encoder_conf.num_blocks" not in text, "it is the same in both"
-    assert text.count("CER|unit:grapheme|spaces:ignored|norm:nfc|lang:ca,ky|v:") == 4
+    assert text.count("CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:") == 4
     assert "git 1a2b3c4 1a2b3c4" in text
     assert "last validation bits a unit last validation accuracy, % a hsoftmax 50 5 5.0 8.000 0.800 50.00" in text
     assert "Not on this page" not in text

@@ -59,6 +59,24 @@ def test_swapping_the_systems_turns_the_sign() -> None:
     assert there.by_utterance.interval.low == pytest.approx(-back.by_utterance.interval.high)
 
 
+@pytest.mark.parametrize(("num_better", "least"), [(1, 1.0), (2, 0.5), (5, 1 / 16)])
+def test_few_that_differ_prove_little(num_better: int, least: float) -> None:
+    """Where n utterances changed, and all for the better, a sign test can show no p below 2^(1 - n)."""
+    better = {key: "abcd" if i < num_better else "abcx" for i, key in enumerate(REF)}
+    found = compare(scored(wrong_every(1)), scored(better), num_resamples=999).differences
+    assert found[MICRO].by_utterance.p is not None and found[MICRO].by_utterance.p >= least
+    speakers = {key: key[:2] + str(i % 2) for i, key in enumerate(REF)}
+    all_better = compare(scored(wrong_every(1)), scored(REF), speakers=speakers, num_resamples=999).differences
+    assert all_better["es"].by_speaker is not None and all_better["es"].by_speaker.p == 0.5  # two speakers
+    assert all_better["es"].by_utterance.p == pytest.approx(2 / 1000)
+
+
+def test_every_utterance_needs_a_speaker() -> None:
+    report = scored(REF)
+    with pytest.raises(DataError, match=r"the speakers: 39 utterances without one \(es1, es10, .* more\); compare"):
+        compare(report, report, speakers={"es0": "x"})
+
+
 def test_pairing_is_used() -> None:
     """Both systems fail on the same utterances, B on one more in ten: paired, the noise of the test set cancels."""
     generator = np.random.default_rng(0)
@@ -114,6 +132,9 @@ def test_other_utterances_are_refused() -> None:
 def test_other_rules_and_an_empty_reference_are_refused() -> None:
     with pytest.raises(DataError, match="not of the same reference and rules"):
         compare(scored(wrong_every(2)), scored(wrong_every(2), rules=Rules(metric="cer", spaces="count")))
+    other = score({**REF, "es0": "xyz"}, REF, rules=RULES, langs=LANGS, num_resamples=0)
+    with pytest.raises(DataError, match="not of the same reference and rules"):
+        compare(scored(REF), other)
     empty = score({"a": ""}, {"a": "x"}, rules=RULES, num_resamples=0)
     with pytest.raises(DataError, match="the reference: no units in it"):
         compare(empty, empty)

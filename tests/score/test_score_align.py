@@ -5,22 +5,13 @@ import jiwer
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textbook import edit_distance
 
 from wenet_hs.score.align import ErrorCounts, align, count_errors
 from wenet_hs.score.error_rate import error_rate
 
 UNITS = st.lists(st.sampled_from(["a", "b", "ə̃", "tʃ", "ж", "本"]), max_size=12)
 WORDS = st.lists(st.sampled_from(["groß", "gross", "été", "үҙ", "ভাল", "日本", "ə̃"]), max_size=10)
-
-
-def edit_distance(ref: list[str], hyp: list[str]) -> int:
-    """The textbook recursion, a row at a time."""
-    row = list(range(len(hyp) + 1))
-    for i, unit in enumerate(ref, start=1):
-        above, row = row, [i]
-        for j, other in enumerate(hyp, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (unit != other)))
-    return row[-1]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +46,12 @@ def test_alignment_is_minimal_complete_and_repeatable(ref: list[str], hyp: list[
     assert [operation.hyp for operation in alignment.operations if operation.hyp is not None] == hyp
     assert alignment == align(list(ref), list(hyp))
     assert alignment.counts == count_errors(ref, hyp)
+
+
+@given(st.text("abж本", max_size=12), st.text("abж本", max_size=12))
+def test_text_is_a_list_of_its_characters(ref: str, hyp: str) -> None:
+    assert align(ref, hyp) == align(list(ref), list(hyp))
+    assert count_errors(ref, hyp) == count_errors(list(ref), list(hyp)) == count_errors(ref, list(hyp))
 
 
 @given(UNITS, UNITS)

@@ -28,7 +28,7 @@ def test_languages_and_averages_by_hand() -> None:
     assert report.micro.counts == ErrorCounts(15, 3, 2, 1)
     assert report.micro.rate == pytest.approx(6 / 15)
     assert (report.micro.utterances, report.macro.num_languages, report.missing) == (4, 2, ())
-    assert report.signature.startswith("CER|unit:grapheme|spaces:ignored|norm:nfc|lang:de,fr|v:")
+    assert report.signature.startswith("CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:de,fr|v:")
     assert report.utterances["b2"].counts == ErrorCounts(2, 0, 2)
 
 

@@ -4,6 +4,7 @@
 import unicodedata
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,11 +55,41 @@ def test_case_is_kept_unless_asked() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "lang", "cleaned"),
+    [
+        ("«L’eau», dit-il.", "fr", "L'eau dit il"),
+        ("Об’єкт — 5!", "uk", "Обʼєкт 5"),
+        ("Oʻzbek tili, G'arb: ma'no", "uz", "Oʻzbek tili Gʻarb maʼno"),
+        ("COL·LEGI (col•legi)", "ca", "COL·LEGI col·legi"),
+        ("It's 'so', isn't it?", None, "It's so isn't it"),
+        ("ne<unk>, l'<unk>!", "fr", "ne<unk> l'<unk>"),
+        ("?! …", "de", ""),
+        ("नमस्ते, दुनिया।", "hi", "नमस्ते दुनिया"),
+    ],
+)
+def test_punctuation_goes_but_for_what_stands_inside_words(text: str, lang: str | None, cleaned: str) -> None:
+    assert split_units(text, "wer", punctuation="remove", lang=lang) == cleaned.split()
+    assert split_units(text, "wer", lang=lang) == text.split()
+
+
+def test_an_unknown_unit_stays_one_unit_without_punctuation() -> None:
+    assert split_units("a, <unk>!", "cer", punctuation="remove") == ["a", "<unk>"]
+    assert split_units("\U00020000<unk>.", "cer", punctuation="remove") == ["\U00020000", "<unk>"]
+
+
 @given(SENTENCES)
 def test_both_spellings_of_unicode_give_the_same_units(text: str) -> None:
     for metric in ("cer", "wer", "per"):
         composed = split_units(unicodedata.normalize("NFC", text), metric)
         assert composed == split_units(unicodedata.normalize("NFD", text), metric)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | SENTENCES)
+def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
+    """The quick ways say what the slow one says."""
+    words = unicodedata.normalize("NFC", text).replace("<", "").split()
+    assert split_units(" ".join(words), "cer") == [unit for word in words for unit in regex.findall(r"\X", word)]
 
 
 @given(SENTENCES)
@@ -71,10 +102,27 @@ def test_nothing_of_a_text_is_lost(text: str) -> None:
 @pytest.mark.parametrize(
     ("rules", "langs", "signature"),
     [
-        (Rules(metric="cer"), ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|norm:nfc|lang:ba,tt|v:"),
-        (Rules(metric="cer", spaces="count"), [], "CER|unit:grapheme|spaces:counted|norm:nfc|lang:unspecified|v:"),
-        (Rules(metric="wer", normalization="nfc+lower"), ["ca"], "WER|unit:word|norm:nfc+lower|lang:ca|v:"),
-        (Rules(metric="per"), ["bin"], "PER|unit:phone|norm:nfc|lang:bin|v:"),
+        (
+            Rules(metric="cer"),
+            ["tt", "ba"],
+            "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:",
+        ),
+        (
+            Rules(metric="cer", spaces="count"),
+            [],
+            "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:",
+        ),
+        (
+            Rules(metric="wer", normalization="nfc+lower"),
+            ["ca"],
+            "WER|unit:word|case:lower|punct:kept|norm:nfc|lang:ca|v:",
+        ),
+        (
+            Rules(metric="wer", punctuation="remove"),
+            ["ca"],
+            "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|v:",
+        ),
+        (Rules(metric="per"), ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
     ],
 )
 def test_signature_names_every_choice(rules: Rules, langs: list[str], signature: str) -> None:
@@ -89,7 +137,9 @@ def test_signature_names_every_choice(rules: Rules, langs: list[str], signature:
         ({"metric": "ter"}, "expected one of cer, wer, per, got 'ter'"),
         ({"metric": "cer", "spaces": "no"}, "expected one of ignore, count, got 'no'"),
         ({"metric": "cer", "normalization": "nfkc"}, r"expected one of nfc, nfc\+lower, got 'nfkc'"),
+        ({"metric": "wer", "punctuation": "drop"}, "expected one of keep, remove, got 'drop'"),
         ({"metric": "per", "normalization": "nfc+lower"}, "phones may differ in case alone"),
+        ({"metric": "per", "punctuation": "remove"}, "phones may be written with punctuation"),
     ],
 )
 def test_unknown_rules_are_refused(choice: dict[str, str], message: str) -> None:

@@ -3,14 +3,17 @@
 
 from wenet_hs.score.align import Alignment, ErrorCounts, Operation, align, count_errors
 from wenet_hs.score.bootstrap import Interval, bootstrap_interval
-from wenet_hs.score.error_rate import LanguageScore, MacroScore, Report, ScoredUtterance, error_rate, score
+from wenet_hs.score.error_rate import Report, error_rate, score
 from wenet_hs.score.record import read_report
+from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, MacroScore, ScoredUtterance
 from wenet_hs.score.units import METRICS, Rules, split_units
 
 __all__ = [
     "METRICS",
     "Alignment",
     "ErrorCounts",
+    "FeatureRate",
+    "Grouping",
     "Interval",
     "LanguageScore",
     "MacroScore",

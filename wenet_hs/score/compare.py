@@ -5,14 +5,14 @@ Dimension key: C clusters (utterances, or speakers with all of theirs), R resamp
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_interval
+from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, draw_sums, percentile_interval
 from wenet_hs.score.error_rate import Report, count_of, name_some
 from wenet_hs.score.table import UNDEFINED, columns, percent
 
@@ -27,7 +27,9 @@ class Significance:
     interval: Interval | None
     """The middle 95 % of the resampled differences; None where fewer than two clusters leave nothing to resample."""
     p: float | None
-    """Two-sided: twice the share of resamples whose difference is 0 or of the other sign, at most 1."""
+    """Two-sided: twice the share of resamples whose difference is 0 or of the other sign, one resample added to both
+    counts, for R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and at least
+    2^(1 - n) where n clusters differ at all: what a sign test could show. Resampling two speakers proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,10 @@ class Comparison:
     num_utterances: int
     num_speakers: int | None
     num_resamples: int
+    num_missing: int
+    """Utterances that neither system decoded: deletions for both."""
+    single_speaker: tuple[str, ...]
+    """Languages with one speaker, who is in every draw: the averages' intervals by speaker are too narrow for that."""
 
 
 def compare(
@@ -73,14 +79,16 @@ def compare(
         speakers: of each key. Utterances of a speaker are not independent, so their interval is the wider, honest one.
         num_resamples: of the bootstrap. Each language keeps its number of clusters in every resample.
 
-    Raises: DataError where the two have no hypothesis for the same utterances, or were not scored alike.
+    Raises DataError where the two have no hypothesis for the same utterances, or were not scored alike, or an utterance
+    has no speaker.
     """
     if num_resamples < 1:
         raise ValueError(f"num_resamples is {num_resamples}, must be at least 1")
     _check_alike(report_a, report_b)
     facts = _facts(report_a, report_b)
-    by_utterance = _resampled(facts, {key: key for key in report_a.utterances}, num_resamples, seed)
-    by_speaker = None if speakers is None else _resampled(facts, speakers, num_resamples, seed)
+    by_utterance = _resampled(_clusters(facts, {key: key for key in report_a.utterances}), num_resamples, seed)
+    of_speakers = None if speakers is None else _clusters(facts, _known(speakers, report_a))
+    by_speaker = None if of_speakers is None else _resampled(of_speakers, num_resamples, seed)
     differences = {
         name: Difference(rate_a, rate_b, by_utterance[name], None if by_speaker is None else by_speaker[name])
         for name, (rate_a, rate_b) in _rates(facts).items()
@@ -92,11 +100,16 @@ def compare(
         num_utterances=len(report_a.utterances),
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
         num_resamples=num_resamples,
+        num_missing=len(report_a.missing),
+        single_speaker=tuple(lang for lang, of_lang in (of_speakers or {}).items() if len(of_lang) < 2),
     )
 
 
 def _check_alike(report_a: Report, report_b: Report) -> None:
-    if report_a.rules != report_b.rules or report_a.utterances.keys() != report_b.utterances.keys():
+    refs_a, refs_b = (
+        {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
+    )
+    if report_a.rules != report_b.rules or refs_a != refs_b:
         raise DataError("the two scorings: not of the same reference and rules; score both again alike")
     only = set(report_a.missing) ^ set(report_b.missing)
     if only:
@@ -105,6 +118,16 @@ def _check_alike(report_a: Report, report_b: Report) -> None:
             f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only), 'utterance')} that the other decoded "
             f"({name_some(sorted(only))}); a paired comparison needs the same utterances, decode the rest first"
         )
+
+
+def _known(speakers: Mapping[str, str], report: Report) -> Mapping[str, str]:
+    unknown = sorted(report.utterances.keys() - speakers.keys())
+    if unknown:
+        raise DataError(
+            f"the speakers: {count_of(len(unknown), 'utterance')} without one ({name_some(unknown)}); compare without "
+            "speakers, or complete the data.list"
+        )
+    return speakers
 
 
 _Facts = dict[str, dict[str, tuple[int, int, int]]]
@@ -130,33 +153,31 @@ def _rates(facts: _Facts) -> dict[str, tuple[float, float]]:
     return {**rates, MACRO: (float(macro[0]), float(macro[1])), MICRO: (total[0] / total[2], total[1] / total[2])}
 
 
-def _resampled(facts: _Facts, cluster_of: Mapping[str, str], num_resamples: int, seed: int) -> dict[str, Significance]:
-    sums: dict[str, NDArray[np.int64]] = {}
-    single: set[str] = set()
+def _clusters(facts: _Facts, cluster_of: Mapping[str, str]) -> dict[str, NDArray[np.int64]]:
+    """The facts (C, 3) of each cluster of each language; a speaker of two languages is a cluster in each."""
+    found = {}
     for lang, of_key in facts.items():
-        clusters: dict[str, NDArray[np.int64]] = {}
-        for key, fact in of_key.items():
-            name = cluster_of[key]
-            clusters[name] = clusters.get(name, np.zeros(3, dtype=np.int64)) + np.array(fact)
-        if len(clusters) < 2:
-            single.add(lang)
-        sums[lang] = _draw(np.array(list(clusters.values())), num_resamples, [seed, *lang.encode()])
-    found = {lang: _significance(_differences(of_lang), lang in single) for lang, of_lang in sums.items()}
-    nothing_drawn = len(single) == len(facts)
+        names = [cluster_of[key] for key in of_key]
+        index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        sums_C3 = np.zeros((len(index_of), 3), dtype=np.int64)
+        np.add.at(sums_C3, [index_of[name] for name in names], np.array(list(of_key.values())))
+        found[lang] = sums_C3
+    return found
+
+
+def _resampled(clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, seed: int) -> dict[str, Significance]:
+    """How sure the difference of each language and of the averages is; both systems see the same draws."""
+    sums = {lang: draw_sums(facts_C3, num_resamples, seed, lang) for lang, facts_C3 in clusters.items()}
+    num_differing = {lang: int((of[:, 0] != of[:, 1]).sum()) for lang, of in clusters.items()}
+    found = {
+        lang: _significance(_differences(of_lang), num_differing[lang], alone=len(clusters[lang]) < 2)
+        for lang, of_lang in sums.items()
+    }
+    alone = all(len(of_lang) < 2 for of_lang in clusters.values())
     macro_R = np.mean([_differences(of_lang) for of_lang in sums.values()], axis=0)
     micro_R = _differences(np.sum(list(sums.values()), axis=0))
-    return {**found, MACRO: _significance(macro_R, nothing_drawn), MICRO: _significance(micro_R, nothing_drawn)}
-
-
-def _draw(facts_C3: NDArray[np.int64], num_resamples: int, seed: Sequence[int]) -> NDArray[np.int64]:
-    """The sums (R, 3) of as many clusters drawn with replacement, R times; both systems see the same draw."""
-    generator = np.random.default_rng(list(seed))
-    num_clusters = len(facts_C3)
-    sums_R3 = np.zeros((num_resamples, 3), dtype=np.int64)
-    for row in range(num_resamples):
-        drawn_C = generator.integers(num_clusters, size=num_clusters, dtype=np.int32)
-        sums_R3[row] = np.bincount(drawn_C, minlength=num_clusters) @ facts_C3
-    return sums_R3
+    averages = ((MACRO, macro_R), (MICRO, micro_R))
+    return found | {name: _significance(of, sum(num_differing.values()), alone=alone) for name, of in averages}
 
 
 def _differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -165,13 +186,12 @@ def _differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(units_R > 0, (sums_R3[:, 1] - sums_R3[:, 0]) / np.maximum(units_R, 1), np.nan)
 
 
-def _significance(differences_R: NDArray[np.float64], alone: bool) -> Significance:
+def _significance(differences_R: NDArray[np.float64], num_differing: int, *, alone: bool) -> Significance:
     known = differences_R[~np.isnan(differences_R)]
     if alone or not len(known):
         return Significance(None, None)
-    # One more than counted: R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2).
     tail = (1 + min(int((known <= 0).sum()), int((known >= 0).sum()))) / (1 + len(known))
-    return Significance(percentile_interval(known), min(1.0, 2 * tail))
+    return Significance(percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing))))
 
 
 def format_comparison(comparison: Comparison) -> str:
@@ -185,6 +205,11 @@ def format_comparison(comparison: Comparison) -> str:
     resampled += "" if speakers is None else f", and of {count_of(speakers, 'speaker')}"
     lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *columns([header, *rows]), ""]
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
+    if comparison.num_missing:
+        lines.append(f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}")
+    if comparison.single_speaker:
+        langs = ", ".join(comparison.single_speaker)
+        lines.append(f"one speaker alone, so that the averages' intervals by speaker are too narrow: {langs}")
     return "\n".join(lines) + "\n"
 
 
@@ -194,7 +219,7 @@ def _cells(found: Difference) -> Iterator[str]:
         if significance is not None:
             low_high, p = significance.interval, significance.p
             yield UNDEFINED if low_high is None else f"[{100 * low_high.low:+.2f}, {100 * low_high.high:+.2f}]"
-            yield UNDEFINED if p is None else f"{p:.4f}"
+            yield UNDEFINED if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def comparison_json(comparison: Comparison) -> str:

@@ -2,49 +2,16 @@
 """Error rates of a set of utterances: a language, macro and micro average, with nothing left out silently."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wenet_hs.errors import DataError
 from wenet_hs.score.align import ErrorCounts, count_errors
-from wenet_hs.score.bootstrap import Interval, intervals
-from wenet_hs.score.units import Rules, split_by
+from wenet_hs.score.confusions import ConfusionReport
+from wenet_hs.score.summary import Grouping, LanguageScore, MacroScore, ScoredUtterance, summarize
+from wenet_hs.score.units import Rules, units_of
 
 ALL = "all"  # the one line of a report without languages
 _MAX_NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredUtterance:
-    """One utterance: its transcripts as given, and its errors."""
-
-    lang: str
-    ref: str
-    hyp: str | None
-    """None: no hypothesis, so that every reference unit is a deletion."""
-    counts: ErrorCounts
-
-
-@dataclass(frozen=True, slots=True)
-class LanguageScore:
-    """The error rate of one language, or of all utterances taken together (micro average)."""
-
-    utterances: int
-    counts: ErrorCounts
-    interval: Interval | None
-
-    @property
-    def rate(self) -> float | None:
-        """Errors over reference units, a fraction; None without a reference unit."""
-        return self.counts.rate
-
-
-@dataclass(frozen=True, slots=True)
-class MacroScore:
-    """The mean of the languages' rates, a fraction; None where no language has a rate."""
-
-    rate: float | None
-    num_languages: int
-    interval: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +31,16 @@ class Report:
     """Keys of hypotheses without a reference, which count nowhere."""
     utterances: dict[str, ScoredUtterance]
     num_resamples: int
+    by: dict[str, Grouping] = field(default_factory=dict)
+    """The same by "speaker" or "length", where asked for (`wenet_hs.score.groups`)."""
+    confusions: ConfusionReport | None = None
+    """The most confused pairs, where asked for."""
 
-    def format(self) -> str:
-        """The report as a plain-text table."""
+    def format(self, tables: Sequence[str] = ()) -> str:
+        """The report as plain text: a table for each of `tables` ("lang" and the names in `by`; default all)."""
         from wenet_hs.score.table import format_report
 
-        return format_report(self)
+        return format_report(self, tables)
 
     def to_json(self) -> str:
         """The report as JSON text, which `wenet_hs.score.record.read_report` reads again."""
@@ -126,18 +97,18 @@ def score(
             of_key[key],
             text,
             hypothesis.get(key),
-            count_errors(split_by(text, rules), split_by(hypothesis.get(key, ""), rules)),
+            count_errors(units_of(text, rules, of_key[key]), units_of(hypothesis.get(key, ""), rules, of_key[key])),
         )
         for key, text in reference.items()
     }
-    languages, macro, micro = _summarize(utterances, num_resamples)
+    by_language = summarize(utterances, of_key, num_resamples)
     return Report(
         name=name,
         rules=rules,
-        signature=rules.signature(languages if langs is not None else ()),
-        languages=languages,
-        macro=macro,
-        micro=micro,
+        signature=rules.signature(by_language.groups if langs is not None else ()),
+        languages=by_language.groups,
+        macro=by_language.macro,
+        micro=by_language.micro,
         missing=tuple(sorted(reference.keys() - hypothesis.keys())),
         extra=tuple(sorted(hypothesis.keys() - reference.keys())),
         utterances=utterances,
@@ -155,25 +126,6 @@ def _languages(reference: Mapping[str, str], langs: Mapping[str, str] | None) ->
             "take the data.list that the reference was made from"
         )
     return langs
-
-
-def _summarize(
-    utterances: Mapping[str, ScoredUtterance], num_resamples: int
-) -> tuple[dict[str, LanguageScore], MacroScore, LanguageScore]:
-    counts: dict[str, list[ErrorCounts]] = {lang: [] for lang in sorted({u.lang for u in utterances.values()})}
-    for _, utterance in sorted(utterances.items()):  # the order of a file changes no interval
-        counts[utterance.lang].append(utterance.counts)
-    each, macro, micro = intervals(counts, num_resamples=num_resamples)
-    languages = {
-        lang: LanguageScore(len(of_lang), sum(of_lang, ErrorCounts()), each[lang]) for lang, of_lang in counts.items()
-    }
-    rates = [language.rate for language in languages.values() if language.rate is not None]
-    total = sum((language.counts for language in languages.values()), ErrorCounts())
-    return (
-        languages,
-        MacroScore(sum(rates) / len(rates) if rates else None, len(rates), macro),
-        LanguageScore(len(utterances), total, micro),
-    )
 
 
 def count_of(number: int, singular: str, plural: str = "") -> str:

@@ -10,7 +10,9 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 from wenet_hs.score.align import ErrorCounts
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
-from wenet_hs.score.error_rate import LanguageScore, MacroScore, Report, ScoredUtterance
+from wenet_hs.score.confusions import Confusion, ConfusionReport, Confusions
+from wenet_hs.score.error_rate import Report
+from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, MacroScore, ScoredUtterance
 from wenet_hs.score.units import Rules
 
 FORMAT = "wenet_hs.score/1"
@@ -24,16 +26,16 @@ def to_json(report: Report) -> str:
         "signature": report.signature,
         "rules": asdict(report.rules),
         "bootstrap": {"num_resamples": report.num_resamples, "seed": SEED, "confidence": CONFIDENCE},
-        "macro": {
-            "languages": report.macro.num_languages,
-            "rate": report.macro.rate,
-            "interval": report.macro.interval,
-        },
+        "macro": _of_macro(report.macro),
         "micro": _of_language(report.micro),
         "missing": report.missing,
         "extra": report.extra,
     }
+    if report.confusions is not None:
+        head["confusions"] = asdict(report.confusions)
     lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
+    if report.by:
+        lines.append(_table("by", {name: _of_grouping(grouping) for name, grouping in report.by.items()}))
     lines.append(_table("languages", {lang: _of_language(score) for lang, score in report.languages.items()}))
     lines.append(_table("utterances", {key: _of_utterance(value) for key, value in report.utterances.items()}))
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -52,21 +54,20 @@ def read_report(path: Path | str) -> Report:
 
 
 def _from_record(record: dict[str, Any]) -> Report:
-    macro = record["macro"]
+    confusions = record.get("confusions")
     return Report(
         name=record["name"],
         rules=Rules(**record["rules"]),
         signature=record["signature"],
         languages={lang: _language(value) for lang, value in record["languages"].items()},
-        macro=MacroScore(macro["rate"], macro["languages"], _interval(macro["interval"])),
+        macro=_macro(record["macro"]),
         micro=_language(record["micro"]),
         missing=tuple(record["missing"]),
         extra=tuple(record["extra"]),
-        utterances={
-            key: ScoredUtterance(value["lang"], value["ref"], value["hyp"], _counts(value))
-            for key, value in record["utterances"].items()
-        },
+        utterances={key: _utterance(value) for key, value in record["utterances"].items()},
         num_resamples=record["bootstrap"]["num_resamples"],
+        by={name: _grouping(value) for name, value in record.get("by", {}).items()},
+        confusions=None if confusions is None else _confusion_report(confusions),
     )
 
 
@@ -88,12 +89,34 @@ def _of_counts(counts: ErrorCounts) -> dict[str, int]:
 
 def _of_language(score: LanguageScore) -> dict[str, Any]:
     facts = {"utterances": score.utterances, **_of_counts(score.counts)}
-    return {**facts, "rate": score.rate, "interval": score.interval}
+    return {**facts, "rate": score.rate, "interval": score.interval, **_of_features(score.features)}
+
+
+def _of_macro(macro: MacroScore) -> dict[str, Any]:
+    facts = {"languages": macro.num_languages, "rate": macro.rate, "interval": macro.interval}
+    return {**facts, **_of_features(macro.features)}
+
+
+def _of_features(features: FeatureRate | None) -> dict[str, Any]:
+    """Nothing where features were not asked for."""
+    return {} if features is None else {"pfer": {"rate": features.rate, "interval": features.interval}}
+
+
+def _of_grouping(grouping: Grouping) -> dict[str, Any]:
+    groups = {name: _of_language(score) for name, score in grouping.groups.items()}
+    return {"macro": _of_macro(grouping.macro), "micro": _of_language(grouping.micro), "groups": groups}
 
 
 def _of_utterance(utterance: ScoredUtterance) -> dict[str, Any]:
-    facts = {"lang": utterance.lang, **_of_counts(utterance.counts)}
+    facts: dict[str, Any] = {"lang": utterance.lang, **_of_counts(utterance.counts)}
+    if utterance.feature_distance is not None:
+        facts["feature_distance"] = utterance.feature_distance
     return {**facts, "ref": utterance.ref, "hyp": utterance.hyp}
+
+
+def _utterance(record: dict[str, Any]) -> ScoredUtterance:
+    distance = record.get("feature_distance")
+    return ScoredUtterance(record["lang"], record["ref"], record["hyp"], _counts(record), distance)
 
 
 def _counts(record: dict[str, Any]) -> ErrorCounts:
@@ -101,7 +124,31 @@ def _counts(record: dict[str, Any]) -> ErrorCounts:
 
 
 def _language(record: dict[str, Any]) -> LanguageScore:
-    return LanguageScore(record["utterances"], _counts(record), _interval(record["interval"]))
+    return LanguageScore(record["utterances"], _counts(record), _interval(record["interval"]), _features(record))
+
+
+def _macro(record: dict[str, Any]) -> MacroScore:
+    return MacroScore(record["rate"], record["languages"], _interval(record["interval"]), _features(record))
+
+
+def _features(record: dict[str, Any]) -> FeatureRate | None:
+    found = record.get("pfer")
+    return None if found is None else FeatureRate(found["rate"], _interval(found["interval"]))
+
+
+def _grouping(record: dict[str, Any]) -> Grouping:
+    groups = {name: _language(value) for name, value in record["groups"].items()}
+    return Grouping(groups, _macro(record["macro"]), _language(record["micro"]))
+
+
+def _confusion_report(record: dict[str, Any]) -> ConfusionReport:
+    languages = {lang: _confusions(value) for lang, value in record["languages"].items()}
+    return ConfusionReport(record["most"], _confusions(record["overall"]), languages)
+
+
+def _confusions(record: dict[str, Any]) -> Confusions:
+    kinds = (tuple(Confusion(**pair) for pair in record[kind]) for kind in ("substitutions", "deletions", "insertions"))
+    return Confusions(record["num_errors"], *kinds)
 
 
 def _interval(bounds: list[float] | None) -> Interval | None:

@@ -1,29 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scoring for people: the table of a terminal, aligned transcripts, and the layout of WeNet's scorer."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
 from wenet_hs.score.align import Alignment, ErrorCounts, align
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
-from wenet_hs.score.error_rate import LanguageScore, Report, ScoredUtterance, count_of, name_some
-from wenet_hs.score.units import Rules, split_by
+from wenet_hs.score.confusions import Confusions
+from wenet_hs.score.error_rate import Report, count_of, name_some
+from wenet_hs.score.groups import LENGTH, SPEAKER
+from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, ScoredUtterance
+from wenet_hs.score.units import UNIT_NAMES, Rules, units_of
 
 GAP = "*"  # stands opposite a deleted or an inserted unit
 UNDEFINED = "n/a"
 _RULE = "=" * 75
 
 
-def format_report(report: Report) -> str:
-    """The conditions, a line for each language, the averages, and what is missing; at most 100 columns wide."""
-    header = ["language", "utts", "N", "S", "D", "I", f"{report.rules.metric.upper()} %", f"{CONFIDENCE:.0%} interval"]
-    rows = [[lang, *_cells(score)] for lang, score in report.languages.items()]
-    macro = [*[""] * 5, percent(report.macro.rate), format_interval(report.macro.interval)]
-    rows += [["macro average", *macro], ["micro average", *_cells(report.micro)]]
+def format_report(report: Report, tables: Sequence[str] = ()) -> str:
+    """The conditions, a table a grouping, what is missing, what is confused; at most 100 columns wide.
+
+    `tables`: "lang" and names in `report.by`; none given are all.
+    """
+    groupings = {"lang": Grouping(report.languages, report.macro, report.micro), **report.by}
+    names = {"lang": "language", SPEAKER: SPEAKER, LENGTH: f"{UNIT_NAMES[report.rules.metric]}s"}
     lines = [report.name] if report.name else []
-    lines += [report.signature, "", *columns([header, *rows]), *_remarks(report)]
+    lines.append(report.signature)
+    for name in tables or groupings:
+        lines += ["", *_table(groupings[name], names[name], report.rules.metric.upper())]
+    lines += _remarks(report)
+    if report.confusions is not None:
+        lines += ["", *format_confusions(report.confusions.overall)]
     return "\n".join(lines) + "\n"
+
+
+def _table(grouping: Grouping, name: str, metric: str) -> Iterator[str]:
+    header = [name, "utts", "N", "S", "D", "I", f"{metric} %", f"{CONFIDENCE:.0%} interval"]
+    rows = [[group, *_cells(score)] for group, score in grouping.groups.items()]
+    macro = [percent(grouping.macro.rate), format_interval(grouping.macro.interval)]
+    rows.append(["macro average", *[""] * 5, *macro, *_feature_cells(grouping.macro.features)])
+    rows.append(["micro average", *_cells(grouping.micro)])
+    if grouping.micro.features is not None:
+        header += ["PFER %", f"{CONFIDENCE:.0%} interval"]
+    yield from columns([header, *rows])
+
+
+def _feature_cells(features: FeatureRate | None) -> list[str]:
+    return [] if features is None else [percent(features.rate), format_interval(features.interval)]
 
 
 def percent(rate: float | None) -> str:
@@ -39,7 +64,8 @@ def format_interval(interval: Interval | None) -> str:
 def _cells(score: LanguageScore) -> list[str]:
     counts = score.counts
     numbers = (score.utterances, counts.num_units, counts.substitutions, counts.deletions, counts.insertions)
-    return [*(f"{number:,}" for number in numbers), percent(score.rate), format_interval(score.interval)]
+    rate = [percent(score.rate), format_interval(score.interval)]
+    return [*(f"{number:,}" for number in numbers), *rate, *_feature_cells(score.features)]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -48,6 +74,34 @@ def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         gaps = [" " * (width - cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
         yield "  ".join([row[0] + gaps[0], *(gap + cell for gap, cell in zip(gaps[1:], row[1:], strict=True))]).rstrip()
+
+
+def pad(text: str, width: int) -> str:
+    """Spaces behind, by the width that a terminal gives the text."""
+    return text + " " * (width - cell_len(text))
+
+
+def show_unit(unit: str) -> str:
+    """A unit that can be seen: a space as ▁, a mark without its letter on ◌, what has no shape by its code point."""
+    if unit == " ":
+        return "▁"
+    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
+        return " ".join(f"U+{ord(character):04X}" for character in unit)
+    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
+
+
+def format_confusions(confusions: Confusions) -> Iterator[str]:
+    """A line for each of the most frequent substitutions, deletions and insertions, shares in %."""
+    kinds = (("S", confusions.substitutions), ("D", confusions.deletions), ("I", confusions.insertions))
+    rows = [["error", "ref", "hyp", "count", "of errors", "of the unit"]]
+    for kind, found in kinds:
+        for pair in found:
+            units = (GAP if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp))
+            of_unit = "" if pair.of_unit is None else f"{percent(pair.of_unit)} %"
+            rows.append([kind, *units, f"{pair.count:,}", f"{percent(pair.share)} %", of_unit])
+    yield f"most frequent of {count_of(confusions.num_errors, 'error')}"
+    if len(rows) > 1:
+        yield from columns(rows)
 
 
 def _remarks(report: Report) -> Iterator[str]:
@@ -60,7 +114,7 @@ def _remarks(report: Report) -> Iterator[str]:
     if report.extra:
         number = count_of(len(report.extra), "hypothesis", "hypotheses")
         yield f"{number} without reference left out: {name_some(report.extra)}"
-    undefined = [lang for lang, score in report.languages.items() if score.rate is None]
+    undefined = [lang for lang, found in report.languages.items() if found.rate is None]
     if undefined:
         yield f"no reference units, so no rate, and not in the macro average: {', '.join(undefined)}"
 
@@ -78,34 +132,36 @@ def worst_first(report: Report) -> list[tuple[str, ScoredUtterance]]:
 
 def align_texts(utterance: ScoredUtterance, rules: Rules) -> Alignment:
     """The alignment of one scored utterance."""
-    return align(split_by(utterance.ref, rules), split_by(utterance.hyp or "", rules))
+    ref, hyp = (units_of(text, rules, utterance.lang) for text in (utterance.ref, utterance.hyp or ""))
+    return align(ref, hyp)
 
 
 def format_alignments(report: Report) -> str:
     """Every utterance with its rate and its two transcripts one above the other, worst first."""
-    name = report.rules.metric.upper()
     blocks = []
     for key, utterance in worst_first(report):
         ref, hyp = aligned_lines(align_texts(utterance, report.rules))
-        remark = "  (no hypothesis)" if utterance.hyp is None else ""
-        rate = f"{name} {percent(utterance.counts.rate)} %  {_letters(utterance.counts)}"
-        blocks.append(f"{key}  {utterance.lang}  {rate}{remark}\nref: {ref}\nhyp: {hyp}\n")
+        blocks.append(f"{heading(report, key, utterance)}\nref: {ref}\nhyp: {hyp}\n")
     return f"{report.signature}\n\n" + "\n".join(blocks)
+
+
+def heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
+    """Key, language, rate and counts of one utterance."""
+    counts, name = utterance.counts, report.rules.metric.upper()
+    letters = f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    remark = "  (no hypothesis)" if utterance.hyp is None else ""
+    return f"{key}  {utterance.lang}  {name} {percent(counts.rate)} %  {letters}{remark}"
 
 
 def aligned_lines(alignment: Alignment, *, gap: str = GAP) -> tuple[str, str]:
     """Reference and hypothesis with each pair of units in one column, by the width that a terminal gives them."""
     refs, hyps = [], []
     for operation in alignment.operations:
-        ref, hyp = (gap if unit is None else unit.replace(" ", "▁") for unit in (operation.ref, operation.hyp))
+        ref, hyp = (gap if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp))
         width = max(cell_len(ref), cell_len(hyp))
-        refs.append(ref + " " * (width - cell_len(ref)))
-        hyps.append(hyp + " " * (width - cell_len(hyp)))
+        refs.append(pad(ref, width))
+        hyps.append(pad(hyp, width))
     return " ".join(refs).rstrip(), " ".join(hyps).rstrip()
-
-
-def _letters(counts: ErrorCounts) -> str:
-    return f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
 
 
 def format_wenet(report: Report, *, verbose: bool = True) -> str:

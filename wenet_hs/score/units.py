@@ -2,26 +2,35 @@
 """Text → the units whose errors are counted, and the line that names every choice made on the way."""
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 
 import regex  # type: ignore[import-untyped]
 
+from wenet_hs.text.normalize import remove_punctuation
+
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
 NORMALIZATIONS = ("nfc", "nfc+lower")
+PUNCTUATION = ("keep", "remove")
 UNIT_NAMES = {"cer": "grapheme", "wer": "word", "per": "phone"}
 
 # An unknown unit that a recognizer prints is one symbol, so it costs one error and not five.
-_GRAPHEMES = regex.compile(r"<unk>|\X")
+_UNKNOWN = "<unk>"
+_GRAPHEMES = regex.compile(rf"{_UNKNOWN}|\X")
+# Characters that no neighbour joins (Unicode's annex 29): all but marks, joiners, jamo and halves of flags.
+_ALONE = regex.compile(r"[\p{GCB=Other}\p{GCB=LV}\p{GCB=LVT}]*")
+_LETTERS = range(0x20000, 0x2A6E0)  # one that the text has not stands for `<unk>` while punctuation is removed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     """How text becomes units. Two error rates compare only if their rules are the same.
 
-    Raises ValueError for a name that is not offered, and for lower-cased phones: X-SAMPA's `s` and `S` are two phones.
+    Raises ValueError for a name that is not offered, and for phones that would lose their case or their signs:
+    X-SAMPA's `s` and `S` are two phones, and its `?` is one.
     """
 
     metric: str
@@ -30,46 +39,97 @@ class Rules:
     """cer alone: `count` makes a run of white space between words a unit; `ignore`, as WeNet does, leaves it out."""
     normalization: str = "nfc"
     """nfc, or nfc+lower: then also Unicode's default lower case, which knows no language."""
+    punctuation: str = "keep"
+    """`remove` takes out what is no letter, mark or number, but for what the language writes inside words: the
+    apostrophe of l'eau (one shape for all its spellings), the dot of col·legi (`text.normalize.remove_punctuation`)."""
 
     def __post_init__(self) -> None:
         for value, allowed in (
             (self.metric, METRICS),
             (self.spaces, SPACES),
             (self.normalization, NORMALIZATIONS),
+            (self.punctuation, PUNCTUATION),
         ):
             if value not in allowed:
                 raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
         if self.metric == "per" and self.normalization != "nfc":
             raise ValueError("phones may differ in case alone; score them with the normalization nfc")
+        if self.metric == "per" and self.punctuation != "keep":
+            raise ValueError("phones may be written with punctuation; score them with punctuation kept")
 
     def signature(self, langs: Iterable[str] = ()) -> str:
-        """The conditions of a rate in one line: `CER|unit:grapheme|spaces:ignored|norm:nfc|lang:ba,ky|v:0.1.0`."""
+        """The conditions in one line: `CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ky|v:…`."""
         parts = [self.metric.upper(), f"unit:{UNIT_NAMES[self.metric]}"]
         if self.metric == "cer":
             parts.append("spaces:ignored" if self.spaces == "ignore" else "spaces:counted")
-        parts += [f"norm:{self.normalization}", f"lang:{','.join(sorted(langs)) or 'unspecified'}"]
-        return "|".join([*parts, f"v:{version('wenet_hs')}"])
+        parts.append("case:kept" if self.normalization == "nfc" else "case:lower")
+        parts.append("punct:kept" if self.punctuation == "keep" else "punct:removed")
+        return "|".join([*parts, "norm:nfc", f"lang:{','.join(sorted(langs)) or 'unspecified'}", f"v:{_version()}"])
 
 
-def split_units(text: str, metric: str, *, spaces: str = "ignore", normalization: str = "nfc") -> list[str]:
+@lru_cache(maxsize=1)
+def _version() -> str:
+    return version("wenet_hs")
+
+
+def split_units(
+    text: str,
+    metric: str,
+    *,
+    spaces: str = "ignore",
+    normalization: str = "nfc",
+    punctuation: str = "keep",
+    lang: str | None = None,
+) -> list[str]:
     """The units of one transcript, in order; see `Rules` for the arguments.
 
-    A grapheme cluster is Unicode's extended one (a letter with all its marks); a literal `<unk>` is one unit.
+    A grapheme cluster is Unicode's extended one (a letter with all its marks); a literal `<unk>` is one unit. `lang`
+    says what stays where punctuation is removed; a code without rules of its own keeps apostrophes inside words.
     """
-    return split_by(text, Rules(metric=metric, spaces=spaces, normalization=normalization))
+    return split_by(
+        text, Rules(metric=metric, spaces=spaces, normalization=normalization, punctuation=punctuation), lang
+    )
 
 
-def split_by(text: str, rules: Rules) -> list[str]:
+def split_by(text: str, rules: Rules, lang: str | None = None) -> list[str]:
     """The units of one transcript under `rules`."""
+    return list(units_of(text, rules, lang))
+
+
+def units_of(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
+    """Like `split_by`, but a `str` where every character is a unit: then there is nothing to split."""
+    text = clean(text, rules, lang)
+    if rules.metric != "cer":
+        return text.split()
+    if "<" not in text and (text.isascii() or _ALONE.fullmatch(text)):
+        return text if rules.spaces == "count" else text.replace(" ", "")
+    units: list[str] = []
+    for word in text.split():
+        if units and rules.spaces == "count":
+            units.append(" ")
+        units += _clusters(word)
+    return units
+
+
+def clean(text: str, rules: Rules, lang: str | None = None) -> str:
+    """The transcript before it is split: NFC, case and punctuation as the rules say, one space between words."""
     text = unicodedata.normalize("NFC", text)
     if rules.normalization == "nfc+lower":
         text = unicodedata.normalize("NFC", text.lower())  # "İ".lower() is not NFC before other marks
-    words = text.split()
-    if rules.metric != "cer":
-        return words
-    units: list[str] = []
-    for word in words:
-        if units and rules.spaces == "count":
-            units.append(" ")
-        units += list(word) if word.isascii() and "<" not in word else _GRAPHEMES.findall(word)
-    return units
+    if rules.punctuation == "remove":
+        text = _without_punctuation(text, lang)
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=2**14)
+def _clusters(word: str) -> tuple[str, ...]:
+    """The units of one word; a language's words come again and again."""
+    return tuple(_GRAPHEMES.findall(word))
+
+
+def _without_punctuation(text: str, lang: str | None) -> str:
+    """`<unk>` stays, as if it were a letter."""
+    if _UNKNOWN not in text:
+        return remove_punctuation(text, lang)
+    letter = next(letter for letter in map(chr, _LETTERS) if letter not in text)
+    return remove_punctuation(text.replace(_UNKNOWN, letter), lang).replace(letter, _UNKNOWN)

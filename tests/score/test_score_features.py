@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phone feature error rates: worked by hand, exact against the textbook, nothing that is not said."""
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textbook import edit_distance as textbook_distance
+
+from wenet_hs.score import Rules, count_errors, read_report, score
+from wenet_hs.score.features import edit_distance, substitution_costs, with_features
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
+
+PER = Rules(metric="per")
+IDS = st.lists(st.integers(0, 4), max_size=9)
+
+
+def cost(ref: str, hyp: str) -> float:
+    return float(substitution_costs([ref, hyp])[0, 1])
+
+
+def test_one_feature_of_weight_an_eighth() -> None:
+    """p and b differ in voice alone: weight 0.125 of 7.75 in all (panphon's 7.25, and 0.25 for each of two tones)."""
+    assert cost("p", "b") == cost("b", "p") == pytest.approx(0.125 / 7.75)
+
+
+@pytest.mark.parametrize(("ref", "hyp"), [("t", "a"), ("s", "m"), ("i", "u"), ("q", "w")])
+def test_share_of_weighted_features(ref: str, hyp: str) -> None:
+    folder = Path(importlib.util.find_spec("panphon").submodule_search_locations[0]) / "data"  # type: ignore[union-attr, index]
+    with (folder / "ipa_all.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["ipa"]: row for row in csv.DictReader(file)}
+    with (folder / "feature_weights.csv").open(encoding="utf-8", newline="") as file:
+        weights = {name: float(value) for name, value in next(csv.DictReader(file)).items()}
+    value = {"-": -1, "0": 0, "+": 1}
+    names = [name for name in rows[ref] if name != "ipa"]
+    apart = sum(weights.get(n, 0.25) * abs(value[rows[ref][n]] - value[rows[hyp][n]]) for n in names)
+    assert cost(ref, hyp) == pytest.approx(apart / (2 * sum(weights.get(name, 0.25) for name in names)))
+
+
+def test_costs_are_a_share_and_the_same_both_ways() -> None:
+    units = ["p", "tʃ", "aɪ", "ⁿd", "ǃ", "e˥", "ə̃", "<unk>", "r", "ɾ", "aː"]
+    costs = substitution_costs(units)
+    assert (costs >= 0).all() and (costs <= 1).all() and (costs == costs.T).all() and not costs.diagonal().any()
+    unknown = units.index("<unk>")
+    assert (np.delete(costs[unknown], unknown) == 1).all()
+    assert cost("r", "ɾ") == 0.0, "panphon's table does not tell them apart"
+
+
+def test_a_diphthong_is_compared_end_by_end() -> None:
+    assert cost("aɪ", "a") == pytest.approx(cost("a", "ɪ") / 2)
+    assert cost("aɪ", "ɪa") == pytest.approx(cost("a", "ɪ"))
+
+
+@pytest.mark.parametrize(
+    ("ref", "hyp", "distance"),
+    [([], [], 0), ([0], [], 1), ([], [0, 1], 2), ([0], [1], 0.25), ([0, 2], [1], 1.25), ([2, 0, 3], [1, 3], 1.25)],
+)
+def test_distances_by_hand(ref: list[int], hyp: list[int], distance: float) -> None:
+    costs = np.ones((4, 4)) - np.eye(4)
+    costs[0, 1] = costs[1, 0] = 0.25
+    assert edit_distance(np.array(ref, dtype=int), np.array(hyp, dtype=int), costs) == distance
+
+
+@given(IDS, IDS, st.lists(st.floats(0, 1), min_size=25, max_size=25))
+def test_exact(ref: list[int], hyp: list[int], values: list[float]) -> None:
+    costs = np.array(values).reshape(5, 5)
+    found = edit_distance(np.array(ref, dtype=int), np.array(hyp, dtype=int), costs)
+    assert found == pytest.approx(textbook_distance(ref, hyp, lambda a, b: float(costs[a, b])))
+    plain = edit_distance(np.array(ref, dtype=int), np.array(hyp, dtype=int), 1 - np.eye(5))
+    assert plain == count_errors([*map(str, ref)], [*map(str, hyp)]).errors
+
+
+def test_rates_beside_the_phone_error_rates(tmp_path: Path) -> None:
+    reference = {"x1": "p a t", "x2": "k a", "y1": "b i", "y2": "d"}
+    hypothesis = {"x1": "b a t", "x2": "k", "y1": "b i", "y2": "<unk> d"}
+    langs = {key: key[0] for key in reference}
+    report = with_features(score(reference, hypothesis, rules=PER, langs=langs, num_resamples=50))
+    near = 0.125 / 7.75
+    assert [u.feature_distance for u in report.utterances.values()] == [pytest.approx(near), 1.0, 0.0, 1.0]
+    assert report.languages["x"].features is not None and report.macro.features is not None
+    assert report.languages["x"].features.rate == pytest.approx((near + 1) / 5)
+    assert report.macro.features.rate == pytest.approx(((near + 1) / 5 + 1 / 3) / 2)
+    assert report.micro.features is not None and report.micro.features.interval is not None
+    assert report.micro.counts.errors == 3 and "|features:panphon-" in report.signature
+    header = next(line for line in report.format().splitlines() if line.startswith("language"))
+    assert header.split()[-7:] == ["PER", "%", "95%", "interval", "PFER", "%", "95%", "interval"][-7:]
+    (tmp_path / "score.json").write_text(report.to_json(), "utf-8")
+    assert read_report(tmp_path / "score.json") == report
+    assert json.loads(report.to_json())["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate
+
+
+def test_letters_have_no_features() -> None:
+    with pytest.raises(ValueError, match="features are of phones; the metric is cer, not per"):
+        with_features(score({"a": "b"}, {"a": "b"}, rules=Rules(metric="cer"), num_resamples=0))

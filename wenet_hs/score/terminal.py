@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aligned transcripts for a person at a terminal: folded to its width, errors marked below and in colour."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.cells import cell_len
+
+from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.score.table import GAP, align_texts, heading, pad, show_unit, worst_first
+
+_COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}  # yellow, red, cyan: told apart by most eyes
+_BOLD, _PLAIN = "\033[1m", "\033[0m"
+_LABELS = ("ref: ", "hyp: ", "     ")
+_LEAST_WIDTH = 20
+
+Column = tuple[str, str, str]
+"""Reference, hypothesis and mark of one operation, padded to one width."""
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether to colour what is written there: a terminal that can, of a user who has not set NO_COLOR."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
+    """The utterances that have errors, worst first: reference, hypothesis, and S, D or I below each error.
+
+    Args:
+        width: columns of the terminal; longer lines are folded, three at a time.
+        colour: mark errors by colour too.
+    """
+    wrong = [(key, utterance) for key, utterance in worst_first(report) if utterance.counts.errors]
+    blocks = []
+    for key, utterance in wrong:
+        columns = [_column(*operation) for operation in _operations(report, key)]
+        title = heading(report, key, utterance)
+        lines = [f"{_BOLD}{title}{_PLAIN}" if colour else title, *_folded(columns, width, colour)]
+        blocks.append("\n".join(lines) + "\n")
+    right = len(report.utterances) - len(wrong)
+    return "\n".join([*blocks, f"{count_of(right, 'utterance')} without an error not shown\n"])
+
+
+def _operations(report: Report, key: str) -> Iterator[tuple[str | None, str | None, str]]:
+    for operation in align_texts(report.utterances[key], report.rules).operations:
+        yield operation.ref, operation.hyp, operation.kind
+
+
+def _column(ref: str | None, hyp: str | None, kind: str) -> Column:
+    cells = [GAP if unit is None else show_unit(unit) for unit in (ref, hyp)]
+    cells.append("" if kind == "C" else kind)
+    width = max(map(cell_len, cells))
+    return pad(cells[0], width), pad(cells[1], width), pad(cells[2], width)
+
+
+def _folded(columns: Sequence[Column], width: int, colour: bool) -> Iterator[str]:
+    room = max(width, _LEAST_WIDTH) - len(_LABELS[0])
+    start, used = 0, 0
+    for index, column in enumerate(columns):
+        needed = cell_len(column[0]) + 1
+        if index > start and used + needed > room:
+            yield from _lines(columns[start:index], colour)
+            start, used = index, 0
+        used += needed
+    yield from _lines(columns[start:], colour)
+
+
+def _lines(columns: Sequence[Column], colour: bool) -> Iterator[str]:
+    """Three lines; the last one is left out where nothing is marked."""
+    for place, label in enumerate(_LABELS):
+        cells = [_coloured(column[place], column[2].strip(), colour) for column in columns]
+        if place < 2 or any(column[2].strip() for column in columns):
+            yield (label + " ".join(cells)).rstrip()
+
+
+def _coloured(cell: str, kind: str, colour: bool) -> str:
+    return f"{_COLOURS[kind]}{cell}{_PLAIN}" if colour and kind in _COLOURS else cell
