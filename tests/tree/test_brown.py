@@ -124,11 +124,12 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=25), min_s
 def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
     counts = counted(sequences, 8)
     seen = {unit for sequence in sequences if len(sequence) > 1 for unit in sequence}
-    found = classes_of(tree_of(sequences, counts, window))
+    # Units without a place of their own (tests/tree/test_unplaced.py) hang among them.
+    found = {members & seen for members in classes_of(tree_of(sequences, counts, window)) if len(members & seen) > 1}
     between = brute_force(sequences, 8, window)
     assert between <= found
     if window >= len(seen):  # no class of the window has a tree of its own
-        assert {members for members in found if members <= seen} == between
+        assert found == between
 
 
 def test_equals_brute_force_on_denser_text() -> None:
@@ -159,14 +160,15 @@ def test_counts_beyond_the_table_are_computed() -> None:
     assert {1, 2} in classes_of(tree_of(many, counted(many, 5)))
 
 
-def test_units_that_never_occur_are_a_huffman_tree_of_their_own() -> None:
-    # 4, 5 have no frequency; 6 has one, but stands in no bigram.
+def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
+    # 4, 5 have no frequency and stand beside 1, the least frequent; 6 has one, but stands in no bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
-    tree = tree_of(sequences, [4, 2, 2, 4, 0, 0, 1])
-    assert {frozenset({4, 5, 6}), frozenset({4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= classes_of(tree)
+    tree = tree_of(sequences, [4, 2, 3, 4, 0, 0, 1])
+    assert {frozenset({4, 5}), frozenset({6, 4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= classes_of(tree)
     assert [code[0] for code in tree.codes()] == ["1"] * 4 + ["0"] * 3
-    heavy = tree_of(sequences, [4, 2, 2, 4, 0, 0, 100])
-    assert [code[0] for code in heavy.codes()] == ["0"] * 4 + ["1"] * 3
+    heavy = tree_of(sequences, [4, 2, 3, 4, 0, 0, 100])
+    assert [code[0] for code in heavy.codes()] == ["0"] * 6 + ["1"]
+    assert {frozenset({1, 4, 5}), frozenset({1, 2, 4, 5})} <= classes_of(heavy)
 
 
 def test_bigrams_of_a_unit_without_frequency_are_left_out() -> None:

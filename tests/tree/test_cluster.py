@@ -119,7 +119,7 @@ def test_any_input_makes_a_tree_and_the_left_child_is_the_lighter_one(
     assert built(points, frequencies) == tree
 
 
-def test_units_without_a_vector_are_one_huffman_subtree_at_the_root() -> None:
+def test_units_without_a_vector_are_joined_by_their_frequency() -> None:
     tree = built([[0.0, 1], [NAN, NAN], [0, 2], [NAN, NAN], [NAN, NAN]], [10, 1, 10, 2, 4])
     assert tree.codes() == ["10", "000", "11", "001", "01"]
     assert frozenset([1, 3, 4]) in clusters(tree)
@@ -256,5 +256,7 @@ def test_units_without_a_vector_are_named(caplog: pytest.LogCaptureFixture) -> N
     many = [f"u{unit}" for unit in range(30)]
     log_without_vector(np.full((30, 2), NAN), many, "have no vector")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
-    assert caplog.messages[0] == "2 of 4 units have no vector; they form one subtree beside the others: <blank> ж"
+    assert (
+        caplog.messages[0] == "2 of 4 units have no vector; they hang where their frequency alone puts them: <blank> ж"
+    )
     assert caplog.messages[2].endswith("u18 u19 and 10 more")

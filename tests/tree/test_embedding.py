@@ -148,7 +148,7 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
     assert np.isnan(vectors[[0, 2]]).all()
     assert vectors[[1, 4, 3]].tolist() == [[1, 2], [3, 4], [5, 6.5]]
     assert caplog.messages == [
-        f"2 of 5 units have no vector in {path}; they form one subtree beside the others: <blank> b"
+        f"2 of 5 units have no vector in {path}; they hang where their frequency alone puts them: <blank> b"
     ]
 
 

@@ -77,6 +77,7 @@ def test_wrong_calls_are_refused(tokenizer: Tokenizer) -> None:
 
 def test_sequences_are_the_units_and_the_end(tokenizer: Tokenizer) -> None:
     assert unit_sequences([utterance("ab a"), utterance("x")], tokenizer) == [[3, 4, 5, 3, 2], [1, 2]]
+    assert unit_sequences([utterance("ab"), utterance("")], tokenizer, begin=True) == [[2, 3, 4, 2], [2, 2]]
 
 
 def test_blank_has_its_share_of_all_mass() -> None:

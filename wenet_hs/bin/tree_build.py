@@ -23,6 +23,7 @@ from wenet_hs.tree.build import (
     KINDS,
     WEIGHTINGS,
     BuildOptions,
+    binary_kind,
     build_tree,
     check_options,
     needs_sequences,
@@ -95,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)
     if args.blank_share is not None:
         frequencies = with_blank_share(frequencies, table.special.blank, args.blank_share)
-    sequences = unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None
+    begin = binary_kind(args.kind, options) == "brown"
+    sequences = unit_sequences(utterances, tokenizer, begin=begin) if needs_sequences(args.kind, options) else None
     tree = build_tree(
         args.kind,
         table.units,

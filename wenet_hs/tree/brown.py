@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.tree.check import check_frequencies
-from wenet_hs.tree.huffman import breadth_first, huffman_children
+from wenet_hs.tree.huffman import breadth_first
+from wenet_hs.tree.unplaced import huffman_rows, with_unplaced
 
 FULL_UP_TO = 1000
 """So many units that occur, and every one is a class of its own from the start."""
@@ -41,8 +42,8 @@ def brown_children(
 
     Deterministic: losses are sums of fixed-point integers. Equal losses: the pair with the lowest unit id in it, then
     the lowest in its other class; equal frequencies: the class with the lowest unit id is on the left. Units with
-    frequency 0, and those in no bigram, are a Huffman tree of their own below the root, on the side of its weight;
-    bigrams with a unit of frequency 0 are left out.
+    frequency 0, and those in no bigram, hang where `with_unplaced` puts them; bigrams with a unit of frequency 0 are
+    left out.
 
     Args:
         sequences: unit ids in 0…V-1, a transcript each; a bigram never crosses from one to the next.
@@ -73,7 +74,7 @@ def brown_children(
         precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
         pairs = brown_merges(follow, precede, weights_V[ids_M], ids_M, min(window, len(ids_M)))
     seen = _whole_tree(pairs, window, ids_M, weights_V) if len(ids_M) else pairs
-    return breadth_first(_with_absent(seen, ids_M, np.flatnonzero(~occurs_V), weights_V))
+    return breadth_first(with_unplaced(seen, ids_M, weights_V))
 
 
 def _bigrams(sequences: Sequence[Sequence[int]], weights_V: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
@@ -117,30 +118,7 @@ def _whole_tree(pairs: Ints, window: int, ids_M: Ints, weights_V: NDArray[np.flo
     by_class = np.argsort(class_of[:num_seen], kind="stable")
     nodes, starts = np.unique(class_of[by_class], return_index=True)
     for node, members in zip(nodes, np.split(ids_M[by_class], starts[1:]), strict=True):
-        rows.append(_huffman_rows(np.sort(members), weights_V, num_rows))
+        rows.append(huffman_rows(np.sort(members), weights_V, num_rows))
         num_rows += len(members) - 1
         new_node[node] = num_units + num_rows - 1 if len(members) > 1 else members[0]
     return np.concatenate([*rows, new_node[pairs[num_within:]]])
-
-
-def _huffman_rows(ids: Ints, weights_V: NDArray[np.float64], first_row: int) -> Ints:
-    """Huffman's tree over some units as rows `first_row`…; its root is the last one."""
-    num_units, children = len(weights_V), huffman_children(weights_V[ids])
-    inner = len(children)  # the root is row 0 there, so the rows are turned round
-    rows = num_units + first_row + inner - 1 - children
-    return np.where(children < inner, rows, ids[np.maximum(children - inner, 0)])[::-1]
-
-
-def _with_absent(seen: Ints, ids_M: Ints, absent: Ints, weights_V: NDArray[np.float64]) -> Ints:
-    """Join the tree of the units that occur and the Huffman tree of the others; the lighter one is on the left."""
-    if not len(absent):
-        return seen
-    num_units = len(weights_V)
-    apart = _huffman_rows(absent, weights_V, len(seen))
-    if not len(ids_M):
-        return apart
-    seen_root = num_units + len(seen) - 1 if len(seen) else int(ids_M[0])
-    absent_root = num_units + len(seen) + len(apart) - 1 if len(apart) else int(absent[0])
-    sides = [(weights_V[absent].sum(), absent.min(), absent_root), (weights_V[ids_M].sum(), ids_M.min(), seen_root)]
-    root = [[node for _, _, node in sorted(sides)]]
-    return np.concatenate([seen, apart, np.array(root, dtype=np.int64)])

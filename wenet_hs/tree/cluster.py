@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.check import check_frequencies
 from wenet_hs.tree.huffman import breadth_first, huffman_children
+from wenet_hs.tree.unplaced import with_unplaced
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def cluster_children(
     """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
 
     The left child is the less frequent one, of equal ones the one with the lowest unit id. Units of one and the same
-    vector form one Huffman tree. Units without a vector form one as well, which is joined to the rest at the root.
+    vector form one Huffman tree. Units without a vector hang where `with_unplaced` puts them.
 
     Args:
         vectors: (V, F); a row of NaN is a unit without a vector.
@@ -61,13 +62,10 @@ def cluster_children(
     wrong = np.flatnonzero((absent_VF.any(axis=1) & ~absent) | np.isinf(rows_VF).any(axis=1))
     if len(wrong):
         raise ValueError(f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN")
-    forest = _Forest(weights)
-    roots = [forest.huffman(np.flatnonzero(absent))] if absent.any() else []
-    if not absent.all():
-        roots.append(_cluster(forest, rows_VF, np.flatnonzero(~absent), cosine))
-    if len(roots) == 2:
-        forest.merge(*roots)
-    return breadth_first(np.array(forest.pairs, dtype=np.int64).reshape(-1, 2))
+    forest, placed = _Forest(weights), np.flatnonzero(~absent)
+    if len(placed):
+        _cluster(forest, rows_VF, placed, cosine)
+    return breadth_first(with_unplaced(np.array(forest.pairs, dtype=np.int64).reshape(-1, 2), placed, weights))
 
 
 def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
@@ -80,7 +78,12 @@ def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reas
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     listed = " ".join(names[:_MAX_NAMED]) + more
     logger.log(
-        level, "%d of %d units %s; they form one subtree beside the others: %s", len(names), len(units), reason, listed
+        level,
+        "%d of %d units %s; they hang where their frequency alone puts them: %s",
+        len(names),
+        len(units),
+        reason,
+        listed,
     )
 
 
@@ -110,8 +113,8 @@ class _Forest:
         return nodes[0]
 
 
-def _cluster(forest: _Forest, rows_VF: NDArray[np.float64], unit_ids: NDArray[np.int64], cosine: bool) -> int:
-    """The root over the units that have a vector."""
+def _cluster(forest: _Forest, rows_VF: NDArray[np.float64], unit_ids: NDArray[np.int64], cosine: bool) -> None:
+    """The tree over the units that have a vector."""
     rows_MF, groups = _distinct(rows_VF[unit_ids])
     counts_M = np.array([len(group) for group in groups], dtype=np.float64)
     nodes = [forest.huffman(unit_ids[group]) for group in groups]
@@ -137,7 +140,6 @@ def _cluster(forest: _Forest, rows_VF: NDArray[np.float64], unit_ids: NDArray[np
             if pair
             else _agglomerate(forest, [nodes[row] for row in part.tolist()], rows_MF[part], counts_M[part])
         )
-    return roots[0]
 
 
 def _distinct(rows_NF: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
