@@ -5,6 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 SYNTHETIC = ["espeakng-loader>=0.2"]
+REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
     "build>=1.2",
@@ -47,5 +48,5 @@ setup(
         "torch>=2.10",
         "torchaudio>=2.10",
     ],
-    extras_require={"synthetic": SYNTHETIC, "trees": TREES, "dev": DEV},
+    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "trees": TREES, "dev": DEV},
 )

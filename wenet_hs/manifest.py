@@ -4,14 +4,15 @@
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 
+NO_UTTERANCES = "no utterances in it; run the stage that prepares the data again"
 _MAX_FAULTS = 10
 
 
@@ -61,7 +62,7 @@ def read_data_list(path: Path | str) -> list[Utterance]:
         if not line.strip():
             continue
         try:
-            utterance = _parse(line)
+            utterance = parse_utterance(line)
             if utterance.key in first_line:
                 first = first_line[utterance.key]
                 raise ValueError(f"utterance {utterance.key!r} stands already on line {first}; give each a unique key")
@@ -69,25 +70,31 @@ def read_data_list(path: Path | str) -> list[Utterance]:
             utterances.append(utterance)
         except ValueError as error:
             faults.append(f"{path}:{number}: {error}")
-    if faults:
-        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
-        raise DataError("\n".join(faults[:_MAX_FAULTS] + more))
+    refuse_faults(path, faults)
     if not utterances:
-        raise DataError(f"{path}: no utterances in it; run the stage that prepares the data again")
+        raise DataError(f"{path}: {NO_UTTERANCES}")
     return utterances
 
 
-def _parse(line: str) -> Utterance:
+def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
+    """Raise DataError with the first ten of a list's faults, a line each, if there are any."""
+    if faults:
+        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
+        raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
+
+
+def parse_utterance(line: str) -> Utterance:
+    """One line of a `data.list`. Raises ValueError that says what is wrong, without the place."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+        hint = "; a list of tars is read with --data_type shard" if line.rstrip().endswith(".tar") else ""
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno}){hint}") from error
     except (RecursionError, ValueError) as error:  # lists without end inside each other, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
-    known = {field.name for field in fields(Utterance)}
-    record = {name: value for name, value in record.items() if name in known and value is not None}
+    record = {name: value for name, value in record.items() if name in _TYPES and value is not None}
     for name in ("key", "wav", "txt"):
         if name not in record:
             raise ValueError(f"no {name!r} in this line")
@@ -118,8 +125,13 @@ def _type_name(name: str) -> str:
 
 def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:
     """Write a `data.list`; fields that are None are left out."""
-    records = ({k: v for k, v in asdict(utterance).items() if v is not None} for utterance in utterances)
-    write_atomic(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    write_atomic(path, "".join(format_utterance(utterance) + "\n" for utterance in utterances))
+
+
+def format_utterance(utterance: Utterance) -> str:
+    """The line of a `data.list`, without its end; fields that are None are left out."""
+    record = {name: value for name, value in asdict(utterance).items() if value is not None}
+    return json.dumps(record, ensure_ascii=False)
 
 
 def read_text(path: Path | str) -> dict[str, str]:

@@ -16,13 +16,16 @@ from rich.progress import track
 from wenet_hs.bin.command import main_of
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, global_sums, write_cmvn
+from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.errors import ConfigError
-from wenet_hs.manifest import read_data_list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("--data_list", type=Path, required=True, help="the training list")
+    parser.add_argument(
+        "--data_type", choices=DATA_TYPES, default="raw", help="what the list is: JSON lines, or tars (default: raw)"
+    )
     parser.add_argument("--config", type=Path, required=True, help="the experiment, for its dataset_conf")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
     parser.add_argument(
@@ -35,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     if args.num_workers < 0:
         raise ConfigError(f"--num_workers {args.num_workers}: must be 0 or more; 0 uses this process alone")
     conf = load_config(args.config).dataset_conf
-    utterances = read_data_list(args.data_list)
+    utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
     num_groups = -(-len(utterances) // CMVN_GROUP)
     groups = global_sums(utterances, conf, num_workers=min(args.num_workers, num_groups - 1))
     console = Console(stderr=True)

@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
+from wenet_hs.data.listing import DATA_TYPES
 from wenet_hs.train.session import TrainOptions, train
 
 
@@ -17,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="YAML of the experiment")
     parser.add_argument("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
     parser.add_argument("--cv_data", type=Path, required=True, help="data.list for validation")
+    parser.add_argument(
+        "--data_type", choices=DATA_TYPES, default="raw", help="what the lists are: JSON lines, or tars (default: raw)"
+    )
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder to write")
     parser.add_argument(
         "--override_config",
@@ -51,6 +55,7 @@ def run(args: argparse.Namespace) -> None:
             resume=args.resume,
             checkpoint=args.checkpoint,
             device=args.device,
+            data_type=args.data_type,
         )
     )
     print(f"{final}: trained")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from wenet_hs.config.section import Count, CountOrZero, Positive, PositiveOrZero, Section, setting_error
+from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section, setting_error
 
 
 class FilterConf(Section):
@@ -105,6 +105,47 @@ class BatchConf(Section):
         return value
 
 
+class SamplingConf(Section):
+    """Which utterances an epoch draws, and how often; without this section each one once.
+
+    An epoch has as much speech as the lists, whatever is drawn. `data/sampling.py` says how.
+    """
+
+    by: Literal["lang"] = "lang"
+    """What is balanced: the `lang` of the data lists."""
+    temperature: Positive = 1.0
+    """T of p ∝ seconds^(1/T) over the languages of a list: 1 takes them as they are, larger values flatten."""
+    weights: tuple[Positive, ...] | None = Field(default=None, strict=False)
+    """Relative shares of the lists in the speech of an epoch, one a list; null: as they are."""
+
+
+class NoiseConf(Section):
+    """Noise added to the speech, in training only."""
+
+    list: str
+    """File with the path or URL of a noise recording a line."""
+    prob: Fraction = 0.5
+    """Probability that an utterance gets noise."""
+    snr_db: tuple[float, float] = Field(default=(5.0, 20.0), strict=False)
+    """Lowest and highest ratio of the powers of speech and noise, dB, drawn uniformly."""
+
+    @field_validator("snr_db")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if value[0] > value[1]:
+            raise setting_error("snr_db", f"must be lowest and highest, got {value[0]:g} and {value[1]:g}")
+        return value
+
+
+class ReverbConf(Section):
+    """Speech as it sounds in a room, in training only."""
+
+    list: str
+    """File with the path or URL of a recorded room impulse response a line."""
+    prob: Fraction = 0.5
+    """Probability that an utterance is put into a room."""
+
+
 class DatasetConf(Section):
     """From the data list to batches. Filtering and augmentation are for training alone."""
 
@@ -124,8 +165,22 @@ class DatasetConf(Section):
     """Batches."""
     cache_features: bool = False
     """Keep the features of an utterance in memory after they were computed once (with `dither` 0 nothing changes)."""
+    sampling: SamplingConf | None = None
+    """Balance of languages and lists; null: an epoch is every utterance once."""
+    noise_conf: NoiseConf | None = None
+    """Noise; null: none."""
+    reverb_conf: ReverbConf | None = None
+    """Rooms; null: none."""
 
     @field_validator("filter_conf", "resample_conf", "fbank_conf", "spec_aug_conf", "batch_conf", mode="before")
     @classmethod
     def _empty_section_is_all_defaults(cls, value: object) -> object:
         return {} if value is None else value
+
+    @field_validator("noise_conf", "reverb_conf")
+    @classmethod
+    def _not_cached(cls, value: Section | None, info: ValidationInfo) -> Section | None:
+        if value is not None and info.data.get("cache_features"):
+            name = info.field_name or ""
+            raise setting_error(name, "cache_features would keep one noise for ever; set cache_features: false")
+        return value

@@ -19,6 +19,7 @@ import soxr
 import torch
 from torch import Tensor
 
+from wenet_hs.data.sources import SourceFault, fetch
 from wenet_hs.errors import DataError
 
 MAX_DURATION_S = 24 * 3600.0
@@ -57,16 +58,24 @@ def read_audio(
     """The waveform of a file, or of a file's bytes: channels averaged, resampled to `sample_rate` where needed.
 
     Args:
+        source: a path, a URL, a member of a shard (`TAR#OFFSET+SIZE`), or the bytes themselves.
         start, end: the segment to read, in seconds; the file is read from `start`, not from its begin.
 
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
     Raises: DataError with the file's name: missing, empty, not audio, cut off, damaged, not finite, of absurd size.
     """
+    waveform, rate = read_audio_file(source, start=start, end=end)
+    return resample(torch.from_numpy(waveform), rate, sample_rate)
+
+
+def read_audio_file(
+    source: str | Path | bytes, *, start: float | None = None, end: float | None = None
+) -> tuple[Samples, int]:
+    """What `read_audio` reads, at the file's own rate: mono samples (n,) and the rate in Hz. Raises as it does."""
     try:
-        waveform, rate = _decode(source, start, end)
+        return _decode(source, start, end)
     except _Fault as fault:
         raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
-    return resample(torch.from_numpy(waveform), rate, sample_rate)
 
 
 def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
@@ -76,16 +85,16 @@ def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
     return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
 
 
-def probe_audio(path: str | Path) -> AudioInfo:
+def probe_audio(source: str | Path | bytes) -> AudioInfo:
     """Duration, rate and channels from the header alone. Raises DataError as `read_audio` does, but may miss a cut."""
     try:
-        with _open(path) as file:
+        with _open(source) as file:
             _check_header(file)
             return AudioInfo(
                 duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels
             )
     except _Fault as fault:
-        raise DataError(f"{path}: {fault}; restore the file, or leave it out") from fault
+        raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
 
 
 def check_clip(
@@ -155,6 +164,7 @@ def _decode(source: str | Path | bytes, start: float | None, end: float | None) 
 
 def _open(source: str | Path | bytes) -> soundfile.SoundFile:
     try:
+        source = fetch(source)
         if not isinstance(source, bytes) and not Path(source).is_file():
             raise _Fault("not a file" if Path(source).exists() else "missing")
         _check_riff_size(source)
@@ -163,6 +173,8 @@ def _open(source: str | Path | bytes) -> soundfile.SoundFile:
         # libsndfile says of a file that is there but in no format it knows: "File does not exist …".
         reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
         raise _Fault(f"not audio that can be read ({reason})") from error
+    except SourceFault as fault:
+        raise _Fault(str(fault)) from fault
     except OSError as error:
         raise _Fault(f"cannot be read ({error.strerror})") from error
 

@@ -7,22 +7,59 @@ Every rank computes the whole plan and takes its share; all ranks have the same 
 - where nothing is left to cut (fewer utterances than ranks, say), the shortest batches are repeated: the one case in
   which an utterance is seen twice.
 The batches that the ranks work on at the same time are of similar size, so that no rank waits long for another.
+
+Nothing here is a Python object an utterance: fifty million of them are arrays of 400 MB, and seconds.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wenet_hs.config.dataset import BatchConf
+from wenet_hs.data.plan_kernels import fill_batches
 from wenet_hs.errors import DataError
 
 LENGTH_JITTER = 0.02
 """Lengths are blurred by up to 2 % before sorting: batches differ from epoch to epoch at about 2 % more padding."""
 
+Indices = NDArray[np.int64]
+
+
+class BatchPlan(Sequence[list[int]]):
+    """Batches, each a list of indices, kept as three arrays; equal to a list of the same lists."""
+
+    def __init__(self, items: Indices, begins: Indices, ends: Indices) -> None:
+        """Batch b is items[begins[b]:ends[b]]. items: (N,); begins, ends: (number of batches,)."""
+        self._items, self._begins, self._ends = items, begins, ends
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @overload
+    def __getitem__(self, position: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[list[int]]: ...
+    def __getitem__(self, position: int | slice) -> list[int] | list[list[int]]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        indices: list[int] = self._items[self._begins[position] : self._ends[position]].tolist()
+        return indices
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(left == right for left, right in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"BatchPlan({len(self)} batches)" if len(self) > 20 else repr(list(self))
+
 
 def plan_epoch(
-    num_frames: Sequence[int],
+    num_frames: Sequence[int] | Indices,
     batch_conf: BatchConf,
     *,
     seed: int,
@@ -30,7 +67,8 @@ def plan_epoch(
     rank: int = 0,
     world_size: int = 1,
     shuffle: bool = True,
-) -> list[list[int]]:
+    items: Indices | None = None,
+) -> BatchPlan:
     """The batches of one rank for one epoch, as indices into `num_frames`.
 
     Args:
@@ -39,6 +77,7 @@ def plan_epoch(
             (longest × count); a longer utterance is alone. `bucket`: bucket_batch_sizes[i] utterances shorter than
             bucket_boundaries[i]; the last size is for the rest.
         shuffle: without it the longest come first, so that a batch that does not fit into memory fails at once.
+        items: (N,) what to put into the batches in place of the indices.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"plan_epoch: rank {rank} of {world_size}")
@@ -46,57 +85,61 @@ def plan_epoch(
         raise DataError("no utterances to make batches of; see why they were rejected")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
-    jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else np.zeros(len(lengths))
-    order = np.argsort(-lengths * (1.0 + jitter), kind="stable").tolist()
-    batches = _level(list(_cut(order, lengths.tolist(), batch_conf)), lengths.tolist(), world_size)
-    steps = [batches[first : first + world_size] for first in range(0, len(batches), world_size)]
-    if shuffle:
-        steps = [steps[i] for i in generator.permutation(len(steps))]
-    return [step[rank] for step in steps]
+    order = _by_length(lengths, generator if shuffle else None)
+    order, ends = _cut(order, lengths, batch_conf)
+    begins, ends = _level(np.append(0, ends[:-1]), ends, world_size)
+    num_steps = len(begins) // world_size
+    mine = (generator.permutation(num_steps) if shuffle else np.arange(num_steps)) * world_size + rank
+    return BatchPlan(order if items is None else items[order], begins[mine], ends[mine])
 
 
-def _cut(order: list[int], lengths: list[int], conf: BatchConf) -> Iterable[list[int]]:
-    """Cut indices, sorted by about their length, into batches."""
+def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
+    """Indices, the longest first, lengths blurred by the generator if there is one; ties stay in order."""
+    if generator is None:
+        return np.argsort(-lengths, kind="stable")
+    keys = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths))
+    keys += 1.0  # in place: at fifty million an array is 400 MB
+    keys *= lengths
+    return np.argsort(np.negative(keys, out=keys), kind="stable")
+
+
+def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
+    """Indices, sorted by about their length, in the order of the batches; and where each batch ends in that order."""
     match conf.batch_type:
         case "static":
-            yield from _chunks(order, conf.batch_size)
+            return order, _chunk_ends(len(order), conf.batch_size)
         case "dynamic":
-            yield from _fill(order, lengths, conf.max_frames_in_batch)
+            return order, fill_batches(lengths[order], conf.max_frames_in_batch)
         case "bucket":
-            buckets: list[list[int]] = [[] for _ in conf.bucket_batch_sizes]
-            for index in order:
-                buckets[bisect_right(conf.bucket_boundaries, lengths[index])].append(index)
-            for bucket, size in zip(reversed(buckets), reversed(conf.bucket_batch_sizes), strict=True):
-                yield from _chunks(bucket, size)
+            return _cut_buckets(order, lengths, conf)
 
 
-def _chunks(indices: list[int], size: int) -> Iterable[list[int]]:
-    return (indices[first : first + size] for first in range(0, len(indices), size))
+def _cut_buckets(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
+    bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
+    members, ends, done = [], [], 0
+    for bucket in reversed(range(len(conf.bucket_batch_sizes))):
+        inside = order[bucket_of == bucket]
+        members.append(inside)
+        ends.append(done + _chunk_ends(len(inside), conf.bucket_batch_sizes[bucket]))
+        done += len(inside)
+    return np.concatenate(members), np.concatenate(ends)
 
 
-def _fill(order: list[int], lengths: list[int], max_frames: int) -> Iterable[list[int]]:
-    batch: list[int] = []
-    longest = 0
-    for index in order:
-        longest = max(longest, lengths[index])
-        if batch and longest * (len(batch) + 1) > max_frames:
-            yield batch
-            batch, longest = [], lengths[index]
-        batch.append(index)
-    yield batch
+def _chunk_ends(count: int, size: int) -> Indices:
+    """The ends of chunks of `size`, the last one what is left."""
+    return np.minimum(np.arange(size, count + size, size, dtype=np.int64), count)
 
 
-def _level(batches: list[list[int]], lengths: list[int], world_size: int) -> list[list[int]]:
+def _level(begins: Indices, ends: Indices, world_size: int) -> tuple[Indices, Indices]:
     """The same utterances in a number of batches that `world_size` divides; see the module's rule."""
-    if len(batches) % world_size == 0:
-        return batches
-    batches = list(batches)
-    while len(batches) % world_size:
-        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-        batch = batches[largest]
-        if len(batch) == 1:
-            missing = -len(batches) % world_size
-            batches += [batches[-1 - i % len(batches)] for i in range(missing)]
-            break
-        batches[largest : largest + 1] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-    return batches
+    while len(begins) % world_size:
+        sizes = ends - begins
+        largest = int(np.argmax(sizes))
+        if sizes[largest] == 1:
+            missing = -len(begins) % world_size
+            repeated = len(begins) - 1 - np.arange(missing) % len(begins)
+            return np.append(begins, begins[repeated]), np.append(ends, ends[repeated])
+        middle = begins[largest] + sizes[largest] // 2
+        begins = np.insert(begins, largest + 1, middle)
+        ends = np.insert(ends, largest, middle)
+    return begins, ends

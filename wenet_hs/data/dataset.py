@@ -10,25 +10,36 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.config.dataset import DatasetConf, SamplingConf
 from wenet_hs.data.audio import probe_audio
 from wenet_hs.data.augment import SPEED_FACTORS, spec_augment
-from wenet_hs.data.features import num_frames, utterance_features
+from wenet_hs.data.batching import BatchPlan, plan_epoch
+from wenet_hs.data.distort import Distortions
+from wenet_hs.data.features import utterance_features
+from wenet_hs.data.frame_counts import FrameCounts, conv2d_length
+from wenet_hs.data.listing import ListedUtterances, UtteranceTable
 from wenet_hs.data.loading import load_ahead
-from wenet_hs.data.selection import ctc_frames_needed, reason_to_reject
+from wenet_hs.data.plan_kernels import numbered_hashes, text_hash
+from wenet_hs.data.sampling import Sampler, make_sampler
+from wenet_hs.data.selection import reason_to_reject, usable
+from wenet_hs.data.transcripts import Transcripts, read_transcripts
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+__all__ = ["Batch", "Example", "SpeechDataset", "batches", "collate", "conv2d_length"]
+
 PADDING_ID = -1
+_ITEMS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,20 +96,10 @@ def collate(examples: Sequence[Example]) -> Batch:
     )
 
 
-def conv2d_length(num_frames: int) -> int:
-    """Encoder frames of so many feature frames after WeNet's `conv2d`, which reads 7 frames and steps 4."""
-    return max(0, ((num_frames - 1) // 2 - 1) // 2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    utterance: Utterance
-    ids: tuple[int, ...]
-    duration_s: float
-
-
 class SpeechDataset:
     """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, index).
+
+    An utterance is a row of a few columns until its item is made: a list may be of any length.
 
     Attributes:
         rejected: (key, reason) of each utterance left out. In training: what `filter_conf` excludes, what CTC cannot
@@ -120,31 +121,32 @@ class SpeechDataset:
         """Encode and check every utterance; those without a duration are probed.
 
         Args:
-            training: speed, dither and masks as `conf` says; without it, none.
+            utterances: a table of `open_lists`, or any others, which are then kept in memory.
+            training: speed, noise, dither, masks and sampling as `conf` says; without it, none.
             subsampled_length: the encoder's: feature frames → encoder frames.
         """
-        self.rejected: list[tuple[str, str]] = []
-        self.unknown: Counter[str] = Counter()
-        self._conf, self._training, self._seed = conf, training, seed
-        self._subsampled_length = subsampled_length
-        self._entries: list[_Entry] = []
+        self._table = utterances if isinstance(utterances, UtteranceTable) else ListedUtterances(utterances)
+        self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
+        self._lengths = FrameCounts(conf, subsampled_length)
         self._cache: dict[tuple[int, float], Tensor] = {}
-        for utterance in utterances:
-            entry = _Entry(utterance, tuple(tokenizer.encode(utterance.txt)), _duration(utterance))
-            reason = self._reject(entry)
-            if reason is None:
-                self._entries.append(entry)
-                self.unknown.update(tokenizer.unknown(utterance.txt))
-            else:
-                self.rejected.append((utterance.key, reason))
+        transcripts, durations = read_transcripts(self._table, tokenizer), _durations(self._table)
+        good = self._usable(transcripts, durations)
+        self._rows = np.flatnonzero(good)
+        self._durations, self._frames_needed = durations[self._rows], transcripts.frames_needed[self._rows]
+        self.rejected = [self._rejected(row, durations[row]) for row in np.flatnonzero(~good).tolist()]
+        self.unknown: Counter[str] = Counter()
+        for row in transcripts.with_unknown[good[transcripts.with_unknown]].tolist():
+            self.unknown.update(tokenizer.unknown(self._table.row(row).txt))
+        self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
+        self._sampler = self._make_sampler(conf.sampling) if training and conf.sampling and len(self) else None
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._rows)
 
     @property
     def utterances(self) -> list[Utterance]:
         """The kept utterances; an index into them is an index of `item`."""
-        return [entry.utterance for entry in self._entries]
+        return [self._table.row(row) for row in self._rows.tolist()]
 
     @property
     def caches(self) -> bool:
@@ -154,81 +156,143 @@ class SpeechDataset:
     @property
     def num_frames(self) -> list[int]:
         """The length of each utterance in feature frames at its own speed, from its duration."""
-        return [self._num_frames(entry, 1.0) for entry in self._entries]
+        frames: list[int] = self._lengths.of(self._durations).tolist()
+        return frames
 
     def epoch_frames(self, epoch: int) -> list[int]:
         """The length of each item as that epoch's speeds make it: `plan_epoch` then keeps to a limit of frames."""
-        return [self._num_frames(entry, self._speed(index, epoch)) for index, entry in enumerate(self._entries)]
+        frames: list[int] = self._item_frames(np.arange(len(self)), epoch).tolist()
+        return frames
+
+    def plan(self, epoch: int, *, rank: int = 0, world_size: int = 1) -> BatchPlan:
+        """The batches of one rank in one epoch of training, of what `sampling` draws where it is set."""
+        items = np.arange(len(self)) if self._sampler is None else self._sampler.items(epoch)
+        return plan_epoch(
+            self._item_frames(items, epoch),
+            self._conf.batch_conf,
+            seed=self._seed,
+            epoch=epoch,
+            rank=rank,
+            world_size=world_size,
+            items=None if self._sampler is None else items,
+        )
 
     def item(self, index: int, epoch: int) -> Example:
-        """The example `index` as epoch `epoch` sees it. Raises DataError naming the utterance and the file."""
-        entry = self._entries[index]
+        """The example `index` as epoch `epoch` sees it. Raises DataError naming the utterance and the file.
+
+        index: 0…len-1; index + c * len is the same utterance, augmented in another way.
+        """
+        place = index % len(self)
+        utterance = self._table.row(int(self._rows[place]))
         speed = self._speed(index, epoch)
-        features = self._features(index, epoch, speed)
+        features = self._features(utterance, index, epoch, speed)
         if self._training and self._conf.spec_aug:
             features = spec_augment(features, self._conf.spec_aug_conf, self._generator("mask", epoch, index))
         return Example(
-            key=entry.utterance.key,
+            key=utterance.key,
             features=features,
-            target=torch.tensor(entry.ids, dtype=torch.int64),
-            audio_seconds=entry.duration_s / speed,
+            target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
+            audio_seconds=float(self._durations[place]) / speed,
         )
 
-    def _features(self, index: int, epoch: int, speed: float) -> Tensor:
+    def _features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> Tensor:
         """From the cache or the file.
 
         The cached dither is that of epoch 0, so that the epoch after a resume fills the cache with the same values.
         """
         if not self.caches:
-            return self._read(index, epoch, speed)
-        if (index, speed) not in self._cache:
-            self._cache[index, speed] = self._read(index, 0, speed)
-        return self._cache[index, speed]
+            return self._read(utterance, index, epoch, speed)
+        place = index % len(self)
+        if (place, speed) not in self._cache:
+            self._cache[place, speed] = self._read(utterance, place, 0, speed)
+        return self._cache[place, speed]
 
-    def _read(self, index: int, epoch: int, speed: float) -> Tensor:
-        utterance = self._entries[index].utterance
+    def _read(self, utterance: Utterance, index: int, epoch: int, speed: float) -> Tensor:
         features = utterance_features(
             utterance,
             self._conf,
             speed=speed,
             dither=self._conf.fbank_conf.dither if self._training else 0.0,
             generator=self._generator("dither", epoch, index, speed),
+            distort=None if self._distortions is None else partial(self._distort, utterance, epoch, index),
         )
-        if self._subsampled_length(len(features)) < 1:
+        if self._lengths.subsampled(len(features)) < 1:
             raise DataError(
                 f"utterance {utterance.key}: {utterance.wav}: {len(features)} frames of audio are too few for the "
                 "encoder; take it out of the data list"
             )
         return features
 
-    def _reject(self, entry: _Entry) -> str | None:
-        frames = self._subsampled_length(self._num_frames(entry, 1.0))
+    def _distort(self, utterance: Utterance, epoch: int, index: int, wave: Tensor) -> Tensor:
+        assert self._distortions is not None
+        return self._distortions.apply(wave, lambda what: self._generator(what, epoch, index))
+
+    def _usable(self, transcripts: Transcripts, durations: NDArray[np.float64]) -> NDArray[np.bool_]:
+        frames = self._lengths.after_encoder(self._lengths.of(durations))
         if not self._training:
-            return None if frames > 0 else f"too short for the encoder: {entry.duration_s:.3f} s"
-        return reason_to_reject(entry.ids, entry.duration_s, frames, self._conf.filter_conf)
+            return frames > 0
+        conf = self._conf.filter_conf
+        return usable(transcripts.num_units, transcripts.frames_needed, durations, frames, conf)
+
+    def _rejected(self, row: int, duration_s: float) -> tuple[str, str]:
+        """The key and the reason, in words."""
+        utterance = self._table.row(row)
+        if not self._training:
+            return utterance.key, f"too short for the encoder: {duration_s:.3f} s"
+        frames = self._lengths.subsampled(int(self._lengths.of(np.array([duration_s]))[0]))
+        ids = self._tokenizer.encode(utterance.txt)
+        reason = reason_to_reject(ids, float(duration_s), frames, self._conf.filter_conf)
+        assert reason is not None, f"{utterance.key}: left out without a reason"
+        return utterance.key, reason
+
+    def _make_sampler(self, conf: SamplingConf) -> Sampler:
+        starts = np.asarray(self._table.list_starts)
+        return make_sampler(
+            conf,
+            self._table.langs[self._rows],
+            (np.searchsorted(starts, self._rows, side="right") - 1).astype(np.int32),
+            self._durations,
+            lang_names=self._table.lang_names,
+            num_lists=len(starts),
+            seed=self._seed,
+        )
+
+    @property
+    def _has_speeds(self) -> bool:
+        return self._training and self._conf.speed_perturb
 
     def _speed(self, index: int, epoch: int) -> float:
         """The speed of an item: one of three in training, but never one at which CTC cannot align it."""
-        if not (self._training and self._conf.speed_perturb):
+        if not self._has_speeds:
             return 1.0
-        entry = self._entries[index]
+        place = index % len(self)
         speed = SPEED_FACTORS[self._hash("speed", epoch, index) % len(SPEED_FACTORS)]
-        frames = self._subsampled_length(self._num_frames(entry, speed))
-        return speed if frames >= ctc_frames_needed(entry.ids) else 1.0
+        frames = self._lengths.subsampled(int(self._lengths.of(self._durations[[place]], speed)[0]))
+        return speed if frames >= self._frames_needed[place] else 1.0
 
-    def _num_frames(self, entry: _Entry, speed: float) -> int:
-        rate = self._conf.resample_conf.resample_rate
-        fbank_conf = self._conf.fbank_conf
-        return num_frames(
-            round(entry.duration_s * rate / speed),
-            sample_rate=rate,
-            frame_length_ms=fbank_conf.frame_length,
-            frame_shift_ms=fbank_conf.frame_shift,
-        )
+    def _item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """The length of each item, a stretch at a time: what is in between needs ten times the memory."""
+        frames = np.empty(len(items), np.int64)
+        for first in range(0, len(items), _ITEMS_AT_ONCE):
+            frames[first : first + _ITEMS_AT_ONCE] = self._frames_of(items[first : first + _ITEMS_AT_ONCE], epoch)
+        return frames
+
+    def _frames_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        places = items % len(self)
+        durations = self._durations[places]
+        frames = self._lengths.of(durations)
+        if not self._has_speeds:
+            return frames
+        draws = numbered_hashes(f"({self._seed!r}, 'speed', {epoch!r}, ", items) % len(SPEED_FACTORS)
+        for draw, speed in enumerate(SPEED_FACTORS):
+            mine = draws == draw
+            changed = self._lengths.of(durations[mine], speed)
+            fits = self._lengths.after_encoder(changed) >= self._frames_needed[places[mine]]
+            frames[mine] = np.where(fits, changed, frames[mine])
+        return frames
 
     def _hash(self, *parts: object) -> int:
-        digest = blake2b(repr((self._seed, *parts)).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 1  # torch's seeds are signed
+        return text_hash(repr((self._seed, *parts)))
 
     def _generator(self, *parts: object) -> torch.Generator:
         return torch.Generator().manual_seed(self._hash(*parts))
@@ -253,10 +317,16 @@ def _batch(dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, po
     return collate([dataset.item(index, epoch) for index in plan[position]])
 
 
+def _durations(table: UtteranceTable) -> NDArray[np.float64]:
+    """(N,) seconds of each utterance; the header is read where the list does not tell."""
+    missing = np.flatnonzero(np.isnan(table.durations))
+    durations = table.durations.copy() if len(missing) else table.durations
+    for row in missing.tolist():
+        durations[row] = _duration(table.row(row))
+    return durations
+
+
 def _duration(utterance: Utterance) -> float:
-    """Seconds of the utterance; the header is read where the list does not tell."""
-    if utterance.duration is not None:
-        return utterance.duration
     end = utterance.end
     if end is None:
         try:

@@ -4,6 +4,8 @@
 Dimension key: N samples, T frames, S samples a frame, F Mel bins.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torchaudio.compliance import kaldi
@@ -38,14 +40,14 @@ def fbank(
     """
     if num_mel_bins < 4:
         raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {num_mel_bins}")
-    size = _samples(sample_rate, frame_length_ms)
+    size = samples_of(sample_rate, frame_length_ms)
     if len(waveform) < size:
         return torch.empty(0, num_mel_bins)
     wave_N = waveform * _INT16_SCALE
     if dither > 0.0:
         if generator is None:
             raise ValueError("fbank: dither needs a generator")
-        wave_N = _dithered_frames(wave_N, size, _samples(sample_rate, frame_shift_ms), dither, generator)
+        wave_N = _dithered_frames(wave_N, size, samples_of(sample_rate, frame_shift_ms), dither, generator)
         frame_shift_ms = frame_length_ms
     features_TF: Tensor = kaldi.fbank(
         wave_N.unsqueeze(0),
@@ -63,11 +65,12 @@ def num_frames(
     num_samples: int, *, sample_rate: int = 16000, frame_length_ms: float = 25.0, frame_shift_ms: float = 10.0
 ) -> int:
     """How many frames `fbank` makes of so many samples."""
-    size, shift = _samples(sample_rate, frame_length_ms), _samples(sample_rate, frame_shift_ms)
+    size, shift = samples_of(sample_rate, frame_length_ms), samples_of(sample_rate, frame_shift_ms)
     return 0 if num_samples < size else 1 + (num_samples - size) // shift
 
 
-def _samples(sample_rate: int, duration_ms: float) -> int:
+def samples_of(sample_rate: int, duration_ms: float) -> int:
+    """Whole samples in so many milliseconds; at least two. Raises ConfigError where a frame has fewer."""
     samples = int(sample_rate * duration_ms * 0.001)  # rounded as Kaldi rounds
     if samples < 2:
         raise ConfigError(
@@ -94,8 +97,13 @@ def utterance_features(
     speed: float = 1.0,
     dither: float = 0.0,
     generator: torch.Generator | None = None,
+    distort: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """The features (T, F) of an utterance's audio, read from its file, as `conf` wants them.
+
+    Args:
+        generator: source of the dither.
+        distort: what the waveform (N,) goes through after its speed; as long as before.
 
     Raises: DataError naming the utterance and the file; also where the audio is not as long as the list says.
     """
@@ -110,8 +118,9 @@ def utterance_features(
             f"utterance {utterance.key}: {utterance.wav}: {duration_s:.2f} s of audio, the data list says "
             f"{utterance.duration:.2f} s; prepare the data again"
         )
+    waveform = speed_perturb(waveform, speed)
     return fbank(
-        speed_perturb(waveform, speed),
+        waveform if distort is None else distort(waveform),
         sample_rate=rate,
         num_mel_bins=conf.fbank_conf.num_mel_bins,
         frame_length_ms=conf.fbank_conf.frame_length,

@@ -4,6 +4,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wenet_hs.config.dataset import FilterConf
 
 FRAMES_PER_SECOND = 100  # filter_conf counts in frames of 10 ms, whatever the frame shift, as WeNet does
@@ -41,3 +44,19 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
     if ratio > conf.max_output_input_ratio:
         return f"too many units for its length: {ratio:.4f} a frame, at most {conf.max_output_input_ratio:g} wanted"
     return None
+
+
+def usable(
+    num_units: NDArray[np.int32],
+    frames_needed: NDArray[np.int32],
+    durations: NDArray[np.float64],
+    num_encoder_frames: NDArray[np.int64],
+    conf: FilterConf,
+) -> NDArray[np.bool_]:
+    """Where `reason_to_reject` gives None, for many utterances at once. All arrays: (N,)."""
+    frames = durations * FRAMES_PER_SECOND
+    good = (num_units > 0) & (frames >= conf.min_length) & (frames <= conf.max_length)
+    good &= (num_units >= conf.token_min_length) & (num_units <= conf.token_max_length)
+    good &= num_encoder_frames >= np.maximum(1, frames_needed)
+    ratios = np.divide(num_units, frames, out=np.zeros(len(frames)), where=frames > 0)
+    return good & (ratios >= conf.min_output_input_ratio) & (ratios <= conf.max_output_input_ratio)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import plan_epoch
+from wenet_hs.data.batching import BatchPlan, plan_epoch
 from wenet_hs.data.dataset import Batch, SpeechDataset, batches
 from wenet_hs.devices import find_device, has_native_bf16
 from wenet_hs.errors import CheckpointError, ConfigError
@@ -135,18 +135,10 @@ class Session:
         measured = {path: loss for path in paths if (loss := _cv_loss(path)) is not None}
         return {*paths[-num:], *sorted(measured, key=lambda path: measured[path])[:num]}
 
-    def _plan(self, epoch: int) -> list[list[int]]:
-        conf = self.config.dataset_conf.batch_conf
-        return plan_epoch(
-            self.train_set.epoch_frames(epoch),
-            conf,
-            seed=self.config.seed,
-            epoch=epoch,
-            rank=self.world.rank,
-            world_size=self.world.size,
-        )
+    def _plan(self, epoch: int) -> BatchPlan:
+        return self.train_set.plan(epoch, rank=self.world.rank, world_size=self.world.size)
 
-    def _batches(self, plan: list[list[int]], epoch: int, start: int) -> Iterator[Batch]:
+    def _batches(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Batch]:
         return batches(self.train_set, plan, epoch, num_workers=self.config.num_workers, start=start)
 
     def _is_over(self) -> bool:

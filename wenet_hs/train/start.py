@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the flags to all that training needs: the model and its optimizer, the data, the weights to begin with."""
 
-import hashlib
 import itertools
 import logging
 from collections import Counter
@@ -16,9 +15,9 @@ from wenet_hs.build_heads import TREE_FILES, check_routes, read_tree, tree_paths
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
+from wenet_hs.data.listing import DataType, UtteranceTable, open_lists
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.model import AsrModel
 from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
@@ -41,6 +40,7 @@ class TrainOptions:
     resume: str = "auto"
     checkpoint: Path | None = None
     device: str = "auto"
+    data_type: DataType = "raw"
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,13 @@ def load_parts(
         units=table.units,
         cmvn=read_cmvn(model_dir / "global_cmvn") if config.cmvn else None,
     ).to(device)
-    train_list, valid_list = _read_lists(options.train_data), read_data_list(options.cv_data)
+    train_list = open_lists(options.train_data, options.data_type)
+    valid_list = open_lists((options.cv_data,), options.data_type, flag="--cv_data")
     train_set = _dataset(train_list, tokenizer, config, model, training=True)
     valid_set = _dataset(valid_list, tokenizer, config, model, training=False)
     _account(train_set, "--train_data", model_dir / "train_rejected.tsv")
     _account(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
-    fingerprint = {**files, "training list": _digest(train_list), "validation list": _digest(valid_list)}
+    fingerprint = {**files, "training list": train_list.digest, "validation list": valid_list.digest}
     return Parts(
         TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint), train_set, valid_set, table
     )
@@ -152,16 +153,8 @@ def _refuse_other_units(checkpoint: Path, units: UnitTable) -> None:
             )
 
 
-def _read_lists(paths: tuple[Path, ...]) -> list[Utterance]:
-    utterances = list(itertools.chain.from_iterable(read_data_list(path) for path in paths))
-    key, count = Counter(utterance.key for utterance in utterances).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"--train_data: utterance {key!r} stands in more than one list; give each a unique key")
-    return utterances
-
-
 def _dataset(
-    utterances: list[Utterance], tokenizer: Tokenizer, config: ExperimentConfig, model: AsrModel, *, training: bool
+    utterances: UtteranceTable, tokenizer: Tokenizer, config: ExperimentConfig, model: AsrModel, *, training: bool
 ) -> SpeechDataset:
     return SpeechDataset(
         utterances,
@@ -194,9 +187,3 @@ def _account(dataset: SpeechDataset, flag: str, path: Path) -> None:
         often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
         num = dataset.unknown.total()
         logger.warning("%s: %d times a unit is not in units.txt and stands as <unk>: %s", flag, num, often)
-
-
-def _digest(utterances: list[Utterance]) -> str:
-    """Of what the list says of each utterance, apart from where the audio is."""
-    text = "\n".join(f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}" for u in utterances)
-    return hashlib.sha256(text.encode()).hexdigest()
