@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from wenet_hs.decode import ctc, ctc_reference
+from wenet_hs.decode import ctc, ctc_numba, ctc_reference
 from wenet_hs.heads.topk import topk_lowest_id_first
 
 Case = tuple[Tensor, Tensor, Tensor, int, int]
@@ -57,7 +57,8 @@ def test_the_same_on_a_thousand_cases_and_long_ones() -> None:
             check((values, ids, torch.tensor([300, 120, 7, 0]), 0, beam_size))
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctc_numba, "SERIAL_MAX_PREFIXES", 0)
     log_probs = (3 * torch.randn(9, 40, 20, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
     values, ids = topk_lowest_id_first(log_probs, 6)
     lengths = torch.arange(40, 31, -1)

@@ -81,10 +81,14 @@ def _record(aligned: AlignedUtterance) -> dict[str, object]:
         "lang": aligned.utterance.lang,
         "text": aligned.utterance.txt,
         "score": aligned.score,
-        "confidence": aligned.confidence,
-        "units": [asdict(part) for part in aligned.units],
-        "words": [asdict(part) for part in aligned.words],
+        "confidence": round(aligned.confidence, 4),
+        "units": [_part(part) for part in aligned.units],
+        "words": [_part(part) for part in aligned.words],
     }
+
+
+def _part(part: TimedText) -> dict[str, object]:
+    return {**asdict(part), "confidence": round(part.confidence, 4)}
 
 
 def _duration(utterance: Utterance) -> float:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CTC on a CPU: the prefix beam search and the best alignment of a label sequence.
 
-Utterances are shared among torch's threads; each is computed by one thread in one order, so the number of threads
-changes no bit. Sums are float64. Import this module, and with it numba, only where a kernel is about to run.
+Utterances are shared among torch's threads where there is much to do; each is computed by one thread in one order, so
+the number of threads changes no bit. Sums are float64. Import this module, and with it numba, only where a kernel is
+about to run.
 
 Prefixes are nodes of a trie, numbered once: one that falls out of the beam and comes back has its old number, so two
 ways to one prefix always meet. Candidates for the next beam are ordered by score, and where scores are equal by a rank:
@@ -15,11 +16,18 @@ R label sequences, L labels, C classes (0 is blank), S = 2L + 1 states of an ali
 import math
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
 from wenet_hs.heads.threads import use_torch_threads
+
+SERIAL_MAX_PREFIXES = 100_000
+"""Frames times beam that the calling thread searches alone: 3 ms of one thread. Where other programs are busy, waiting
+for a second thread takes as long."""
+SERIAL_MAX_STATES = 1_000_000
+"""The same of an alignment: frames times states."""
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
@@ -61,7 +69,7 @@ def prefix_search(
         np.empty((num_utterances, beam_size, num_frames), np.int32),
     )
     slots_BV = np.full((num_utterances, 1 + max(blank, int(ids_BTK.max(initial=0)))), -1, np.int32)
-    use_torch_threads()
+    _use_threads(int(lengths_B.sum()) * beam_size > SERIAL_MAX_PREFIXES)
     _search_all(values_BTK, ids_BTK, lengths_B, blank, slots_BV, *found)
     return found
 
@@ -84,9 +92,15 @@ def align(
     """
     spans_RL2 = np.zeros((*classes_RL.shape, 2), np.int32)
     sums_RL, totals_R = np.zeros(classes_RL.shape), np.empty(len(classes_RL))
-    use_torch_threads()
+    _use_threads(int((frames_R * (2 * sizes_R + 1)).sum()) > SERIAL_MAX_STATES)
     _align_all(log_probs_BTC, rows_R, frames_R, classes_RL, sizes_R, spans_RL2, sums_RL, totals_R)
     return spans_RL2, sums_RL, totals_R
+
+
+def _use_threads(many: bool) -> None:
+    use_torch_threads()
+    if not many:
+        numba.set_num_threads(1)  # the next kernel that wants more calls use_torch_threads
 
 
 # ---- prefix search

@@ -85,7 +85,8 @@ def _record(
     timing: dict[str, Any] = {}
     alignment = nbest[0].alignment
     if alignment is not None:
-        timing = {"confidence": alignment.confidence, "times": [clock.span(*span) for span in alignment.spans]}
+        confidence = None if alignment.confidence is None else round(alignment.confidence, 4)
+        timing = {"confidence": confidence, "times": [clock.span(*span) for span in alignment.spans]}
     return {"key": utterance.key, "lang": utterance.lang, **readings[0], **timing, "nbest": readings}
 
 
