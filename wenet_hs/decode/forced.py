@@ -101,7 +101,9 @@ def _item(experiment: Experiment, utterance: Utterance) -> _Item:
     unknown = tokenizer.unknown(utterance.txt)
     if unknown:
         units = " ".join(map(repr, list(unknown)[:_NAMED])) + (" …" if len(unknown) > _NAMED else "")
-        raise DataError(f"{units} of the transcript are not in the unit table; mend it, or take another model")
+        raise DataError(
+            f"the transcript has units that the model does not know: {units}; mend it, or take another model"
+        )
     ids = tokenizer.encode(utterance.txt)
     if not ids:
         raise DataError("the transcript is empty; write what was said, or leave the utterance out")
