@@ -164,6 +164,7 @@ def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: pyte
         (["--kind", "huffman", "--max_depth", "2"], "--max_depth: 2 is too small for 7 units; use at least 3"),
         (["--kind", "classes", "--by", "brown"], "--by: must be frequency, or top-of and one of huffman, fano, "),
         (["--kind", "huffman", "--blank_share", "1"], "--blank_share: must be between 0 and 1 and neither of them"),
+        (["--bpe_model", "x.model"], "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
         (["--kind", "random", "--seed", "-4"], "--seed: must be at least 0, got -4"),
         (["--kind", "embedding", "--embeddings", "x", "--checkpoint", "y"], "each gives the vectors; leave one out"),
         (["--kind", "embedding", "--embeddings", "none.txt"], "none.txt: cannot be read"),

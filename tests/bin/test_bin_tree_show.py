@@ -40,6 +40,19 @@ def test_redundancy_is_what_the_code_has_above_the_entropy() -> None:
         "redundancy 0.189 bits (18.9 %)"
     )
     assert figures(Tree.huffman([1])).endswith("redundancy 0.000 bits")
+    for size in range(1, 200):  # sums of logarithms are not exact
+        assert "-0.0" not in figures(
+            Tree.huffman([0.1] * 2 ** (size % 8) if size < 9 else [2.0**-n for n in range(size)])
+        )
+
+
+def test_what_a_file_records_cannot_speak_to_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = json.loads((folder / "tree.json").read_text("utf-8"))
+    record["options"] = {"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000}
+    (folder / "tree.json").write_text(json.dumps(record), "utf-8")
+    assert show(folder) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:4] == ["  a\\nb: \\x1b[2J▁", '  list: [1, "é"]', f"  long: {'x' * 200}…"]
 
 
 def test_a_table_by_language(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +98,16 @@ def test_a_deep_code_is_cut_on_the_screen(tmp_path: Path, capsys: pytest.Capture
         (["--units", "units.txt"], "--units: is used with --data_list only; add --data_list, or leave --units out"),
         (["--tokenizer", "char"], "--tokenizer: is used with --data_list only"),
         (["--bpe_model", "x.model"], "--bpe_model: is used with --data_list only"),
-        (["--data_list", "data.list", "--units", "units.txt", "--tokenizer", "bpe"], "bpe without a model"),
+        (
+            ["--data_list", "data.list", "--units", "units.txt", "--tokenizer", "bpe"],
+            "--bpe_model: tokenizer bpe without",
+        ),
+        (
+            ["--data_list", "data.list", "--units", "units.txt", "--bpe_model", "x.model"],
+            "--bpe_model: tokenizer char does not use it; add --tokenizer bpe, or leave it out",
+        ),
+        (["--max_leaves", "8"], "--max_leaves: is used with --svg and --png only; add one of them"),
+        (["--max_leaves", "0", "--svg", "x.svg"], "--max_leaves: must be at least 1, got 0"),
         (["--data_list", "none.list", "--units", "units.txt"], "none.list: cannot be read"),
     ],
 )

@@ -199,6 +199,10 @@ def test_faults_of_other_units_and_other_files(folder: Path) -> None:
     np.save(folder / "path_sign.npy", np.zeros((5, 3), dtype=np.float32))
     with pytest.raises(DataError, match=r"path_sign.npy: \(5, 3\) float32, but tree_struct needs integers of shape"):
         read_original_tree(folder, UNITS)
+    for damaged in (b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 16, b"text"):
+        (folder / "path_index.npy").write_bytes(damaged)
+        with pytest.raises(DataError, match="path_index.npy: not an array of numbers .*; copy the folder again"):
+            read_original_tree(folder, UNITS)
     np.save(folder / "path_index.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match="path_index.npy: not an array of numbers .*allow_pickle"):
         read_original_tree(folder, UNITS)
@@ -349,6 +353,7 @@ def test_faults_of_a_checkpoint() -> None:
             "hsoftmax.path_sign and hsoftmax.path_bias do not go",
         ),
         ({"hsoftmax.path_index": state["hsoftmax.path_index"] * 0}, "inner node 0 must have one left child"),
+        ({"hsoftmax.inner_vector.weight": torch.zeros(())}, r"inner_vector.weight has shape \(\), expected \(N, D\)"),
         ({"hsoftmax.path_sign": sign[:-1]}, r"hsoftmax.path_\* of 99, 98, 99 numbers for 11 units"),
     ):
         with pytest.raises(CheckpointError, match=message):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,28 @@ def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -
         refused = run_recipe(name, option, "1")
         assert refused.returncode == 2
         assert f"unknown option '{option}'" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["mini", "ucla"])
+def test_no_training_outlives_the_script(name: str, tmp_path: Path) -> None:
+    """One of two trainings fails: its last lines are shown, and the other one is ended."""
+    command = tmp_path / "bin" / "wenet-hs"
+    command.parent.mkdir()
+    command.write_text(
+        '#!/bin/sh\ncase "$*" in *head=bad*) until [ -s "$OUT" ]; do sleep 0.1; done; echo "it failed"; exit 2;; esac\n'
+        'echo $$ > "$OUT"; exec sleep 30\n'
+    )
+    command.chmod(0o755)
+    script = str(ROOT / "examples" / name / "s0" / "run.sh")
+    options = ["--stage", "4", "--stop_stage", "4", "--head", "good bad", "--exp", f"{tmp_path}/exp"]
+    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "OUT": f"{tmp_path}/pid"}
+    begin = time.monotonic()
+    done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "it failed\n")
+    process = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    while process.exists() and process.read_text().rpartition(")")[2].split()[0] != "Z":  # not waited for, perhaps
+        assert time.monotonic() - begin < 20
+        time.sleep(0.02)
 
 
 def test_there_are_recipes() -> None:

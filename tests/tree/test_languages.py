@@ -56,6 +56,7 @@ def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
     cost = LanguageCost("ca", 12345, 4.0, 4.05, 5.0)
     assert cost.cells() == ("ca", "12,345", "4.000", "4.050", "5.000", "1.000 (20.0 %)")
     assert LanguageCost("x", 1, 0.0, 0.0, 0.0).cells()[-1] == "0.000"
+    assert LanguageCost("x", 1, 1.0 + 1e-15, 1.0, 1.0).cells()[-1] == "0.000 (0.0 %)"  # not "-0.000"
 
 
 def test_a_choice_among_d_children_takes_log2_d_bits() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.bin.tree_show import figures
+from wenet_hs.bin.tree_show import check_bpe_model, figures
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list
 from wenet_hs.text.tokenize import KINDS as TOKENIZERS
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weighting",
         choices=WEIGHTINGS,
         default="pooled",
-        help="pooled: count all languages together; per_language: each language has the same weight (default: pooled)",
+        help="pooled: count all languages together; per_language: each language has the same weight; what brown and "
+        "embedding learn from the transcripts is pooled in any case (default: pooled)",
     )
     parser.add_argument(
         "--blank_share",
@@ -91,6 +92,7 @@ def run(args: argparse.Namespace) -> None:
     options = BuildOptions(args.max_depth, args.seed, args.embeddings, args.checkpoint, args.num_classes, by)
     table = UnitTable.read(args.units)
     check_options(args.kind, options, len(table))  # before minutes of counting
+    check_bpe_model(args.tokenizer, args.bpe_model)
     utterances = read_data_list(args.data_list)
     tokenizer = make_tokenizer(args.tokenizer, table, args.bpe_model)
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)

@@ -6,6 +6,7 @@ Example: wenet-hs tree show data/tree.json --data_list data/train/data.list --un
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from wenet_hs.tree.tree import Tree
 
 NUM_SHOWN = 20
 MAX_CODE = 60
+MAX_LEAVES = 60
+MAX_OPTION = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", type=Path, help="draw the tree into this file, for light and dark pages")
     parser.add_argument("--png", type=Path, help="the same drawing as a picture, dark on white")
     parser.add_argument("--html", type=Path, help="a page to open branches and search units in, without a network")
-    parser.add_argument(
-        "--max_leaves", type=_at_least_one, default=60, help="rows of the drawing (default: %(default)s)"
-    )
+    parser.add_argument("--max_leaves", type=int, metavar="N", help=f"rows of --svg and --png (default: {MAX_LEAVES})")
     group = parser.add_argument_group("code lengths by language")
     group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted, language by language")
     group.add_argument("--units", type=Path, help="units.txt of the tree, for --data_list")
@@ -43,20 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
 
 
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
 def figures(tree: Tree | NaryTree) -> str:
     """Size, depth, code length and redundancy (how much of the code length is not entropy) in one line."""
     length, entropy = tree.mean_code_length(), tree.entropy()
-    share = f" ({100 * (length - entropy) / length:.1f} %)" if length > 0 else ""
+    redundancy = max(0.0, length - entropy)  # sums of logarithms may end just below zero
+    share = f" ({100 * redundancy / length:.1f} %)" if length > 0 else ""
     return (
         f"{tree.kind} tree of {tree.num_units} units | depth {tree.depth} | mean code length {length:.3f} bits | "
-        f"entropy {entropy:.3f} bits | redundancy {length - entropy:.3f} bits{share}"
+        f"entropy {entropy:.3f} bits | redundancy {redundancy:.3f} bits{share}"
     )
 
 
@@ -67,14 +62,25 @@ def run(args: argparse.Namespace) -> None:
     costs = _language_costs(args, tree) if args.data_list else []
     print(figures(tree))
     for name, value in tree.options.items():
-        print(f"  {name}: {value}")
+        print(f"  {_one_line(name)}: {_one_line(value)}")
     _print_most_frequent(tree)
     if costs:
         _print_table([HEADINGS, *(cost.cells() for cost in costs)])
     _draw(args, tree, costs)
 
 
+def _one_line(value: object) -> str:
+    """A value of a file as text that cannot speak to the terminal: what is not printable is escaped."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:MAX_OPTION])
+    return shown if len(text) <= MAX_OPTION else f"{shown}…"
+
+
 def _check_flags(args: argparse.Namespace) -> None:
+    if args.max_leaves is not None and args.max_leaves < 1:
+        raise ConfigError(f"--max_leaves: must be at least 1, got {args.max_leaves}")
+    if args.max_leaves is not None and not (args.svg or args.png):
+        raise ConfigError("--max_leaves: is used with --svg and --png only; add one of them, or leave --max_leaves out")
     if args.data_list and not args.units:
         raise ConfigError("--data_list: needs --units as well; name the units.txt that the tree was built with")
     for name in ("units", "tokenizer", "bpe_model"):
@@ -94,7 +100,16 @@ def _language_costs(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Lan
         raise DataError(f"{args.units}: not the units of {args.tree} ({found}); name the units.txt of this tree")
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
+    check_bpe_model(kind, args.bpe_model)
     return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
+
+
+def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
+    """Raise ConfigError unless the sentencepiece model is given where it is used, and nowhere else."""
+    if tokenizer == "bpe" and bpe_model is None:
+        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+    if tokenizer != "bpe" and bpe_model is not None:
+        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
 
 
 def _print_most_frequent(tree: Tree | NaryTree) -> None:
@@ -121,15 +136,16 @@ def _padded(label: str, width: int) -> str:
 
 
 def _draw(args: argparse.Namespace, tree: Tree | NaryTree, costs: Sequence[LanguageCost]) -> None:
+    max_leaves = args.max_leaves or MAX_LEAVES
     if args.svg:
         from wenet_hs.tree.draw import tree_svg
 
-        write_atomic(args.svg, tree_svg(tree, max_leaves=args.max_leaves))
+        write_atomic(args.svg, tree_svg(tree, max_leaves=max_leaves))
         print(f"{args.svg}: drawn")
     if args.png:
         from wenet_hs.tree.picture import tree_png
 
-        write_atomic(args.png, tree_png(tree, max_leaves=args.max_leaves))
+        write_atomic(args.png, tree_png(tree, max_leaves=max_leaves))
         print(f"{args.png}: drawn")
     if args.html:
         from wenet_hs.tree.explore import tree_page

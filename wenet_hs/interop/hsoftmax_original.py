@@ -156,9 +156,12 @@ def _check_paths(folder: Path, tree: Tree, rows: NDArray[np.int64]) -> None:
 
 def _check_array(path: Path, expected: NDArray[np.integer]) -> None:
     try:
-        found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: not an array of numbers ({' '.join(str(error).split())[:80]}); {_AGAIN}") from error
+        found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+    except (
+        Exception
+    ) as error:  # a damaged header is parsed as Python, or is that of an archive: what it raises has no end
+        reason = " ".join(str(error).split())[:80] or type(error).__name__
+        raise DataError(f"{path}: not an array of numbers ({reason}); {_AGAIN}") from error
     if not isinstance(found, np.ndarray) or found.shape != expected.shape or found.dtype.kind not in "iu":
         what = f"{found.shape} {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
         raise DataError(f"{path}: {what}, but {STRUCT} needs integers of shape {expected.shape}; {_AGAIN}")
@@ -183,6 +186,10 @@ def tree_of_state(state: Mapping[str, Tensor]) -> Renumbered:
     missing = [name for name in ("index", "sign", "bias") if f"{_BUFFERS}{name}" not in state]
     if missing:
         raise CheckpointError(f"state_dict: {VECTORS} without {_BUFFERS}{missing[0]}; take the complete checkpoint")
+    if state[VECTORS].dim() != 2:
+        raise CheckpointError(
+            f"state_dict: {VECTORS} has shape {tuple(state[VECTORS].shape)}, expected (N, D); {_WHOLE}"
+        )
     num_units = len(state[VECTORS]) + 1
     # Averaging makes floats of them; they were equal in all checkpoints, so they are whole numbers still.
     flat = [state[f"{_BUFFERS}{name}"].double().round().long().numpy() for name in ("index", "sign", "bias")]

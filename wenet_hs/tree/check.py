@@ -28,8 +28,14 @@ def check_frequencies(frequencies: Sequence[float] | NDArray[np.float64]) -> NDA
     return array
 
 
+def check_kind(kind: str) -> None:
+    """Raise ValueError unless the kind is text of one line, as it is printed and drawn."""
+    if not isinstance(kind, str) or not kind or not kind.isprintable():
+        raise ValueError(f"kind: {str(kind)[:40]!r} is no name of a kind; expected one such as 'huffman'")
+
+
 def check_units(units: tuple[str, ...], num_frequencies: int) -> None:
-    """Raise ValueError unless there are as many distinct, printable names as frequencies."""
+    """Raise ValueError unless there are as many distinct names of encodable text as frequencies."""
     if len(units) != num_frequencies:
         raise ValueError(f"units: {len(units)} names for {num_frequencies} frequencies; there must be one a unit")
     if not set(map(type, units)) <= {str} or not all(units) or len(set(units)) < len(units):
@@ -44,9 +50,11 @@ def _refuse_units(units: tuple[str, ...]) -> None:
     first_id: dict[str, int] = {}
     for unit_id, unit in enumerate(units):
         if not isinstance(unit, str) or not unit:
-            raise ValueError(f"units: unit {unit_id} is {unit!r}; expected a non-empty text")
+            raise ValueError(f"units: unit {unit_id} is {repr(unit)[:60]}; expected a non-empty text")
         if first_id.setdefault(unit, unit_id) != unit_id:
-            raise ValueError(f"units: {unit!r} is both unit {first_id[unit]} and unit {unit_id}; names must differ")
+            raise ValueError(
+                f"units: {repr(unit)[:60]} is both unit {first_id[unit]} and unit {unit_id}; names must differ"
+            )
 
 
 def check_children(children: NDArray[np.int64], num_units: int) -> None:

@@ -5,6 +5,7 @@ Dimension key: V units, N inner nodes, E edges (children of all inner nodes toge
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -66,12 +67,12 @@ def read_fields(path: Path | str) -> dict[str, Any]:
     """
     text = "\n".join(read_lines(path))
     try:
-        record = json.loads(text, parse_constant=_refuse_constant)
+        record = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: not JSON ({error.msg}); build the tree again") from error
     except RecursionError as error:
         raise DataError(f"{path}: nested too deeply to be a {FORMAT} file; build the tree again") from error
-    except ValueError as error:  # a constant that is no JSON, or a number of thousands of digits
+    except ValueError as error:  # a constant that is no JSON, a key twice, a number of thousands of digits
         raise DataError(f"{path}: not JSON ({error}); build the tree again") from error
     try:
         return _checked(record)
@@ -81,6 +82,22 @@ def read_fields(path: Path | str) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {_short(twice)} stands there twice")
+    return record
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Raise ValueError where they could not be written again: 1e999 is infinite, "\\ud800" is no text."""
+    try:
+        json.dumps(options, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise ValueError("options: a number that is not finite, or text that is none; build the tree again") from error
 
 
 def _checked(record: Any) -> dict[str, Any]:
@@ -94,7 +111,8 @@ def _checked(record: Any) -> dict[str, Any]:
             raise ValueError(f"{name} is {_short(record[name])}, expected {_NAMES[kind]}")
     unknown = sorted(set(record) - set(_FIELDS))
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}; a {FORMAT} file has {', '.join(_FIELDS)}")
+        raise ValueError(f"unknown field {_short(unknown[0])}; a {FORMAT} file has {', '.join(_FIELDS)}")
+    _check_options(record["options"])
     return {
         "kind": record["kind"],
         "units": tuple(record["units"]),

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import Tokenizer
-from wenet_hs.tree.branches import Branches
 from wenet_hs.tree.build import unit_frequencies
 from wenet_hs.tree.code_length import entropy, probabilities
 from wenet_hs.tree.nary import NaryTree
@@ -41,8 +40,8 @@ class LanguageCost:
 
     @property
     def excess(self) -> float:
-        """What the tree takes beyond the entropy."""
-        return self.code_length - self.entropy
+        """What the tree takes beyond the entropy, ≥ 0."""
+        return max(0.0, self.code_length - self.entropy)  # sums of logarithms may end just below zero
 
     def cells(self) -> tuple[str, ...]:
         """The values as they are shown, in the order of `HEADINGS`."""
@@ -53,14 +52,7 @@ class LanguageCost:
 
 def code_lengths(tree: Tree | NaryTree) -> NDArray[np.float64]:
     """(V,) bits of each unit's way: one a binary decision, log2 d for a choice among d children."""
-    branches = Branches.of(tree)
-    widths = np.diff(branches.offsets)
-    bits = np.zeros(branches.num_inner + len(branches.units))
-    for start, end in zip(tree.level_starts[:-1], tree.level_starts[1:], strict=True):
-        below = slice(branches.offsets[start], branches.offsets[end])
-        step = np.repeat(bits[start:end] + np.log2(widths[start:end]), widths[start:end])
-        bits[branches.children[below]] = step
-    return bits[branches.num_inner :]
+    return tree.code_lengths() if isinstance(tree, NaryTree) else tree.depths().astype(np.float64)
 
 
 def language_costs(tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
 from wenet_hs.tree import code_length, nary_build
-from wenet_hs.tree.check import check_frequencies, check_units
+from wenet_hs.tree.check import check_frequencies, check_kind, check_units
 from wenet_hs.tree.file import ChildRows, read_fields, write_fields
 from wenet_hs.tree.nary_check import check_nary
 from wenet_hs.tree.tree import Tree
@@ -51,6 +51,7 @@ class NaryTree:
     """What else the builder wants on record; JSON values."""
 
     def __post_init__(self) -> None:
+        check_kind(self.kind)
         frequencies = check_frequencies(self.frequencies)
         units = tuple(self.units)
         check_units(units, len(frequencies))
@@ -210,8 +211,12 @@ class NaryTree:
         return code_length.entropy(self.frequencies)
 
     def mean_code_length(self) -> float:
-        """Bits a unit when each of a node's d children costs log2 d, as in an untrained head; ≥ `entropy()`."""
-        return float(self.probabilities() @ self.path_sums(np.log2(np.diff(self.offsets))))
+        """Bits a unit: `code_lengths()` weighted by the probabilities; ≥ `entropy()`."""
+        return float(self.probabilities() @ self.code_lengths())
+
+    def code_lengths(self) -> NDArray[np.float64]:
+        """(V,) bits of each unit's way when each of a node's d children costs log2 d, as in an untrained head."""
+        return self.path_sums(np.log2(np.diff(self.offsets)))
 
     def mean_choices(self) -> float:
         """How many children a unit's path looks at on average: the scores that its loss takes."""

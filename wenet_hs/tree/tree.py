@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
 from wenet_hs.tree import code_length
-from wenet_hs.tree.check import check_children, check_frequencies, check_units
+from wenet_hs.tree.check import check_children, check_frequencies, check_kind, check_units
 from wenet_hs.tree.file import read_fields, write_fields
 from wenet_hs.tree.huffman import huffman_children
 from wenet_hs.tree.limit import check_max_depth, limited_children
@@ -53,6 +53,7 @@ class Tree:
     """What else the builder wants on record; JSON values."""
 
     def __post_init__(self) -> None:
+        check_kind(self.kind)
         frequencies = check_frequencies(self.frequencies)
         units = tuple(self.units)
         check_units(units, len(frequencies))

@@ -45,7 +45,7 @@ if at 3 "feature statistics"; then
   wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
 mkdir -p "$exp"
-declare -A jobs
+declare -A jobs; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT   # no training outlives this script
 for one in $head; do
   dir=$(folder "$one")
   if at 4 "training with the $one head, on one core (its log: $dir.log)"; then
