@@ -122,18 +122,16 @@ class AsrModel(nn.Module):
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
         rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss = self._head_loss(self.head, *rows)
-        nll_N, is_best_N = self.head.judge(*rows)
+        loss_N, nll_N, is_best_N = self.head.judged_loss(*rows, self.lsm_weight, self.lsm_kind)
+        loss = loss_N.sum()
         if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
             hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
-            right = self._head_loss(self.right_head, *_without_padding(hidden, targets, batch.target_lengths))
+            rows = _without_padding(hidden, targets, batch.target_lengths)
+            right = self.right_head.loss(*rows, self.lsm_weight, self.lsm_kind).sum()
             loss = loss * (1 - self.reverse_weight) + right * self.reverse_weight
         return loss, nll_N.sum(), is_best_N.sum()
-
-    def _head_loss(self, head: OutputHead, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        return head.loss(hidden_ND, targets_N, self.lsm_weight, self.lsm_kind).sum()
 
 
 def _without_padding(hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ Dimension key: N rows (all leading dimensions of `hidden` in one), D width, V un
 import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -83,9 +83,7 @@ class OutputHead(nn.Module, ABC):
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
-        weights = smoothing_weights(smoothing, self.num_units)
-        if kind not in ("leaf", "node"):
-            raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
+        weights = self._weights(smoothing, kind)
         with _without_autocast(hidden.device.type):
             if kind == "node" and smoothing:
                 return self._node_cost(rows_ND, targets_N, smoothing).reshape(targets.shape)
@@ -103,6 +101,13 @@ class OutputHead(nn.Module, ABC):
         with _without_autocast(hidden.device.type):
             nll_N, is_best_N = self._judge(rows_ND, targets_N)
         return nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
+
+    def judged_loss(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`loss`, and the nll and the hits of `judge`, for a training that reports all three; a head overrides it where
+        they share what they cost."""
+        return self.loss(hidden, targets, smoothing, kind), *self.judge(hidden, targets)
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """The log-probabilities of an utterance's labels alone, at each of its frames: what a CTC loss needs.
@@ -175,6 +180,11 @@ class OutputHead(nn.Module, ABC):
             raise ValueError(f"hidden: expected (..., {self.dim}) of a float dtype, got {found}")
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         return hidden.reshape(-1, self.dim).to(dtype)
+
+    def _weights(self, smoothing: float, kind: SmoothingKind) -> SmoothingWeights:
+        if kind not in get_args(SmoothingKind):
+            raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
+        return smoothing_weights(smoothing, self.num_units)
 
     def _targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
         if targets.dtype not in (torch.int64, torch.int32) or targets.shape != shape:

@@ -7,7 +7,7 @@ Dimension key: N rows, D width, V units.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.base import OutputHead, SmoothingKind
 
 
 class SoftmaxHead(OutputHead):
@@ -26,6 +26,21 @@ class SoftmaxHead(OutputHead):
         return F.log_softmax(scores_NV, dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        log_probs_NV = self._log_probs(hidden_ND)
-        cost_N = -target * log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
-        return cost_N - every * log_probs_NV.sum(-1) if every else cost_N
+        return _cost(self._log_probs(hidden_ND), targets_N, target, every)
+
+    def judged_loss(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """All three from one distribution."""
+        weights = self._weights(smoothing, kind)
+        targets_N = self._targets(targets, hidden.shape[:-1])
+        log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
+        loss_N = _cost(log_probs_NV, targets_N, weights.target, weights.every) + weights.constant
+        seen_NV = log_probs_NV.detach()
+        nll_N, is_best_N = _cost(seen_NV, targets_N, 1.0, 0.0), seen_NV.argmax(-1) == targets_N
+        return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
+
+
+def _cost(log_probs_NV: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
+    cost_N = -target * log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
+    return cost_N - every * log_probs_NV.sum(-1) if every else cost_N
