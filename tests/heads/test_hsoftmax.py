@@ -191,6 +191,20 @@ def test_labels_are_scored_as_among_all_units(num_units: int, route: Any, bias: 
     assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 6)
 
 
+def test_long_transcripts_are_scored_on_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where their paths have more scores than the tree has nodes, in plain PyTorch.
+    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(600)]), route="torch")
+    seen = []
+    paths = head._label_paths
+    monkeypatch.setattr(head, "_label_paths", lambda *inputs: (seen.append(inputs[1].shape), paths(*inputs))[1])
+    hidden = torch.randn(2, 5, 8)
+    for num_labels in (10, 100):
+        labels = torch.randint(600, (2, num_labels))
+        expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
+        torch.testing.assert_close(head.label_log_probs(hidden, labels), expected, atol=1e-5, rtol=1e-5)
+    assert seen == [(2, 10)]
+
+
 @pytest.mark.parametrize("num_units", [1, 2, 300])
 def test_judge_is_the_cost_and_the_first_of_the_best(num_units: int) -> None:
     torch.manual_seed(0)
@@ -364,6 +378,17 @@ class LargestTensor(TorchFunctionMode):
             if isinstance(tensor, Tensor):
                 self.largest = max(self.largest, tensor.numel())
         return result
+
+
+def test_half_weights_have_dense_gradients() -> None:
+    head = HSoftmaxHead(4, Tree.huffman(range(1, 600)), sparse_grad=True).to(torch.bfloat16)
+    for route in ("path", "nodes", "torch-path", "torch-nodes"):
+        head.route = route  # type: ignore[assignment]
+        head.zero_grad()
+        head.nll(torch.randn(2, 4), torch.tensor([7, 598])).sum().backward()
+        gradient = head.inner_vector.weight.grad
+        assert gradient is not None and not gradient.is_sparse and gradient.dtype == torch.bfloat16
+        head.label_log_probs(torch.randn(1, 2, 4), torch.tensor([[7, 598]])).sum().backward()
 
 
 def test_half_weights_lose_none_of_the_tree() -> None:

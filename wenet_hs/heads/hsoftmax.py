@@ -53,7 +53,8 @@ class HSoftmaxHead(OutputHead):
         """Args:
         dim: D. tree: over V units. bias: whether each node has one.
         sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, of the vectors on the
-            targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam.
+            targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam; of
+            half weights it is dense.
         route: how costs are computed; one of `routes.ROUTE_OPTIONS`, "auto" being the cheapest.
         search: how the k best units are found; one of `search.SearchMethod`, "auto" being the fastest.
         """
@@ -82,7 +83,7 @@ class HSoftmaxHead(OutputHead):
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
-        return cost_N + constant * self._tables.path_lengths(targets_N)
+        return cost_N + constant * self._tables.path_lengths(targets_N).to(cost_N.dtype)
 
     @untraced
     def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,12 +118,12 @@ class HSoftmaxHead(OutputHead):
                 targets_N,
                 climb=self._tables.climb,
                 turn_smoothing=turn / target,
-                sparse=self.sparse_grad,
+                sparse=self._is_sparse(weight_ID),
             )
         else:
             nodes_NP, turns_NP = self._tables.paths(targets_N)
             scores_NP = tree_functions.path_scores(
-                hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=self.sparse_grad
+                hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=self._is_sparse(weight_ID)
             )
             cost_N = tree_functions.path_cost(scores_NP, turns_NP, turn / target)
         return cost_N if target == 1.0 else target * cost_N
@@ -141,7 +142,7 @@ class HSoftmaxHead(OutputHead):
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         children_I2 = self._tables.children_on(hidden_ND.device)
         values_NK, ids_NK = best_leaves(hidden_ND, weight_ID, bias_I, children_I2, k, method=self.search)
-        if torch.is_grad_enabled() and (hidden_ND.requires_grad or weight_ID.requires_grad):
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters())):
             # The search keeps no graph: its values, with the gradients of the same units' log-probabilities.
             graph_NK = self._unit_log_probs(hidden_ND, ids_NK)
             values_NK = values_NK + (graph_NK - graph_NK.detach())
@@ -160,6 +161,8 @@ class HSoftmaxHead(OutputHead):
             return super()._label_log_probs(hidden_BTD, labels_BL)
         if self._choose_route(hidden_BTD, True) == "nodes":
             return self._label_trees(hidden_BTD, labels_BL)
+        if labels_BL.size(1) * self.tree.depth > self.num_units:  # more scores for the paths than there are nodes
+            return super()._label_log_probs(hidden_BTD, labels_BL)
         return self._label_paths(hidden_BTD, labels_BL)
 
     def _label_trees(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
@@ -169,7 +172,7 @@ class HSoftmaxHead(OutputHead):
         trees = [label_tree(labels, self._tables.up, self._tables.children) for labels in labels_BL.numpy()]
         union_U = np.unique(np.concatenate([tree.nodes for tree in trees]))
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
-        vectors_UD = F.embedding(torch.from_numpy(union_U), weight_ID, sparse=self.sparse_grad)
+        vectors_UD = F.embedding(torch.from_numpy(union_U), weight_ID, sparse=self._is_sparse(weight_ID))
         bias_U = None if bias_I is None else bias_I[torch.from_numpy(union_U)]
         log_probs = []
         for hidden_TD, tree in zip(hidden_BTD, trees, strict=True):
@@ -187,7 +190,7 @@ class HSoftmaxHead(OutputHead):
         nodes_BJ = nodes_MP.reshape(len(labels_BL), -1)  # J = L · P
         turns_B1J = turns_MP.reshape(len(labels_BL), 1, -1).to(hidden_BTD.dtype)
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
-        vectors_BJD = F.embedding(nodes_BJ, weight_ID, sparse=self.sparse_grad)
+        vectors_BJD = F.embedding(nodes_BJ, weight_ID, sparse=self._is_sparse(weight_ID))
         scores_BTJ = torch.bmm(hidden_BTD, vectors_BJD.transpose(1, 2))
         if bias_I is not None:
             scores_BTJ = scores_BTJ + bias_I[nodes_BJ][:, None, :]
@@ -199,13 +202,17 @@ class HSoftmaxHead(OutputHead):
 
     def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight_ID, bias_I = self._vectors(dtype)
-        return tree_functions.with_sparse_gradient(weight_ID) if self.sparse_grad else weight_ID, bias_I
+        return tree_functions.with_sparse_gradient(weight_ID) if self._is_sparse(weight_ID) else weight_ID, bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.inner_vector.weight, self.inner_vector.bias
         if weight.dtype == dtype:
             return weight, bias
         return weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def _is_sparse(self, weight_ID: Tensor) -> bool:
+        """A gradient goes through a conversion of half weights only as a dense tensor."""
+        return self.sparse_grad and weight_ID is self.inner_vector.weight
 
     def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
         return choose_route(
