@@ -4,7 +4,7 @@
 Dimension key: N rows, D width, V units, E edges, K best.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -222,6 +222,34 @@ def test_a_row_that_is_no_number_disturbs_no_other() -> None:
         assert torch.equal(got[[0, 2]], wanted[[0, 2]])
 
 
+def test_a_search_that_meets_what_is_no_number_leaves_the_row_to_the_product() -> None:
+    head = trained(SIX, search="best_first")
+    with torch.no_grad():
+        head.output.weight.zero_()
+        head.output.bias.copy_(torch.tensor([5.0, 0.0, 4.0, torch.nan, 0.0, 0.0, 0.0, 0.0]))
+        hidden = torch.zeros(1, DIM)
+        values, ids = head.topk(hidden, 4)  # units 1, 2 and 3 are below the likeliest node, and no numbers
+        assert values.isnan().tolist() == [[True, True, True, False]]
+        assert sorted(ids[0, :3].tolist()) == [1, 2, 3] and ids[0, 3] in (4, 5)
+        assert torch.equal(values[:, 3], head.log_probs(hidden)[0, ids[:, 3]])
+
+
+@pytest.mark.parametrize("route", ["path", "all"])
+def test_only_what_asks_for_a_gradient_gets_one(route: str) -> None:
+    head = trained(TREES["bins"], route=route)
+    hidden, targets = zipf_rows(head, 12)
+    for kind in ("leaf", "node"):
+        loss = head.loss(hidden, targets, 0.1, kind).sum()  # type: ignore[arg-type]
+        expected = torch.autograd.grad(loss, (hidden, head.output.bias))
+        head.requires_grad_(False)
+        found = torch.autograd.grad(head.loss(hidden, targets, 0.1, kind).sum(), hidden)[0]  # type: ignore[arg-type]
+        assert torch.equal(found, expected[0])
+        head.output.bias.requires_grad_(True)
+        loss = head.loss(hidden.detach(), targets, 0.1, kind).sum()  # type: ignore[arg-type]
+        assert torch.equal(torch.autograd.grad(loss, head.output.bias)[0], expected[1])
+        head.requires_grad_(True)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 9), st.data())
 def test_ties_go_by_id(counts: list[int], num_classes: int, data: st.DataObject) -> None:
@@ -232,10 +260,18 @@ def test_ties_go_by_id(counts: list[int], num_classes: int, data: st.DataObject)
     with torch.no_grad():
         head.output.weight.zero_()
         head.output.bias.copy_(torch.tensor(scores, dtype=torch.float32))
-        log_probs = head.log_probs(torch.zeros(1, 2))[0].tolist()
         k = data.draw(st.integers(1, len(counts)))
-        ids = head.topk(torch.zeros(1, 2), k)[1][0].tolist()
-    assert ids == sorted(range(len(counts)), key=lambda unit: (-log_probs[unit], unit))[:k]
+        values, ids = (found[0] for found in head.topk(torch.zeros(1, 2), k))
+        log_probs = head.log_probs(torch.zeros(1, 2))[0]
+    # Equal is what the search finds equal: the product rounds in another order.
+    torch.testing.assert_close(values, log_probs[ids], atol=2e-6, rtol=0)
+    torch.testing.assert_close(values, log_probs.sort(descending=True).values[:k], atol=2e-6, rtol=0)
+    assert list(zip(-values, ids, strict=True)) == sorted(zip(-values, ids, strict=True))
+    last = ids[values == values[-1]].tolist()
+    nodes = tree.edge_nodes[tree.edges[tree.num_inner :]] if tree.num_edges else [0]
+    for unit in set(range(len(counts))) - set(ids.tolist()):
+        if any(nodes[unit] == nodes[other] and log_probs[unit] == log_probs[other] for other in last):
+            assert unit > max(last)
 
 
 def test_label_log_probs_build_only_what_is_above_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,6 +327,11 @@ def test_what_print_says_and_what_is_refused() -> None:
     assert "depth=2, route=path, search=best_first, sparse_grad=False" in repr(head)
     assert "route=all, search=all" in repr(ClassHead(4, SIX))
     assert (head.cost_route("cpu"), head.cost_route("cuda")) == ("path", "all")
+    assert "route=all, search=all" in repr(ClassHead(4, NaryTree.frequency_bins(np.ones(5000)), route="all").double())
+    forced = ClassHead(4, SIX, search="best_first").double()
+    assert "search=best_first" in repr(forced)
+    with torch.no_grad(), pytest.raises(ValueError, match='search: "best_first" .* here is torch.float64 on cpu'):
+        forced.topk(torch.zeros(1, 4, dtype=torch.float64), 1)
     for wrong in ({"route": "fast"}, {"search": "greedy"}):
         with pytest.raises(ValueError, match="must be among: route auto, path, all; search auto, best_first, all"):
             ClassHead(4, SIX, **wrong)  # type: ignore[arg-type]
@@ -317,6 +358,28 @@ def test_moves_and_casts_as_a_module_without_losing_the_tree() -> None:
     before = head.leaves.clone()
     head.to(torch.bfloat16)
     assert torch.equal(head.leaves, before) and head.leaves.max() > 50
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_compiles_in_a_model() -> None:
+    head = trained(NaryTree.frequency_bins(1 / np.arange(1, 3000)))
+    hidden, targets = torch.randn(2, 6, DIM), torch.randint(2999, (2, 6))
+    weight = torch.randn(DIM, DIM, requires_grad=True)
+    costs: list[Callable[[Tensor], Tensor]] = [
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1),
+        lambda hidden: head.nll(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1, "node"),
+        lambda hidden: head.log_probs(torch.tanh(hidden @ weight)),
+        lambda hidden: head.label_log_probs(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.topk(torch.tanh(hidden @ weight), 3)[0],
+    ]
+    for cost in costs:
+        compiled = torch.compile(cost, backend="aot_eager")
+        results = []
+        for value in (compiled(hidden), cost(hidden)):
+            results.append((value, *torch.autograd.grad(value.sum(), (weight, head.output.weight))))
+        torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from wenet_hs.heads.classes_all import (
 )
 from wenet_hs.heads.classes_path import path_cost
 from wenet_hs.heads.classes_plan import Edges, Groups, Ints, spread
+from wenet_hs.heads.untraced import untraced
 from wenet_hs.tree.nary import NaryTree
 
 Route = Literal["auto", "path", "all"]
@@ -102,8 +103,13 @@ class ClassHead(OutputHead):
         return [self.get_parameter("output.weight")] if self.sparse_grad else []
 
     def extra_repr(self) -> str:
+        """With the route of an unsmoothed cost and that of the best unit, where and as the parameters are."""
         shape = f"nodes={self.edges.num_inner}, depth={len(self._levels) - 1}"
-        chosen = f"route={self.cost_route('cpu')}, search={self.search_route('cpu', torch.float32, 1)}"
+        kind, dtype = self.output.weight.device.type, self.output.weight.dtype
+        search: str = self.search
+        if search == "auto":
+            search = self.search_route(kind, dtype if dtype == torch.float64 else torch.float32, 1)
+        chosen = f"route={self.cost_route(kind)}, search={search}"
         return f"{super().extra_repr()}, {shape}, {chosen}, sparse_grad={self.sparse_grad}"
 
     def cost_route(self, device_type: str) -> Literal["path", "all"]:
@@ -114,8 +120,12 @@ class ClassHead(OutputHead):
         return self.route
 
     def search_route(self, device_type: str, dtype: torch.dtype, k: int) -> Literal["best_first", "all"]:
-        """Where the k best come from where no gradient is wanted."""
-        if device_type != "cpu" or dtype != torch.float32 or self.search == "all" or not self.num_edges:
+        """Where the k best come from where no gradient is wanted. Raises ValueError where that cannot run."""
+        can_run = device_type == "cpu" and dtype == torch.float32
+        if self.search == "best_first" and not can_run:
+            where = f"{dtype} on {device_type}"
+            raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
+        if not can_run or self.search == "all" or not self.num_edges:
             return "all"
         large = self.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
@@ -123,6 +133,7 @@ class ClassHead(OutputHead):
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self.output.weight.to(dtype), self.output.bias.to(dtype)
 
+    @untraced
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NE = F.linear(hidden_ND, *self._vectors(hidden_ND.dtype))
         if not self.num_edges:
@@ -144,11 +155,13 @@ class ClassHead(OutputHead):
         tables = [self.get_buffer(f"siblings_{index}") for index in range(self._num_tables)]
         return log_softmax_siblings(scores_NE, tables)
 
+    @untraced
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         if every or self.cost_route(hidden_ND.device.type) == "all":
             return self._all_edges_cost(hidden_ND, targets_N, (target, every, 0.0))
         return target * self._path_cost(hidden_ND, targets_N, 0.0)
 
+    @untraced
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
@@ -187,11 +200,13 @@ class ClassHead(OutputHead):
             edges_N = torch.where(below_root_N, self.node_edges[self.edge_nodes[edges_N]], -1)
         return total_N
 
+    @untraced
     def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if self.search_route(hidden_ND.device.type, hidden_ND.dtype, 1) == "all":
             return super()._judge(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
+    @untraced
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         wants_gradient = any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters()))
         route = self.search_route(hidden_ND.device.type, hidden_ND.dtype, k)
@@ -213,6 +228,7 @@ class ClassHead(OutputHead):
             values_NK[left], ids_NK[left] = super()._topk(hidden_ND.index_select(0, left), k)
         return values_NK, ids_NK
 
+    @untraced
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         if self.num_edges < LABELS_FROM_EDGES or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)

@@ -73,9 +73,14 @@ class _AllEdgesCost(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight_ED, slopes_NE = ctx.saved_tensors
         (upstream_N,) = grads
-        scaled_ND = upstream_N[:, None] * hidden_ND
-        grad_ND = (slopes_NE @ weight_ED).mul_(upstream_N[:, None])
-        return grad_ND, slopes_NE.T @ scaled_ND, slopes_NE.T @ upstream_N, None, None, None, None
+        grad_ND = grad_ED = grad_E = None
+        if ctx.needs_input_grad[0]:
+            grad_ND = (slopes_NE @ weight_ED).mul_(upstream_N[:, None])
+        if ctx.needs_input_grad[1]:
+            grad_ED = slopes_NE.T @ (upstream_N[:, None] * hidden_ND)
+        if ctx.needs_input_grad[2]:
+            grad_E = slopes_NE.T @ upstream_N
+        return grad_ND, grad_ED, grad_E, None, None, None, None
 
 
 def all_edges_cost_kernel(

@@ -233,7 +233,7 @@ def best_leaves(hidden_ND, weight_ED, bias_E, root_NC, offsets, children, k, bud
 
     A node's log-probability bounds those of its leaves, so the likeliest open node is expanded until it is less than
     the k-th leaf found; an equal one still is, since it may hold an equal leaf of a lower id. root_NC are the scores
-    of the root's children. A row above its budget is left unfinished, and so is one with a score that is NaN.
+    of the root's children. A row above its budget is left unfinished, and so is one that meets a score that is NaN.
     """
     num_rows, dim = hidden_ND.shape
     num_inner = len(offsets) - 1
@@ -267,6 +267,9 @@ def best_leaves(hidden_ND, weight_ED, bias_E, root_NC, offsets, children, k, bud
                     scores[child] = product + bias_E[start + child]
             top = _greatest(scores)
             log_sum = np.float32(math.log(_sum_exp(scores, top)))
+            if log_sum != log_sum:  # a score that is no number bounds nothing
+                within_N[row] = False
+                break
             for child in range(degree):
                 value = score + ((scores[child] - top) - log_sum)
                 below = children[start + child]
@@ -277,6 +280,4 @@ def best_leaves(hidden_ND, weight_ED, bias_E, root_NC, offsets, children, k, bud
                 else:
                     _push(heap_scores, heap_nodes, size, value, below)
                     size += 1
-        if values_K[k - 1] == -np.inf:  # scores that are no numbers bound nothing
-            within_N[row] = False
     return values_NK, ids_NK, within_N

@@ -66,6 +66,9 @@ class _PathCost(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, grad_ND = ctx.saved_tensors
         upstream_N = grads[0].contiguous()
+        grad_hidden = upstream_N[:, None] * grad_ND if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:3]):  # frozen
+            return grad_hidden, None, None, None, None, None
         num_edges, dim = ctx.shape
         grad_KD = _zeros(hidden_ND, len(ctx.touched) if ctx.sparse else num_edges, dim)
         grad_E = hidden_ND.new_zeros(num_edges)
@@ -74,7 +77,7 @@ class _PathCost(torch.autograd.Function):
         if ctx.sparse:
             touched = torch.from_numpy(ctx.touched).to(hidden_ND.device)
             grad_KD = sparse_rows(touched, grad_KD, ctx.shape)
-        return upstream_N[:, None] * grad_ND, grad_KD, grad_E, None, None, None
+        return grad_hidden, grad_KD, grad_E, None, None, None
 
 
 def path_cost(
