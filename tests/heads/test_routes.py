@@ -4,7 +4,6 @@
 import pytest
 import torch
 
-from wenet_hs.heads import routes
 from wenet_hs.heads.routes import Route, RouteOption, choose_route
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -60,10 +59,3 @@ def test_kernels_are_not_replaced_in_silence(wanted: RouteOption) -> None:
         choose(100, device=GPU, wanted=wanted)
     with pytest.raises(ValueError, match=r"here is torch.float64 on cpu"):
         choose(100, dtype=torch.float64, wanted=wanted)
-
-
-def test_without_numba_pytorch_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "NUMBA_IS_INSTALLED", False)
-    assert choose(10_000) == "torch-path"
-    with pytest.raises(ValueError, match="is a Numba kernel"):
-        choose(10_000, wanted="path")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of the exact ways to a tree head's cost is the cheapest: one pure function that returns a name."""
 
-from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -21,9 +20,6 @@ a comb whose deep leaves occur often (1,000 rows of width 256, one thread: equal
 path 1.5 times as fast at V = 10 with 3, 2 times at V = 30 with 4)."""
 TORCH_NODES_A_DECISION = 40
 """The same of PyTorch's two ways on a CPU: at V = 300 with 6.6 decisions a target they are equal."""
-
-
-NUMBA_IS_INSTALLED = find_spec("numba") is not None
 
 
 def choose_route(
@@ -49,7 +45,7 @@ def choose_route(
     Raises:
         ValueError: a kernel is wanted where none can run.
     """
-    can_run = device.type == "cpu" and dtype == torch.float32 and NUMBA_IS_INSTALLED
+    can_run = device.type == "cpu" and dtype == torch.float32
     if wanted in ("path", "nodes") and not can_run:
         raise ValueError(f'route: "{wanted}" is a Numba kernel for float32 on a CPU, here is {dtype} on {device.type}')
     prefix = "" if can_run and not wanted.startswith("torch") else "torch-"
