@@ -257,6 +257,16 @@ def test_routes_of_a_cpu_are_refused_elsewhere(read: Read) -> None:
     check_routes(read("head: hsoftmax\nhead_conf: {tree: t, route: torch-nodes}\n"), torch.device("cuda"))
 
 
+@pytest.mark.parametrize(("kind", "device", "other"), [("hsoftmax", "mps", "dense"), ("class", "cuda", "all")])
+def test_searches_of_a_cpu_are_refused_elsewhere(read: Read, kind: str, device: str, other: str) -> None:
+    config = read(f"head: {kind}\nhead_conf: {{tree: t, search: best_first}}\n")
+    check_routes(config, torch.device("cpu"))
+    message = f"^head_conf.search: best_first does not run on {device}; use auto or {other}$"
+    with pytest.raises(ConfigError, match=message):
+        check_routes(config, torch.device(device))
+    check_routes(read(f"head: {kind}\nhead_conf: {{tree: t, search: {other}}}\n"), torch.device(device))
+
+
 def test_ctc_may_be_sparse_beside_leaf_smoothing(read: Read) -> None:
     config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, sparse_grad: true}}\n")
     assert (config.model_conf.lsm_weight, config.model_conf.lsm_kind) == (0.1, "leaf")
@@ -301,6 +311,15 @@ def test_a_folder_of_each_head_loads(read: Read, tmp_path: Path, kind: str, ctc_
     batch = small_batch([40, 33], [5, 2])
     with torch.inference_mode():
         assert torch.equal(experiment.model(batch).total, model(batch).total)
+
+
+def test_a_folder_that_names_a_kernel_of_the_cpu_is_refused_elsewhere(read: Read, tmp_path: Path) -> None:
+    config = read("head: hsoftmax\nhead_conf: {tree: tree.json, route: path}\n")
+    write_folder(tmp_path / "exp", config, (BINARY, None))
+    with pytest.raises(
+        ConfigError, match="^head_conf.route: path runs on a CPU alone, here is cuda; use auto or torch-"
+    ):
+        load_experiment(tmp_path / "exp", device="cuda")
 
 
 def test_changed_or_missing_trees_of_ctc_are_refused(read: Read, tmp_path: Path) -> None:

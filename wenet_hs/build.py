@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, has_another_tree, read_tree, tree_paths
+from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, check_routes, has_another_tree, read_tree, tree_paths
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -263,6 +263,7 @@ def load_experiment(
     """
     model_dir = Path(model_dir)
     config = load_config(_in_folder(model_dir, "train.yaml"))
+    check_routes(config, torch.device(device))
     table_path = _in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     table = UnitTable.read(table_path)
     _check_files(model_dir, config)

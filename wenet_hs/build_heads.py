@@ -21,6 +21,7 @@ from wenet_hs.heads.adaptive import AdaptiveHead, ranking
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.classes import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
+from wenet_hs.heads.search import has_triton
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree, load_tree
@@ -42,8 +43,13 @@ def tree_paths(config: ExperimentConfig) -> dict[str, str]:
 
 
 def check_routes(config: ExperimentConfig, device: torch.device) -> None:
-    """Raise ConfigError where a head is to compute its costs by kernels that this device does not have."""
+    """Raise ConfigError where a head is to compute its costs or to search by kernels that this device does not have."""
     for section, conf in head_confs(config).items():
+        if isinstance(conf, HSoftmaxHeadConf | ClassHeadConf) and conf.search == "best_first":
+            is_tree = isinstance(conf, HSoftmaxHeadConf)
+            if device.type != "cpu" and not (is_tree and device.type == "cuda" and has_triton()):
+                other = "dense" if is_tree else "all"
+                raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
         if isinstance(conf, HSoftmaxHeadConf) and conf.route in ("path", "nodes") and device.type != "cpu":
             raise ConfigError(
                 f"{section}.route: {conf.route} runs on a CPU alone, here is {device.type}; use auto or "

@@ -288,7 +288,7 @@ def test_choice() -> None:
     assert choose_search(10, 267_735, 10, "mps", torch.float32) == "dense"
     assert choose_search(10, 267_735, 100, "cuda", torch.float32) == "dense"
     assert choose_search(10, 150, 10, torch.device("cuda", 1), torch.float32) == "dense"
-    assert choose_search(10, 267_735, 10, "cuda", torch.float32) == ("best_first" if search._has_triton() else "dense")
+    assert choose_search(10, 267_735, 10, "cuda", torch.float32) == ("best_first" if search.has_triton() else "dense")
 
 
 @given(st.integers(2, 10**6), st.integers(1, 1000))

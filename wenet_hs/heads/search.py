@@ -64,7 +64,7 @@ def choose_search(
         search = OPEN_COST[rows] * expected_opened(num_units, k)
         return "best_first" if search < DENSE_COST[rows] * num_units else "dense"
     fits = num_units >= GPU_MIN_UNITS and 32 * k <= num_units and k <= GPU_MAX_K
-    return "best_first" if kind == "cuda" and fits and _has_triton() else "dense"
+    return "best_first" if kind == "cuda" and fits and has_triton() else "dense"
 
 
 def expected_opened(num_units: int, k: int) -> float:
@@ -229,5 +229,6 @@ def _reference(
     return hidden_ND.new_tensor(values).reshape(shape), children_I2.new_tensor(ids).reshape(shape)
 
 
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether its kernels can be compiled here; it comes with torch on Linux."""
     return importlib.util.find_spec("triton") is not None
