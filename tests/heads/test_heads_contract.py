@@ -9,11 +9,13 @@ Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 import functools
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from _pytest.mark import ParameterSet
 from torch import Tensor
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
@@ -47,6 +49,12 @@ def sentences(num_units: int) -> list[list[int]]:
     return np.random.default_rng(0).integers(0, max(1, num_units - 1), size=(20, 12)).tolist()
 
 
+def phones(num_units: int) -> list[str]:
+    """And units that are none."""
+    found = ["<blank>", *(base + mark for mark in ("", "ː", "ʰ", "ʲ") for base in "ptkbdɡmnŋszʃaeiou")]
+    return [*found[:num_units], *(f"<{unit}>" for unit in range(num_units - len(found)))]
+
+
 TREES: dict[str, Callable[[int], Tree]] = {
     "zipf": lambda v: Tree.huffman(zipf(v)),
     "skewed": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64)),
@@ -59,6 +67,7 @@ TREES: dict[str, Callable[[int], Tree]] = {
     "brown": lambda v: Tree.brown(sentences(v), zipf(v)),
     "embedding": lambda v: Tree.embedding(vectors(v), zipf(v)),
     "comb": comb,
+    "articulatory": lambda v: Tree.articulatory(phones(v), zipf(v)),
     "of_classes": lambda v: NaryTree.frequency_bins(zipf(v)).binary(),
 }
 CLASSES: dict[str, Callable[[int], NaryTree]] = {
@@ -70,11 +79,15 @@ CLASSES: dict[str, Callable[[int], NaryTree]] = {
     "comb_cut": lambda v: NaryTree.cut(comb(v), 3),
     "flat": lambda v: NaryTree.frequency_bins(zipf(v), 1),
 }
+TOPS = tuple(f"top_of_{kind}" for kind in TREES)
+"""The class head over every other kind of tree, for the slow tests."""
 
 
 @functools.cache
 def tree_of(kind: str, num_units: int) -> Tree | NaryTree:
     name, _, shape = kind.removesuffix("+bias").partition(":")
+    if shape in TOPS:
+        return NaryTree.from_binary(TREES[shape.removeprefix("top_of_")](num_units))
     return (CLASSES if name == "class" else TREES)[shape](num_units)
 
 
@@ -115,17 +128,24 @@ OTHERS = tuple(
     kind
     for kind in (
         *(f"hsoftmax:{tree}{bias}" for tree in TREES for bias in ("", "+bias")),
-        *(f"class:{c}" for c in CLASSES),
+        *(f"class:{c}" for c in (*CLASSES, *TOPS)),
     )
     if kind not in MAIN and (not kind.endswith("+bias") or kind == "hsoftmax:comb+bias")
 )
-HEADS = MAIN + OTHERS
-CASES = [
-    pytest.param(kind, v, id=f"{kind}-{v}")
-    for kind in HEADS
-    for v in ((1, 2, 3, 7, 50, 300) if kind in MAIN else (2, 40))
-]
-SMALL = [pytest.param(kind, v, id=f"{kind}-{v}") for kind in HEADS for v in ((1, 2, 7) if kind in MAIN else (5,))]
+
+
+def marked(kind: str, num_units: int | None = None) -> ParameterSet:
+    """A parameter of a test, slow where it is one of very many, skipped where a library is missing."""
+    marks = [pytest.mark.slow] if "top_of_" in kind else []
+    if "articulatory" in kind:
+        marks.append(pytest.mark.skipif(find_spec("panphon") is None, reason="needs the extra trees"))
+    values = (kind,) if num_units is None else (kind, num_units)
+    return pytest.param(*values, id="-".join(map(str, values)), marks=marks)
+
+
+HEADS = [marked(kind) for kind in MAIN + OTHERS]
+CASES = [marked(kind, v) for kind in MAIN + OTHERS for v in ((1, 2, 3, 7, 50, 300) if kind in MAIN else (2, 40))]
+SMALL = [marked(kind, v) for kind in MAIN + OTHERS for v in ((1, 2, 7) if kind in MAIN else (5,))]
 
 
 def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -208,15 +228,16 @@ def test_node_smoothing_smooths_each_decision_of_the_path(kind: str, num_units: 
     head = make_head(kind, num_units)
     hidden, targets = rows(head)
     loss = head.loss(hidden, targets, 0.2, "node")
-    torch.testing.assert_close(loss, expected_node_cost(kind, head, hidden, targets, 0.2), atol=1e-4, rtol=1e-4)
+    twin = make_head(kind, num_units).double()
+    expected = expected_node_cost(kind, twin, hidden, targets, 0.2)
+    torch.testing.assert_close(twin.loss(hidden.double(), targets, 0.2, "node"), expected, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(loss, expected.float(), atol=1e-4, rtol=1e-4)
     assert (loss >= -1e-6).all()
     torch.testing.assert_close(head.loss(hidden, targets, 0.0, "node"), head.nll(hidden, targets))
 
 
 def expected_node_cost(kind: str, head: OutputHead, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    twin = make_head(kind, head.num_units).double()
-    twin.load_state_dict({name: value.double() for name, value in head.state_dict().items()})
-    log_probs = twin.log_probs(hidden.double()).detach()
+    log_probs = head.log_probs(hidden.double()).detach()
     costs = torch.zeros(len(targets), dtype=torch.float64)
     for choices in decisions(kind, head):
         scores = torch.stack([log_probs[:, sorted(units)].logsumexp(-1) for units in choices], dim=-1).log_softmax(-1)
@@ -226,7 +247,7 @@ def expected_node_cost(kind: str, head: OutputHead, hidden: Tensor, targets: Ten
                 if target in units:
                     every = weights.every * scores[row].sum()
                     costs[row] += weights.constant - weights.target * scores[row, choice] - every
-    return costs.float()
+    return costs
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -250,6 +271,10 @@ def test_judging_is_nll_and_the_first_of_topk(kind: str, num_units: int) -> None
     with torch.no_grad():
         assert torch.equal(is_best, head.topk(hidden, 1)[1][:, 0] == targets)
     assert is_best[::2].all() and not nll.requires_grad
+    for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
+        loss, nll_again, is_best_again = head.judged_loss(hidden, targets, smoothing, where)  # type: ignore[arg-type]
+        torch.testing.assert_close(loss, head.loss(hidden, targets, smoothing, where))  # type: ignore[arg-type]
+        assert torch.equal(nll_again, nll) and torch.equal(is_best_again, is_best) and not nll_again.requires_grad
 
 
 @pytest.mark.parametrize(("kind", "num_units"), CASES)
@@ -388,12 +413,21 @@ def test_smoothed_gradients_equal_those_of_the_explicit_divergence(kind: str) ->
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("num_units", [2, 60])
 @pytest.mark.parametrize("kind", HEADS)
-def test_topk_values_carry_gradients(kind: str) -> None:
-    head = make_head(kind, 7)
+def test_topk_values_carry_the_gradients_of_their_units(kind: str, num_units: int) -> None:
+    head = make_head(kind, num_units)
     hidden = rows(head)[0].requires_grad_()
-    head.topk(hidden, 2)[0].sum().backward()
-    assert hidden.grad is not None and hidden.grad.abs().sum() > 0
+    values, ids = head.topk(hidden, 2)
+    upstream = torch.linspace(-1, 2, values.numel()).view_as(values)
+    inputs = (hidden, *head.parameters())
+    expected = torch.autograd.grad((head.log_probs(hidden).gather(-1, ids) * upstream).sum(), inputs)
+    torch.testing.assert_close(torch.autograd.grad((values * upstream).sum(), inputs), expected, atol=1e-4, rtol=1e-4)
+    for parameter in list(head.parameters())[:-1]:  # what is frozen takes none from the rest
+        parameter.requires_grad_(False)
+    last = list(head.parameters())[-1:]
+    (alone,) = torch.autograd.grad((head.topk(hidden.detach(), 2)[0] * upstream).sum(), last)
+    torch.testing.assert_close(alone, expected[-1], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", HEADS)
