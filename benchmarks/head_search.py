@@ -3,13 +3,15 @@
 
 The flat side is `linear`, `log_softmax`, `topk` alone; the others are `head.topk`: exact, sorted, ties by id, float32
 inside. `softmax` is the flat layer under that contract.
+Each call searches other states, as decoding does: one and the same would find its nodes in the cache.
 Weights as initialised (hard for the search: nothing is likely) and ten times larger (as of a trained model).
 
 Example: python benchmarks/head_search.py --out benchmarks/notes/head_search_cpu
 """
 
 import argparse
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ SIZES = (150, 300, 1_000, 5_000, 10_000, 50_000, 267_735)
 ROWS = (1, 10, 80, 160)
 BASELINE = "flat"
 SIDES = ("flat", "softmax", "tree", "class", "adaptive")
+STATES = 4096  # that the calls of a side go through, at least
 SCALES = {"as initialised": 1.0, "peaked": 10.0}
 
 
@@ -33,6 +36,12 @@ def flat_topk(head: SoftmaxHead) -> Callable[[Tensor, int], object]:
     """The least that a flat layer needs."""
     weight_VD, bias_V = head.output.weight, head.output.bias
     return lambda hidden, k: F.log_softmax(F.linear(hidden, weight_VD, bias_V), dim=-1).topk(k)
+
+
+def in_turn(find: Callable[[Tensor, int], object], batches: Sequence[Tensor], k: int) -> Callable[[], object]:
+    """A search of the next batch at each call, round and round."""
+    turns = itertools.cycle(batches)
+    return lambda: find(next(turns), k)
 
 
 def make_heads(num_units: int, scale: float, device: str) -> dict[str, nn.Module]:
@@ -59,8 +68,9 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
         heads = make_heads(num_units, scale, args.device)
         searches = {"flat": flat_topk(heads["softmax"])} | {side: head.topk for side, head in heads.items()}
         for num_rows in args.rows:
-            hidden = torch.randn(num_rows, DIM, generator=torch.Generator().manual_seed(2)).to(args.device)
-            sides = {side: (lambda find=find, rows=hidden: find(rows, args.k)) for side, find in searches.items()}
+            shape = max(8, STATES // num_rows), num_rows, DIM
+            batches = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(args.device).unbind()
+            sides = {side: in_turn(find, batches, args.k) for side, find in searches.items()}
             times = alternate(sides, args.rounds, device=args.device)
             record = {"units": num_units, "rows": num_rows, "weights": label}
             records.append(record | {"ms": medians_ms(times), "ratio": ratios(times, BASELINE)})

@@ -139,6 +139,7 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
 def memory(side: str, num_units: int, smoothing: str, device: str) -> float:
     """Megabytes, in a process of its own."""
     arguments = ["--memory", side, "--units", str(num_units), "--smoothing", smoothing, "--device", device]
+    arguments += ["--threads", str(torch.get_num_threads())]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
 

@@ -38,9 +38,10 @@ def common_arguments(parser: argparse.ArgumentParser, *, rounds: int) -> None:
 def alternate(
     sides: Mapping[str, Side], rounds: int, *, device: str = "cpu", seconds: float = 0.02
 ) -> dict[str, list[float]]:
-    """Seconds a call of each side, `rounds` times, the sides taking turns; a first call of each is not counted.
+    """Seconds a call of each side, `rounds` times, the sides taking turns; two first calls of each are not counted.
 
-    A side quicker than `seconds` is called several times a round, so that the clock does not matter.
+    Every other round goes backwards, so that no side always follows the same one, with what that left in the caches. A
+    side quicker than `seconds` is called several times a round, so that the clock does not matter.
     """
     repeats = {}
     for name, side in sides.items():
@@ -48,8 +49,8 @@ def alternate(
         repeats[name] = max(1, int(seconds / max(_timed(side, 1, device), 1e-7)))
     gc.collect()
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, side in sides.items():
+    for number_of_round in range(rounds):
+        for name, side in list(sides.items())[:: -1 if number_of_round % 2 else 1]:
             times[name].append(_timed(side, repeats[name], device))
     return times
 
