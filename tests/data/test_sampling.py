@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Balanced languages and lists: shares of speech by hand, every utterance before any again, T = 1 the plain epoch."""
+
+import logging
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wenet_hs.config.dataset import BatchConf, DatasetConf, SamplingConf
+from wenet_hs.data.dataset import SpeechDataset
+from wenet_hs.data.listing import ListedUtterances
+from wenet_hs.data.sampling import Sampler, make_sampler
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+# Two lists: 60 of "big" and 6 of "small" of 4 s, then 12 of "small" of 2 s.
+UTTERANCES = [
+    Utterance(
+        key=f"k{i}", wav="w", txt="a", lang="small" if i % 11 == 10 or i >= 66 else "big", duration=4.0 - 2 * (i >= 66)
+    )
+    for i in range(78)
+]
+SECONDS = {("1", "big"): 240.0, ("1", "small"): 24.0, ("2", "small"): 24.0}
+
+
+def dataset(sampling: SamplingConf | None, utterances: list[Utterance] = UTTERANCES, **options: Any) -> SpeechDataset:
+    conf = DatasetConf(speed_perturb=True, sampling=sampling, batch_conf=BatchConf(batch_size=7))
+    table = ListedUtterances(utterances, (0, 66))
+    tokenizer = make_tokenizer("char", UnitTable.from_units("a"))
+    return SpeechDataset(table, tokenizer, conf, **{"training": True, "seed": 4, **options})
+
+
+def drawn(data: SpeechDataset, epoch: int, world_size: int = 1) -> Counter[int]:
+    """How often each virtual item stands in an epoch."""
+    plans = [data.plan(epoch, rank=rank, world_size=world_size) for rank in range(world_size)]
+    return Counter(item for plan in plans for batch in plan for item in batch)
+
+
+def speech(items: Counter[int]) -> dict[tuple[str, str], float]:
+    """Seconds by list and language."""
+    seconds: Counter[tuple[str, str]] = Counter()
+    for item, count in items.items():
+        utterance = UTTERANCES[item % 78]
+        seconds["1" if item % 78 < 66 else "2", str(utterance.lang)] += count * utterance.duration  # type: ignore[operator,assignment]
+    return dict(seconds)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0, 1e6])
+def test_shares_of_speech_are_those_of_the_formula(temperature: float) -> None:
+    """The lists keep their shares; in the first, p is the speech of a language to the power of 1 / T."""
+    found = speech(drawn(dataset(SamplingConf(temperature=temperature)), 0))
+    flat = {lang: SECONDS["1", lang] ** (1 / temperature) for lang in ("big", "small")}
+    for lang in flat:
+        assert found["1", lang] == pytest.approx(264.0 * flat[lang] / sum(flat.values()), abs=2.0)
+    assert found["2", "small"] == 24.0
+    assert sum(found.values()) == pytest.approx(288.0, abs=4.0), "an epoch is as long as the lists"
+
+
+def test_weights_are_shares_of_the_lists() -> None:
+    found = speech(drawn(dataset(SamplingConf(weights=(1.0, 3.0))), 0))
+    assert found["2", "small"] == pytest.approx(0.75 * 288, abs=1.0)
+    assert found["1", "big"] + found["1", "small"] == pytest.approx(0.25 * 288, abs=4.0)
+    both = speech(drawn(dataset(SamplingConf(weights=(3.0, 1.0), temperature=1e9)), 0))
+    assert both == pytest.approx({("1", "big"): 108.0, ("1", "small"): 108.0, ("2", "small"): 72.0}, abs=4.0)
+
+
+@pytest.mark.parametrize("sampling", [SamplingConf(), SamplingConf(weights=(264.0, 24.0))])
+def test_temperature_one_is_the_plain_epoch(sampling: SamplingConf) -> None:
+    plain, data = dataset(None), dataset(sampling)
+    for epoch in range(3):
+        assert data.plan(epoch) == plain.plan(epoch)
+        assert set(drawn(data, epoch).values()) == {1}
+
+
+def test_an_epoch_is_a_function_of_seed_and_epoch_for_every_number_of_ranks() -> None:
+    conf = SamplingConf(temperature=3.0)
+    data = dataset(conf)
+    backwards = [data.plan(epoch) for epoch in (5, 1, 0)]
+    assert backwards == [dataset(conf).plan(epoch) for epoch in (5, 1, 0)]
+    assert drawn(data, 5) == drawn(dataset(conf), 5, world_size=3)
+    assert drawn(data, 1) != drawn(data, 0) != drawn(dataset(conf, seed=5), 0)
+
+
+@pytest.mark.parametrize("quota", [1, 4, 10, 11, 25, 60])
+def test_everything_is_heard_before_anything_is_heard_again(quota: int) -> None:
+    """Of a group of ten: after e epochs each was drawn e * quota / 10 times, rounded down or up."""
+    sampler = Sampler(np.zeros(10, np.int64), np.ones(10), np.array([quota]), seed=0)
+    heard: Counter[int] = Counter(dict.fromkeys(range(10), 0))
+    for epoch in range(13):
+        items = sampler.items(epoch).tolist()
+        assert len(items) == len(set(items)) == quota, "no virtual item comes twice in an epoch"
+        assert items == sorted(items)
+        heard.update(item % 10 for item in items)
+        assert max(heard.values()) - min(heard.values()) <= 1
+
+
+def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:
+    data = dataset(SamplingConf(temperature=1e9))
+    items = sorted(drawn(data, 0))
+    copies = [item for item in items if item >= 78]
+    assert copies
+    lengths = dict(zip(items, data._item_frames(np.array(items), 0).tolist(), strict=True))
+    assert any(lengths[item] != lengths[item % 78] for item in copies if item % 78 in lengths)
+    for item in items:
+        speed = data._speed(item, 0)
+        assert lengths[item] == data._lengths.of(np.array([data._durations[item % 78]]), speed)[0]
+
+
+def test_what_is_drawn_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        dataset(SamplingConf(temperature=2.0))
+    assert "sampling: an epoch draws " in caplog.text
+    assert (
+        " times from 78 utterances: list 1 big 0.07 -> 0.06 h, list 1 small 0.01 -> 0.02 h, list 2 small" in caplog.text
+    )
+
+
+def test_validation_is_never_sampled() -> None:
+    assert set(drawn(dataset(SamplingConf(temperature=9.0), training=False), 0).values()) == {1}
+
+
+def test_utterances_without_a_language() -> None:
+    nameless = [Utterance(key=u.key, wav="w", txt="a", duration=u.duration) for u in UTTERANCES]
+    with pytest.raises(
+        DataError, match=r"^dataset_conf.sampling: by lang, but 78 utterances have no 'lang' in their data"
+    ):
+        dataset(SamplingConf(temperature=2.0), nameless)
+    assert len(dataset(SamplingConf(weights=(1.0, 1.0)), nameless)) == 78
+
+
+def test_weights_for_other_lists() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^dataset_conf.sampling.weights: 3 of them for 2 lists in --train_data; give"
+    ):
+        dataset(SamplingConf(weights=(1.0, 1.0, 1.0)))
+
+
+def test_a_list_of_which_nothing_is_left_has_no_share() -> None:
+    langs, lists = np.zeros(4, np.int32), np.array([0, 0, 2, 2], np.int32)
+    conf = SamplingConf(weights=(1.0, 5.0, 3.0))
+    sampler = make_sampler(conf, langs, lists, np.ones(4), lang_names=("ca",), num_lists=3, seed=0)
+    items = sampler.items(0) % 4
+    assert (np.sum(items < 2), np.sum(items >= 2)) == (1, 3)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shards: the batches of the raw list to the bit, from disk and from a URL; a line for everything a tar can lack."""
+
+import io
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
+from wenet_hs.data.audio import read_audio
+from wenet_hs.data.dataset import Batch, SpeechDataset, batches
+from wenet_hs.data.listing import UtteranceTable, open_list
+from wenet_hs.data.shards import write_shards
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+CONF = DatasetConf(
+    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
+)
+
+
+@pytest.fixture(scope="module")
+def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
+    """Two of each: wav, flac, mp3, segments; stereo and other rates among them; some without language or duration."""
+    folder = tmp_path_factory.mktemp("clips")
+    rng = np.random.default_rng(0)
+    made = []
+    for i, (suffix, rate) in enumerate(
+        [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
+    ):
+        path = folder / f"{i}.{suffix}"
+        shape = (round((0.6 + 0.1 * i) * rate), 1 + i % 2)
+        soundfile.write(path, np.clip(0.1 * rng.normal(size=shape), -1, 1), rate)
+        duration = None if i == 1 else 0.6 + 0.1 * i
+        made.append(Utterance(key=f"k.{i}", wav=str(path), txt="é b"[: 1 + i % 3], lang="ca", duration=duration))
+    made.append(Utterance(key="s/1", wav=made[3].wav, txt="b", speaker="x", start=0.1, end=0.55))
+    made.append(Utterance(key="s/2", wav=made[4].wav, txt=" b", start=0.5))
+    return made
+
+
+def dataset(utterances: UtteranceTable | list[Utterance]) -> SpeechDataset:
+    tokenizer = make_tokenizer("char", UnitTable.from_units(("b", "é", "▁")))
+    return SpeechDataset(utterances, tokenizer, CONF, training=True, seed=0)
+
+
+def first_epochs(utterances: UtteranceTable | list[Utterance]) -> list[Batch]:
+    data = dataset(utterances)
+    return [batch for epoch in (0, 1) for batch in batches(data, data.plan(epoch), epoch)]
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    for a, b in zip(left, right, strict=True):
+        assert (a.keys, a.audio_seconds, a.num_targets) == (b.keys, b.audio_seconds, b.num_targets)
+        assert torch.equal(a.features, b.features)
+        assert torch.equal(a.targets, b.targets)
+
+
+def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
+    list(write_shards(utterances, out, num_utts_per_shard=num))
+    return out / "data.list"
+
+
+# The same batches
+
+
+def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_path: Path) -> None:
+    shard_list = pack(utterances, tmp_path)
+    assert shard_list.read_text() == "".join(f"{tmp_path}/shards_{i:09d}.tar\n" for i in range(3))
+    raw = first_epochs(utterances)
+    for _ in range(2):  # the pass over the tars, then the index
+        assert_same(first_epochs(open_list(shard_list, "shard")), raw)
+    table = open_list(shard_list, "shard")
+    facts = [(u.key, u.txt, u.lang, u.speaker) for u in utterances]
+    assert [(u.key, u.txt, u.lang, u.speaker) for u in table] == facts
+    assert read_data_list(tmp_path / "data.list.index" / "data.list") == list(table), "any command reads that list"
+
+
+def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_path: Path) -> None:
+    pack(utterances, tmp_path / "a")
+    pack(list(open_list(tmp_path / "a" / "data.list", "shard")), tmp_path / "c")
+    pack(utterances, tmp_path / "b")
+    name = "shards_000000000.tar"
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes(), "shards of shards"
+
+
+def test_wenets_own_shards_are_probed(utterances: list[Utterance], tmp_path: Path) -> None:
+    """KEY.txt with a line end, KEY.wav, no KEY.json."""
+    with tarfile.open(tmp_path / "w.tar", "w") as tar:
+        for utterance in utterances[:3]:
+            add(tar, f"{utterance.key}.txt", utterance.txt.encode() + b"\n")
+            add(tar, f"{utterance.key}.{Path(utterance.wav).suffix[1:]}", Path(utterance.wav).read_bytes())
+    (tmp_path / "l").write_text(f"{tmp_path}/w.tar\n\n")
+    plain = [replace(utterance, lang=None) for utterance in utterances[:3]]
+    assert_same(first_epochs(open_list(tmp_path / "l", "shard")), first_epochs(plain))
+
+
+def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
+    pack(utterances, tmp_path)
+    store = fsspec.filesystem("memory")
+    urls = []
+    for path in sorted(tmp_path.glob("*.tar")):
+        store.pipe(f"/shards/{path.name}", path.read_bytes())
+        urls.append(f"memory://shards/{path.name}")
+    (tmp_path / "urls").write_text("\n".join(urls))
+    assert_same(first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances))
+    wav = open_list(tmp_path / "urls", "shard")[0].wav
+    store.pipe("/shards/shards_000000000.tar", b"x" * 600)
+    with pytest.raises(
+        DataError, match=r"memory://shards/shards_000000000.tar: 600 bytes, its index says \d+; restore"
+    ):
+        open_list(tmp_path / "urls", "shard")
+    with pytest.raises(DataError, match=r"shards_0{9}.tar#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore"):
+        read_audio(wav)
+    store.rm("/shards", recursive=True)
+    with pytest.raises(DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore it, or remo"):
+        open_list(tmp_path / "urls", "shard")
+
+
+def test_a_url_of_a_whole_file_and_one_without_a_plug_in(utterances: list[Utterance]) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe("/a.flac", Path(utterances[2].wav).read_bytes())
+    assert torch.equal(read_audio("memory://a.flac"), read_audio(utterances[2].wav))
+    store.rm("/a.flac")
+    with pytest.raises(
+        DataError, match=r"^nowhere://a.flac: cannot be read \(Protocol not known: nowhere.*\); restore"
+    ):
+        read_audio("nowhere://a.flac")
+
+
+# Faults
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def shard_of(folder: Path, members: dict[str, bytes]) -> Path:
+    """A list with one shard of these members."""
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        for name, content in members.items():
+            add(tar, name, content)
+    (folder / "l").write_text(f"{folder}/x.tar\n")
+    return folder / "l"
+
+
+@pytest.mark.parametrize(
+    ("members", "fault"),
+    [
+        ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus beside .txt"),
+        ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt beside .wav, .json"),
+        ({"a.m4a": b"b", "a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus beside .m4a, .txt"),
+        ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
+        ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),
+        ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[1"}, "utterance 'a': Expecting ',' delimiter"),
+        ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
+        (
+            {"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": "1"}'},
+            "utterance 'a': 'duration' is \"1\", expected",
+        ),
+        ({"a b.wav": b"b", "a b.txt": b"b"}, "utterance 'a b': key 'a b' is empty or contains white space"),
+        ({"a.wav": b"b", "a.txt": b"b"}, "utterance 'a': audio of 1 bytes: not audio that can be read"),
+        (
+            {"a.wav": b"b", "a.txt": b"b" * (1 << 20) + b"b"},
+            "utterance 'a': a.txt has 1048577 bytes, more than 1048576",
+        ),
+        ({}, "no utterances in it"),
+    ],
+)
+def test_a_shard_that_lacks_something(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
+    shard_list = shard_of(tmp_path, members)
+    with pytest.raises(DataError) as caught:
+        open_list(shard_list, "shard")
+    assert str(caught.value).startswith(f"{tmp_path}/x.tar: {fault}")
+    assert str(caught.value).endswith("; restore the shard, or make it again")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "l.index").exists()
+
+
+@pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_path: Path, step: int) -> None:
+    shard_list = pack(utterances[:2], tmp_path)
+    path = tmp_path / "shards_000000000.tar"
+    whole = path.read_bytes()
+    keys = [utterance.key for utterance in utterances[:2]]
+    with tarfile.open(path) as tar:
+        end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
+    for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(
+            DataError, match=r"shards_0{9}.tar: not a whole, uncompressed tar \(.*\); restore the shard"
+        ):
+            open_list(shard_list, "shard")
+    for place in range(0, 345, step):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        with pytest.raises(DataError, match="shards_0{9}.tar: "):
+            open_list(shard_list, "shard")
+    path.write_bytes(whole)
+    assert [utterance.key for utterance in open_list(shard_list, "shard")] == keys
+
+
+def test_a_compressed_tar_a_missing_one_and_a_member_twice(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
+        add(tar, "a.txt")
+    with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        add(tar, "a.txt")
+        add(tar, "a.txt")
+    (tmp_path / "l").write_text(f"{tmp_path}/z.tar\n{tmp_path}/no.tar\n{tmp_path}/t.tar\n")
+    with pytest.raises(DataError) as caught:
+        open_list(tmp_path / "l", "shard")
+    lines = str(caught.value).split("\n")
+    assert lines[0].startswith(f"{tmp_path}/z.tar: not a whole, uncompressed tar (")
+    assert lines[1] == (
+        f"{tmp_path}/no.tar: cannot be read (No such file or directory); restore the shard, or make it again"
+    )
+    assert "t.tar: not a whole, uncompressed tar (member 'a.txt' is in it twice); restore" in lines[2]
+
+
+def test_a_tar_that_changed_after_it_was_indexed(utterances: list[Utterance], tmp_path: Path) -> None:
+    shard_list = pack(utterances, tmp_path)
+    wavs = [utterance.wav for utterance in open_list(shard_list, "shard")]
+    first, second, third = sorted(tmp_path.glob("*.tar"))
+    with first.open("r+b") as file:
+        file.truncate(2048)
+    second.write_bytes(second.read_bytes())
+    third.unlink()
+    with pytest.raises(DataError) as caught:
+        open_list(shard_list, "shard")
+    lines = str(caught.value).split("\n")
+    assert lines[0].startswith(f"{first}: 2048 bytes, its index says ")
+    assert lines[0].endswith(f"; restore it, or remove {tmp_path}/data.list.index to index anew")
+    assert lines[1].startswith(f"{second}: was changed after it was indexed; restore it, or remove")
+    assert lines[2].startswith(f"{third}: cannot be read (No such file or directory); restore it, or remove")
+    with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
+        read_audio(wavs[2])
+    with pytest.raises(DataError, match=rf"^{third}#\d+\+\d+: cannot be read \(No such file or directory\); restore"):
+        read_audio(wavs[-1])
+
+
+def test_another_list_of_shards_is_indexed_anew(utterances: list[Utterance], tmp_path: Path) -> None:
+    shard_list = pack(utterances, tmp_path)
+    assert len(open_list(shard_list, "shard")) == 7
+    shard_list.write_text(shard_list.read_text().split("\n")[0])
+    assert len(open_list(shard_list, "shard")) == 3
+
+
+def test_an_utterance_in_two_shards(utterances: list[Utterance], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pack(utterances[:1], tmp_path / name)
+    shards = [f"{tmp_path}/{name}/shards_000000000.tar" for name in ("a", "b")]
+    (tmp_path / "l").write_text("\n".join(shards))
+    with pytest.raises(DataError) as caught:
+        open_list(tmp_path / "l", "shard")
+    assert str(caught.value) == f"{shards[1]}: utterance 'k.0' stands in {shards[0]} too; give each a unique key"
+
+
+def test_a_list_of_the_other_type_is_told(tmp_path: Path) -> None:
+    write_data_list(tmp_path / "raw", [Utterance(key="a", wav="a.wav", txt="x")])
+    with pytest.raises(
+        DataError, match=r"raw:1: not the path of a tar; a list of utterances is read with --data_type r"
+    ):
+        open_list(tmp_path / "raw", "shard")
+    (tmp_path / "shards").write_text("a/b.tar\n")
+    with pytest.raises(DataError, match=r"shards:1: not JSON \(.*\); a list of tars is read with --data_type shard$"):
+        open_list(tmp_path / "shards")
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(DataError, match=r"empty: no shards in it; write the path or URL of a tar a line$"):
+        open_list(tmp_path / "empty", "shard")
+
+
+@pytest.mark.parametrize("key", ["/etc/x", "a/../../x", ".."])
+def test_a_key_that_would_leave_the_folder_is_no_member(utterances: list[Utterance], tmp_path: Path, key: str) -> None:
+    with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
+        pack([replace(utterances[0], key=key)], tmp_path)
+    assert list(tmp_path.glob("*")) == []
+
+
+def test_audio_that_cannot_be_packed_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
+    (tmp_path / "bad.wav").write_bytes(b"no audio")
+    for bad in (replace(utterances[0], wav=str(tmp_path / "bad.wav")), replace(utterances[5], wav="/none.wav")):
+        with pytest.raises(DataError, match=rf"^utterance {bad.key}: {bad.wav}: "):
+            pack([bad], tmp_path / "out")
+
+
+def test_other_formats_become_float_wavs_with_the_same_samples(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.aiff", np.random.default_rng(0).uniform(-1, 1, 8000), 16000)
+    shard_list = pack([Utterance(key="a", wav=str(tmp_path / "a.aiff"), txt="x")], tmp_path)
+    (packed,) = open_list(shard_list, "shard")
+    assert torch.equal(read_audio(packed.wav), read_audio(tmp_path / "a.aiff"))
+    record = json.loads((tmp_path / "data.list.index" / "data.list").read_text())
+    assert record["duration"] == 0.5
