@@ -44,8 +44,8 @@ fi
 if at 3 "feature statistics"; then
   wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
-mkdir -p "$exp"
-declare -A jobs; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT   # no training outlives this script
+mkdir -p "$exp"; logs=()
+trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT   # no training outlives this script
 for one in $head; do
   dir=$(folder "$one")
   if at 4 "training with the $one head, on one core (its log: $dir.log)"; then
@@ -54,10 +54,10 @@ for one in $head; do
     OMP_NUM_THREADS=1 wenet-hs train --config "$config" --train_data "$data/train/data.list" \
       --cv_data "$data/dev/data.list" --model_dir "$dir" --override_config "${settings[@]}" "${more[@]}" \
       > "$dir.log" 2>&1 &
-    jobs[$dir]=$!
+    logs+=("$dir.log")
   fi
 done
-for dir in "${!jobs[@]}"; do wait "${jobs[$dir]}" || { tail -n 3 "$dir.log" >&2; exit 2; }; done
+for _ in "${logs[@]}"; do wait -n || { tail -n 3 "${logs[@]}" >&2; exit 2; }; done
 for one in $head; do
   dir=$(folder "$one")
   if at 5 "averaging of the $one head"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
