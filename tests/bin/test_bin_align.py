@@ -160,7 +160,7 @@ def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
     for line, expected in zip(
         lines,
         [
-            "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; mend it, or take another",
+            "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; mend it",
             "utterance silent: the transcript is empty; write what was said, or leave the utterance out",
             r"utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that they",
             "utterance gone: .*gone.wav: missing",
