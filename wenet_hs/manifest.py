@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from wenet_hs.files import read_lines, write_atomic
 
 NO_UTTERANCES = "no utterances in it; run the stage that prepares the data again"
 _MAX_FAULTS = 10
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +113,7 @@ def parse_utterance(line: str) -> Utterance:
 def _check_values(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
         if isinstance(value, str):
-            if any("\ud800" <= character <= "\udfff" for character in value):
+            if _HALF_CHARACTER.search(value):
                 raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; write the line again")
         elif not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name!r} is {value:g}, expected a number of seconds from 0 on")
