@@ -2,9 +2,9 @@
 """Alignments of minimal edit distance between two lists of units, and the counts that come of them."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 
 from rapidfuzz.distance import Levenshtein
 
@@ -74,23 +74,20 @@ class Alignment:
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
     """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each)."""
-    ref_ids, hyp_ids = _as_ids(ref, hyp)
-    operations: list[Operation] = []
-    for code in Levenshtein.opcodes(ref_ids, hyp_ids):
-        refs: list[str | None] = [*ref[code.src_start : code.src_end]]
-        hyps: list[str | None] = [*hyp[code.dest_start : code.dest_end]]
-        length = max(len(refs), len(hyps))
-        refs += [None] * (length - len(refs))
-        hyps += [None] * (length - len(hyps))
-        operations += map(Operation, refs, hyps)
-    return Alignment(tuple(operations))
+    return Alignment(tuple(Operation(*pair) for refs, hyps in spans(ref, hyp) for pair in zip_longest(refs, hyps)))
+
+
+def spans(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """The alignment in runs: as many units on both sides (all equal, or all substituted), or none on one side."""
+    for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
+        yield ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]
 
 
 def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     """The counts of `align(ref, hyp)`, without the pairs. Quickest where both are a `str`, each character a unit."""
     if ref == hyp:
         return ErrorCounts(len(ref))
-    tags = [edit.tag for edit in Levenshtein.editops(*_as_ids(ref, hyp))]
+    tags = [tag for tag, _, _ in Levenshtein.editops(*_as_ids(ref, hyp)).as_list()]
     return ErrorCounts(len(ref), tags.count("replace"), tags.count("delete"), tags.count("insert"))
 
 

@@ -92,15 +92,7 @@ def score(
     if num_resamples < 0:
         raise ValueError(f"num_resamples is {num_resamples}, must be at least 0")
     of_key = _languages(reference, langs)
-    utterances = {
-        key: ScoredUtterance(
-            of_key[key],
-            text,
-            hypothesis.get(key),
-            count_errors(units_of(text, rules, of_key[key]), units_of(hypothesis.get(key, ""), rules, of_key[key])),
-        )
-        for key, text in reference.items()
-    }
+    utterances = {key: _scored(of_key[key], text, hypothesis.get(key), rules) for key, text in reference.items()}
     by_language = summarize(utterances, of_key, num_resamples)
     return Report(
         name=name,
@@ -114,6 +106,12 @@ def score(
         utterances=utterances,
         num_resamples=num_resamples,
     )
+
+
+def _scored(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtterance:
+    units = units_of(ref, rules, lang)
+    others = units if hyp == ref else units_of(hyp or "", rules, lang)
+    return ScoredUtterance(lang, ref, hyp, count_errors(units, others))
 
 
 def _languages(reference: Mapping[str, str], langs: Mapping[str, str] | None) -> Mapping[str, str]:

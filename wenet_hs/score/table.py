@@ -3,10 +3,12 @@
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import zip_longest
 
 from rich.cells import cell_len
 
-from wenet_hs.score.align import Alignment, ErrorCounts, align
+from wenet_hs.score.align import Alignment, ErrorCounts, align, spans
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.confusions import Confusions
 from wenet_hs.score.error_rate import Report, count_of, name_some
@@ -17,6 +19,7 @@ from wenet_hs.score.units import UNIT_NAMES, Rules, units_of
 GAP = "*"  # stands opposite a deleted or an inserted unit
 UNDEFINED = "n/a"
 _RULE = "=" * 75
+_width = lru_cache(maxsize=2**14)(cell_len)
 
 
 def format_report(report: Report, tables: Sequence[str] = ()) -> str:
@@ -81,6 +84,7 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
+@lru_cache(maxsize=2**14)
 def show_unit(unit: str) -> str:
     """A unit that can be seen: a space as ▁, a mark without its letter on ◌, what has no shape by its code point."""
     if unit == " ":
@@ -132,15 +136,19 @@ def worst_first(report: Report) -> list[tuple[str, ScoredUtterance]]:
 
 def align_texts(utterance: ScoredUtterance, rules: Rules) -> Alignment:
     """The alignment of one scored utterance."""
-    ref, hyp = (units_of(text, rules, utterance.lang) for text in (utterance.ref, utterance.hyp or ""))
-    return align(ref, hyp)
+    return align(*both_units(utterance, rules))
+
+
+def both_units(utterance: ScoredUtterance, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
+    """The units of the reference and of the hypothesis, none where there is no hypothesis."""
+    return units_of(utterance.ref, rules, utterance.lang), units_of(utterance.hyp or "", rules, utterance.lang)
 
 
 def format_alignments(report: Report) -> str:
     """Every utterance with its rate and its two transcripts one above the other, worst first."""
     blocks = []
     for key, utterance in worst_first(report):
-        ref, hyp = aligned_lines(align_texts(utterance, report.rules))
+        ref, hyp = aligned_lines(*both_units(utterance, report.rules))
         blocks.append(f"{heading(report, key, utterance)}\nref: {ref}\nhyp: {hyp}\n")
     return f"{report.signature}\n\n" + "\n".join(blocks)
 
@@ -153,14 +161,21 @@ def heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
     return f"{key}  {utterance.lang}  {name} {percent(counts.rate)} %  {letters}{remark}"
 
 
-def aligned_lines(alignment: Alignment, *, gap: str = GAP) -> tuple[str, str]:
-    """Reference and hypothesis with each pair of units in one column, by the width that a terminal gives them."""
-    refs, hyps = [], []
-    for operation in alignment.operations:
-        ref, hyp = (gap if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp))
-        width = max(cell_len(ref), cell_len(hyp))
-        refs.append(pad(ref, width))
-        hyps.append(pad(hyp, width))
+def aligned_lines(ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP) -> tuple[str, str]:
+    """Both lists of units, each pair of the alignment in one column, by the width that a terminal gives them."""
+    refs: list[str] = []
+    hyps: list[str] = []
+    for ref_run, hyp_run in spans(ref, hyp):
+        if ref_run == hyp_run:
+            shown = [*map(show_unit, ref_run)]
+            refs += shown
+            hyps += shown
+            continue
+        for unit, other in zip_longest(ref_run, hyp_run, fillvalue=gap):
+            above, below = show_unit(unit), show_unit(other)
+            wider = _width(above) - _width(below)
+            refs.append(above + " " * -wider)
+            hyps.append(below + " " * wider)
     return " ".join(refs).rstrip(), " ".join(hyps).rstrip()
 
 
@@ -168,7 +183,7 @@ def format_wenet(report: Report, *, verbose: bool = True) -> str:
     """The same numbers in the layout of WeNet's compute-cer.py, for scripts that read it. An undefined rate is 0.00."""
     lines = []
     for key, utterance in report.utterances.items() if verbose else ():
-        ref, hyp = aligned_lines(align_texts(utterance, report.rules), gap="")
+        ref, hyp = aligned_lines(*both_units(utterance, report.rules), gap="")
         lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}", f"lab: {ref}", f"rec: {hyp}", ""]
     overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
     if not verbose:

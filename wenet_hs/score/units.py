@@ -98,13 +98,14 @@ def split_by(text: str, rules: Rules, lang: str | None = None) -> list[str]:
 
 def units_of(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
     """Like `split_by`, but a `str` where every character is a unit: then there is nothing to split."""
-    text = clean(text, rules, lang)
+    words = _normalized(text, rules, lang).split()
     if rules.metric != "cer":
-        return text.split()
-    if "<" not in text and (text.isascii() or _ALONE.fullmatch(text)):
-        return text if rules.spaces == "count" else text.replace(" ", "")
+        return words
+    joined = (" " if rules.spaces == "count" else "").join(words)
+    if "<" not in joined and (joined.isascii() or _ALONE.fullmatch(joined)):
+        return joined
     units: list[str] = []
-    for word in text.split():
+    for word in words:
         if units and rules.spaces == "count":
             units.append(" ")
         units += _clusters(word)
@@ -113,12 +114,15 @@ def units_of(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
 
 def clean(text: str, rules: Rules, lang: str | None = None) -> str:
     """The transcript before it is split: NFC, case and punctuation as the rules say, one space between words."""
-    text = unicodedata.normalize("NFC", text)
+    return " ".join(_normalized(text, rules, lang).split())
+
+
+def _normalized(text: str, rules: Rules, lang: str | None) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
     if rules.normalization == "nfc+lower":
         text = unicodedata.normalize("NFC", text.lower())  # "İ".lower() is not NFC before other marks
-    if rules.punctuation == "remove":
-        text = _without_punctuation(text, lang)
-    return " ".join(text.split())
+    return _without_punctuation(text, lang) if rules.punctuation == "remove" else text
 
 
 @lru_cache(maxsize=2**14)
