@@ -70,10 +70,8 @@ class Monitor:
         if stats.step % self._log_interval == 0:
             record = {name: value for name, value in asdict(stats).items() if name != "suspects"} | speed
             logger.info(
-                "step %d | loss %.3f (att %.3f ctc %.3f) | %.2f bits/unit | acc %.1f %% | lr %.2e | grad %.2f "
-                "| %.0f audio s/s | wait %.0f %%",
-                *(record[name] for name in ("step", "loss", "loss_att", "loss_ctc", "bits_per_unit")),
-                100 * stats.accuracy,
+                "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",
+                *(stats.step, _losses(record)),
                 *(record[name] for name in ("lr", "grad_norm", "audio_seconds_per_second")),
                 100 * speed["wait_share"],
             )
@@ -82,12 +80,7 @@ class Monitor:
 
     def valid(self, step: int, epoch: int, seconds: float, facts: Mapping[str, float]) -> None:
         """Take in a validation; `seconds` is the training time so far."""
-        logger.info(
-            "epoch %d | step %d | validation loss %.3f (att %.3f ctc %.3f) | %.2f bits/unit | acc %.1f %% "
-            "| %.0f s of training",
-            *(epoch, step, *(facts[name] for name in ("loss", "loss_att", "loss_ctc", "bits_per_unit"))),
-            *(100 * facts["accuracy"], seconds),
-        )
+        logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 
     def sync(self) -> int:
@@ -104,6 +97,14 @@ class Monitor:
             if name not in ("step", "epoch") and value is not None:
                 self._board.add(f"{kind}/{name}", value, int(record["step"]))
         self._board.flush()
+
+
+def _losses(facts: Mapping[str, float]) -> str:
+    """Losses in nats a target; what the decoder knows of a unit only where it ran."""
+    text = f"loss {facts['loss']:.3f} (att {facts['loss_att']:.3f} ctc {facts['loss_ctc']:.3f})"
+    if math.isnan(facts["bits_per_unit"]):
+        return text
+    return f"{text} | {facts['bits_per_unit']:.2f} bits/unit | acc {100 * facts['accuracy']:.1f} %"
 
 
 def _open_cut(path: Path, length: int) -> IO[bytes]:
