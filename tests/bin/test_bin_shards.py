@@ -4,11 +4,12 @@
 from pathlib import Path
 
 import pytest
-from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
+from tiny_corpus import TinyCorpus, cut_back, outcome, write_tiny_corpus
 
 from wenet_hs.bin import cmvn, shards
 from wenet_hs.bin.command import run_command
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import read_data_list, write_data_list
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,22 @@ def test_training_on_shards_is_training_on_the_list(
     assert outcome(corpus.train(tmp_path / "raw", *short, **flags)) == raw, (
         "a run may go on from the other form of its data"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_run_with_weights_noise_and_rooms_goes_on_bit_for_bit(corpus: TinyCorpus, tmp_path: Path, step: int) -> None:
+    utterances = read_data_list(corpus.train_data)
+    write_data_list(tmp_path / "a.list", utterances[:4])
+    write_data_list(tmp_path / "b.list", utterances[4:])
+    (tmp_path / "clips").write_text("".join(f"{utterance.wav}\n" for utterance in utterances))
+    settings = [f"dataset_conf.{name}_conf={{list: {tmp_path}/clips, prob: 0.7}}" for name in ("noise", "reverb")]
+    settings.append("dataset_conf.sampling={weights: [1, 3]}")
+    flags = {"train_data": (tmp_path / "a.list", tmp_path / "b.list")}
+    whole = corpus.train(tmp_path / "whole", *settings, **flags)
+    cut = cut_back(whole, tmp_path / "cut", step)
+    assert outcome(corpus.train(cut, *settings, **flags)) == outcome(whole)
+    assert outcome(corpus.train(tmp_path / "plain", **flags)) != outcome(whole)
 
 
 def test_statistics_of_shards_are_those_of_the_list(corpus: TinyCorpus, tmp_path: Path) -> None:

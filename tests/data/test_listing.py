@@ -141,7 +141,9 @@ def test_a_list_that_changed_is_indexed_again(tmp_path: Path, as_long: Callable[
     write_data_list(path, made_up(5))
     old = open_list(path)
     write_data_list(path, made_up(6))
+    (tmp_path / ".data.list.index.1.tmp").mkdir()  # of a process that was killed
     assert list(open_list(path)) == made_up(6)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".data.list.index.lock", "data.list", "data.list.index"]
     (tmp_path / "data.list.index" / "offsets.npy").write_bytes(b"damaged")
     assert list(open_list(path)) == made_up(6)
     assert len(old) == 5

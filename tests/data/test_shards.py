@@ -202,7 +202,7 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
             DataError, match=r"shards_0{9}.tar: not a whole, uncompressed tar \(.*\); restore the shard"
         ):
             open_list(shard_list, "shard")
-    for place in range(0, 345, step):
+    for place in set(range(0, 345, step)) - {154, 155}:  # what follows the digits of the checksum is not read
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
         with pytest.raises(DataError, match="shards_0{9}.tar: "):
             open_list(shard_list, "shard")

@@ -17,13 +17,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from wenet_hs.bin.command import main_of
 from wenet_hs.build import load_experiment
+from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.modes import check_options
 from wenet_hs.decode.recognition import Recognition, recognize
 from wenet_hs.decode.results import write_results, write_speed
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest import Utterance
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     add("--test_data", type=Path, required=True, help="data.list to decode")
+    add("--data_type", choices=DATA_TYPES, default="raw", help="what the list is: JSON lines, or tars (default: raw)")
     add("--result_dir", type=Path, required=True, help="folder to write")
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=f"{' '.join(MODES)} (default)")
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
     device = find_device(args.device)
-    utterances = read_data_list(args.test_data)
+    utterances = list(open_lists((args.test_data,), args.data_type, flag="--test_data"))
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     check_options(experiment.model, options)
     args.result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after

@@ -274,16 +274,18 @@ class SpeechDataset:
         """The length of each item, a stretch at a time: what is in between needs ten times the memory."""
         frames = np.empty(len(items), np.int64)
         for first in range(0, len(items), _ITEMS_AT_ONCE):
-            frames[first : first + _ITEMS_AT_ONCE] = self._frames_of(items[first : first + _ITEMS_AT_ONCE], epoch)
+            stretch = slice(first, first + _ITEMS_AT_ONCE)
+            frames[stretch] = self._frames_of(items[stretch], epoch, num_all=len(items))
         return frames
 
-    def _frames_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def _frames_of(self, items: NDArray[np.int64], epoch: int, *, num_all: int) -> NDArray[np.int64]:
         places = items % len(self)
         durations = self._durations[places]
         frames = self._lengths.of(durations)
         if not self._has_speeds:
             return frames
-        draws = numbered_hashes(f"({self._seed!r}, 'speed', {epoch!r}, ", items) % len(SPEED_FACTORS)
+        opening = f"({self._seed!r}, 'speed', {epoch!r}, "
+        draws = numbered_hashes(opening, items, num_all=num_all) % len(SPEED_FACTORS)
         for draw, speed in enumerate(SPEED_FACTORS):
             mine = draws == draw
             changed = self._lengths.of(durations[mine], speed)

@@ -28,7 +28,7 @@ class FrameCounts:
         self._size = samples_of(self._rate, conf.fbank_conf.frame_length)
         self._shift = samples_of(self._rate, conf.fbank_conf.frame_shift)
 
-    def of(self, durations: NDArray[np.float64], speed: float = 1.0) -> NDArray[np.int64]:
+    def of(self, durations: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0) -> NDArray[np.int64]:
         """Feature frames of audio of so many seconds played at a speed: what `fbank` makes of it. (N,) → (N,)."""
         samples = np.rint(np.minimum(durations * self._rate / speed, _MOST_SAMPLES)).astype(np.int64)
         return np.where(samples < self._size, 0, 1 + (samples - self._size) // self._shift)

@@ -5,6 +5,7 @@
 """
 
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -251,9 +252,13 @@ def save_columns(folder: Path, columns: Columns, belongs_to: dict[str, Any]) -> 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill that becomes `folder`, in the place of an old one, when the block ends well."""
+    """A folder to fill that becomes `folder`, in the place of an old one, when the block ends well.
+
+    To be used inside `one_at_a_time`: what a killed process left is removed.
+    """
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.*.tmp"):
+        shutil.rmtree(left, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary

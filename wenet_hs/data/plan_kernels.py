@@ -79,10 +79,17 @@ def text_hash(text: str) -> int:
     return int.from_bytes(digest, "big") >> 1  # torch's seeds are signed
 
 
-def numbered_hashes(opening: str, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`text_hash(f"{opening}{index})")` for each index, which is not negative. indices: (N,). Returns: (N,) int64."""
+def numbered_hashes(opening: str, indices: NDArray[np.int64], *, num_all: int | None = None) -> NDArray[np.int64]:
+    """`text_hash(f"{opening}{index})")` for each index, which is not negative.
+
+    Args:
+        indices: (N,)
+        num_all: how many are to be hashed in all, where these are a part.
+
+    Returns: (N,) int64.
+    """
     prefix = np.frombuffer(opening.encode(), dtype=np.uint8)
-    if len(indices) < MANY_HASHES or len(prefix) + _INDEX_BYTES > _BLOCK_BYTES:
+    if (num_all or len(indices)) < MANY_HASHES or len(prefix) + _INDEX_BYTES > _BLOCK_BYTES:
         hashes = (text_hash(f"{opening}{index})") for index in indices.tolist())
         return np.fromiter(hashes, dtype=np.int64, count=len(indices))
     out = np.empty(len(indices), np.int64)
