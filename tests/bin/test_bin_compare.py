@@ -67,6 +67,9 @@ def test_what_weakens_the_comparison_is_said(folder: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "\ndecoded by neither, deletions for both: 1 utterance\n" in out
     assert out.endswith("\none speaker alone, so that the averages' intervals by speaker are too narrow: ca\n")
+    write_data_list("one.list", utterances)  # none of the languages has two: there are no such intervals
+    assert call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list one.list --num_resamples 50") == 0
+    assert "one speaker alone" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,13 @@ def test_every_unit_can_be_seen(unit: str, shown: str) -> None:
     assert show_unit(unit) == shown
 
 
+def test_letters_that_look_alike_are_told_apart() -> None:
+    report = score({"k": "\u0430"}, {"k": "a"}, rules=RULES, num_resamples=0)
+    confusions = count_confusions(report.utterances.values(), RULES, 1).overall
+    assert "S      \u0430 (Cyrillic)  a (Latin)" in list(format_confusions(confusions))[2]
+    assert "Latin" not in "".join(format_confusions(confusions, name_scripts=False))
+
+
 def test_lines_for_people() -> None:
     rules = Rules(metric="cer", spaces="count")
     report = score({"k": "a b \u0301c"}, {"k": "ab \u0300c"}, rules=rules, num_resamples=0)

@@ -29,6 +29,13 @@ def test_marks_stand_below_their_errors() -> None:
     ]
 
 
+def test_words_stand_apart() -> None:
+    assert shown("ab, cd", "abx c d")[1:4] == ["ref: a b ,  c d", "hyp: a b x  c d", "         S"]
+    rules = Rules(metric="cer", spaces="count")
+    report = score({"k": "ab cd"}, {"k": "abcd"}, rules=rules, num_resamples=0)
+    assert terminal_alignments(report, width=80, colour=False).splitlines()[1] == "ref: a b ▁ c d"
+
+
 def test_wide_letters_and_bare_marks_keep_the_columns() -> None:
     lines = shown("日本xy", "日xy \u0301")
     assert lines[1:4] == ["ref: 日 本 x y *", "hyp: 日 *  x y ◌\u0301", "        D      I"]

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from wenet_hs.score import ErrorCounts, Operation, Report, Rules, ScoredUtterance
 from wenet_hs.score.table import align_texts, percent, worst_first
-from wenet_hs.score.units import split_by
+from wenet_hs.score.units import word_lengths
 
 MOST = 50
 EMPTY = "·"  # stands opposite a deleted or an inserted unit
@@ -49,7 +49,7 @@ def aligned(utterance: ScoredUtterance, rules: Rules) -> str:
 def _groups(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[list[Operation], bool]]:
     """Runs of one kind inside a word, and whether a word ends there. Words and phones are runs of their own."""
     operations = align_texts(utterance, rules).operations
-    ends = _word_ends(utterance.ref, rules)
+    ends = _word_ends(utterance, rules)
     num_units, group = 0, list[Operation]()
     for index, operation in enumerate(operations):
         group.append(operation)
@@ -62,11 +62,11 @@ def _groups(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[list[Ope
             group = []
 
 
-def _word_ends(ref: str, rules: Rules) -> set[int]:
+def _word_ends(utterance: ScoredUtterance, rules: Rules) -> set[int]:
     """How many units stand before each space of the reference, where spaces themselves are not units."""
     if rules.spaces == "count":
         return set()
-    return set(accumulate(len(split_by(word, rules)) for word in ref.split()))
+    return set(accumulate(word_lengths(utterance.ref, rules, utterance.lang)))
 
 
 def _show(text: str) -> str:

@@ -207,7 +207,8 @@ def format_comparison(comparison: Comparison) -> str:
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
         lines.append(f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}")
-    if comparison.single_speaker:
+    by_speaker = comparison.differences[MACRO].by_speaker
+    if comparison.single_speaker and by_speaker is not None and by_speaker.interval is not None:
         langs = ", ".join(comparison.single_speaker)
         lines.append(f"one speaker alone, so that the averages' intervals by speaker are too narrow: {langs}")
     return "\n".join(lines) + "\n"

@@ -35,7 +35,7 @@ def format_report(report: Report, tables: Sequence[str] = ()) -> str:
         lines += ["", *_table(groupings[name], names[name], report.rules.metric.upper())]
     lines += _remarks(report)
     if report.confusions is not None:
-        lines += ["", *format_confusions(report.confusions.overall)]
+        lines += ["", *format_confusions(report.confusions.overall, name_scripts=report.rules.metric != "per")]
     return "\n".join(lines) + "\n"
 
 
@@ -84,6 +84,11 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
+def _script(unit: str) -> str:
+    """The first word of the name that Unicode gives a letter, which is its script; nothing for other characters."""
+    return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
+
+
 @lru_cache(maxsize=2**14)
 def show_unit(unit: str) -> str:
     """A unit that can be seen: a space as ▁, a mark without its letter on ◌, what has no shape by its code point."""
@@ -94,13 +99,19 @@ def show_unit(unit: str) -> str:
     return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
 
 
-def format_confusions(confusions: Confusions) -> Iterator[str]:
-    """A line for each of the most frequent substitutions, deletions and insertions, shares in %."""
+def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> Iterator[str]:
+    """A line for each of the most frequent substitutions, deletions and insertions, shares in %.
+
+    `name_scripts` tells units of two scripts apart, which may look alike: `a (Latin)`, `а (Cyrillic)`.
+    """
     kinds = (("S", confusions.substitutions), ("D", confusions.deletions), ("I", confusions.insertions))
     rows = [["error", "ref", "hyp", "count", "of errors", "of the unit"]]
     for kind, found in kinds:
         for pair in found:
-            units = (GAP if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp))
+            units = [GAP if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+            scripts = [_script(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
+            if name_scripts and len(set(scripts)) == 2 and all(scripts):
+                units = [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
             of_unit = "" if pair.of_unit is None else f"{percent(pair.of_unit)} %"
             rows.append([kind, *units, f"{pair.count:,}", f"{percent(pair.share)} %", of_unit])
     yield f"most frequent of {count_of(confusions.num_errors, 'error')}"

@@ -3,12 +3,16 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TextIO
 
 from rich.cells import cell_len
 
+from wenet_hs.score.align import Operation
 from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.score.summary import ScoredUtterance
 from wenet_hs.score.table import GAP, align_texts, heading, pad, show_unit, worst_first
+from wenet_hs.score.units import Rules, word_lengths
 
 _COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}  # yellow, red, cyan: told apart by most eyes
 _BOLD, _PLAIN = "\033[1m", "\033[0m"
@@ -34,7 +38,7 @@ def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
     wrong = [(key, utterance) for key, utterance in worst_first(report) if utterance.counts.errors]
     blocks = []
     for key, utterance in wrong:
-        columns = [_column(*operation) for operation in _operations(report, key)]
+        columns = list(_columns(utterance, report.rules))
         title = heading(report, key, utterance)
         lines = [f"{_BOLD}{title}{_PLAIN}" if colour else title, *_folded(columns, width, colour)]
         blocks.append("\n".join(lines) + "\n")
@@ -42,14 +46,22 @@ def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
     return "\n".join([*blocks, f"{count_of(right, 'utterance')} without an error not shown\n"])
 
 
-def _operations(report: Report, key: str) -> Iterator[tuple[str | None, str | None, str]]:
-    for operation in align_texts(report.utterances[key], report.rules).operations:
-        yield operation.ref, operation.hyp, operation.kind
+def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Column]:
+    """A column an operation, and an empty one before each word of letters whose spaces are not units."""
+    letters_only = rules.metric == "cer" and rules.spaces == "ignore"
+    starts = set(accumulate(word_lengths(utterance.ref, rules, utterance.lang))) if letters_only else set()
+    num_units = 0
+    for operation in align_texts(utterance, rules).operations:
+        if operation.ref is not None:
+            if num_units in starts:
+                yield "", "", ""
+            num_units += 1
+        yield _column(operation)
 
 
-def _column(ref: str | None, hyp: str | None, kind: str) -> Column:
-    cells = [GAP if unit is None else show_unit(unit) for unit in (ref, hyp)]
-    cells.append("" if kind == "C" else kind)
+def _column(operation: Operation) -> Column:
+    cells = [GAP if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp)]
+    cells.append("" if operation.kind == "C" else operation.kind)
     width = max(map(cell_len, cells))
     return pad(cells[0], width), pad(cells[1], width), pad(cells[2], width)
 

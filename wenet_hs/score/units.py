@@ -117,6 +117,12 @@ def clean(text: str, rules: Rules, lang: str | None = None) -> str:
     return " ".join(_normalized(text, rules, lang).split())
 
 
+def word_lengths(text: str, rules: Rules, lang: str | None = None) -> list[int]:
+    """How many units each word has, spaces left out: where a line of letters may show its words again."""
+    rules_of_word = Rules(metric=rules.metric)
+    return [len(units_of(word, rules_of_word)) for word in clean(text, rules, lang).split()]
+
+
 def _normalized(text: str, rules: Rules, lang: str | None) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
