@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import edit_distance as textbook_distance
 
@@ -67,6 +67,7 @@ def test_distances_by_hand(ref: list[int], hyp: list[int], distance: float) -> N
     assert edit_distance(np.array(ref, dtype=int), np.array(hyp, dtype=int), costs) == distance
 
 
+@settings(max_examples=50)
 @given(IDS, IDS, st.lists(st.floats(0, 1), min_size=25, max_size=25))
 def test_exact(ref: list[int], hyp: list[int], values: list[float]) -> None:
     costs = np.array(values).reshape(5, 5)

@@ -150,7 +150,8 @@ def _rates(facts: _Facts) -> dict[str, tuple[float, float]]:
     rates = {lang: (float(s[0] / s[2]), float(s[1] / s[2])) for lang, s in sums.items()}
     total = np.sum(list(sums.values()), axis=0)
     macro = np.mean(list(rates.values()), axis=0)
-    return {**rates, MACRO: (float(macro[0]), float(macro[1])), MICRO: (total[0] / total[2], total[1] / total[2])}
+    micro = total[:2] / total[2]
+    return {**rates, MACRO: (float(macro[0]), float(macro[1])), MICRO: (float(micro[0]), float(micro[1]))}
 
 
 def _clusters(facts: _Facts, cluster_of: Mapping[str, str]) -> dict[str, NDArray[np.int64]]:
