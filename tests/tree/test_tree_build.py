@@ -130,6 +130,15 @@ def test_one_unit_two_units_and_nothing_counted(kind: str, counts: list[int], tm
 
 
 @pytest.mark.parametrize("kind", UNTRAINED)
+@pytest.mark.parametrize("counts", [[1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
+def test_counts_of_any_size(kind: str, counts: list[float]) -> None:
+    tree = build_tree(kind, tuple("aeioub"), np.array(counts), sequences=[[0, 1, 2], [3, 2, 1]])
+    binary = tree.binary() if isinstance(tree, NaryTree) else tree
+    assert sum(0.5 ** binary.depths()) == 1
+    assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
 @pytest.mark.parametrize("counts", [[1.0, -1.0], [1.0, float("nan")]])
 def test_every_kind_refuses_what_is_no_frequency(kind: str, counts: list[float]) -> None:
     with pytest.raises(ValueError, match="frequencies: unit 1 has (-1.0|nan); each must be finite and not negative"):

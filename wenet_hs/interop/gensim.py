@@ -98,7 +98,8 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
 
     Words that are no unit are cut out, and the sibling takes the parent's place: the others keep their probabilities
     given that none of these words is meant. Units that are no word have no place of their own. With `add_missing` they
-    become one balanced subtree, the right child of a new root whose left child is all the rest, of frequency 0.
+    become one balanced subtree, the right child of a new root whose left child is all the rest, of frequency 0: how
+    frequent they are is not known (<sos/eos> may be among them), so they are not hidden deep in the tree.
 
     Raises DataError where units are missing and `add_missing` is not set, or none of them is a word.
     """

@@ -50,7 +50,9 @@ def skip_gram_vectors(
     epochs: int | None = None,
     seed: int = 0,
 ) -> NDArray[np.float32]:
-    """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim; the same bits each time.
+    """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
+
+    The same bits each time on one machine; its sums are BLAS's, and another sort of processor may round otherwise.
 
     The defaults are for some hundred phones or characters and some thousand utterances. What a phone is like shows in
     its next neighbours, so the window is a syllable (3), not word2vec's 5; 64 dimensions hold what a few hundred units
