@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from wenet_hs.heads import HSoftmaxHead, tree_tables
-from wenet_hs.tree import Tree
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, tree_tables
+from wenet_hs.tree import NaryTree, Tree
 
 
 def literal_algorithm_3(tree: Tree, vectors_ID: Tensor, hidden_ND: Tensor) -> Tensor:
@@ -397,3 +397,12 @@ def test_half_weights_lose_none_of_the_tree() -> None:
     twin = HSoftmaxHead(4, head.tree)
     twin.load_state_dict({name: value.float() for name, value in head.state_dict().items()})
     torch.testing.assert_close(head.loss(hidden, targets, 0.1), twin.loss(hidden, targets, 0.1))
+
+
+def test_any_tree_makes_any_head() -> None:
+    binary = Tree.huffman([5.0, 3.0, 2.0, 1.0])
+    classes = NaryTree.frequency_bins(np.array([5.0, 3.0, 2.0, 1.0]), 2)
+    assert np.array_equal(HSoftmaxHead(8, classes).tree.children, classes.binary().children)
+    assert ClassHead(8, binary).num_edges == NaryTree.from_binary(binary).num_edges
+    for tree in (binary, classes):
+        assert AdaptiveHead(8, tree).ranked_units.tolist() == [0, 1, 2, 3]

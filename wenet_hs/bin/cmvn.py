@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute the global mean and variance of the features (`global_cmvn`, WeNet's JSON).
 
-Example: wenet-hs cmvn --data_list data/train/data.list --config conf/hsoftmax.yaml --out data/global_cmvn
+Example: wenet-hs cmvn --data_list data/train/data.list --config conf/train_conformer.yaml --out data/global_cmvn
 """
 
 import argparse

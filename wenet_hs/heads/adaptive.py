@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, smoothing_weights
+from wenet_hs.tree import Tree
 from wenet_hs.tree.check import check_frequencies
+from wenet_hs.tree.nary import NaryTree
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
 """Where clusters begin without `cutoffs`: after the fewest units that have these shares of all occurrences."""
@@ -37,13 +39,13 @@ class AdaptiveHead(OutputHead):
     def __init__(
         self,
         dim: int,
-        frequencies: Sequence[float] | NDArray[np.float64],
+        frequencies: Sequence[float] | NDArray[np.float64] | Tree | NaryTree,
         cutoffs: Sequence[int] | None = None,
         div_value: float = 4.0,
     ) -> None:
         """
         Args:
-            frequencies: (V,) counts or probabilities, finite, ≥ 0; they order the units.
+            frequencies: (V,) counts or probabilities, finite, ≥ 0, or a tree that has them; they order the units.
             cutoffs: ranks at which the clusters begin, ascending, 1…V-1; None: after the fewest units with 1/2, 3/4
                 and 7/8 of all occurrences, as far as these differ and leave a unit for the last cluster.
             div_value: cluster i (from 1) has width D / div_value^i, at least 1: a greater one is lowered to what
@@ -51,6 +53,8 @@ class AdaptiveHead(OutputHead):
         Raises:
             ValueError: an argument is not as said.
         """
+        if isinstance(frequencies, Tree | NaryTree):
+            frequencies = frequencies.frequencies
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))
         ranked = ranking(weights)

@@ -27,6 +27,7 @@ from wenet_hs.heads.classes_all import (
 from wenet_hs.heads.classes_path import path_cost
 from wenet_hs.heads.classes_plan import Edges, Groups, Ints, spread
 from wenet_hs.heads.untraced import untraced
+from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
 Route = Literal["auto", "path", "all"]
@@ -61,16 +62,23 @@ class ClassHead(OutputHead):
     leaves: Tensor
 
     def __init__(
-        self, dim: int, tree: NaryTree, *, sparse_grad: bool = False, route: Route = "auto", search: Search = "auto"
+        self,
+        dim: int,
+        tree: NaryTree | Tree,
+        *,
+        sparse_grad: bool = False,
+        route: Route = "auto",
+        search: Search = "auto",
     ) -> None:
         """
         Args:
-            tree: over the V units.
+            tree: over the V units; a binary one is opened from its top, `NaryTree.from_binary(tree)`.
             sparse_grad: the weight's gradient holds the edges of the nodes on the targets' paths alone, where only
                 these are computed; for `torch.optim.SparseAdam`.
             route, search: "auto" chooses by size and device.
         """
         super().__init__(dim, tree.num_units)
+        tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
         if route not in get_args(Route) or search not in get_args(Search):
             known = f"route {', '.join(get_args(Route))}; search {', '.join(get_args(Search))}"
             raise ValueError(f"class head: route {route!r} and search {search!r} must be among: {known}")

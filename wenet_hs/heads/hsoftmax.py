@@ -26,6 +26,7 @@ from wenet_hs.heads.tree_functions import CostWeights
 from wenet_hs.heads.tree_tables import TreeTables
 from wenet_hs.heads.untraced import untraced
 from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import NaryTree
 
 LABEL_TREE_MIN_UNITS = 512
 """From this V on the labels of an utterance are scored on their own part of the tree, below it on all of it."""
@@ -43,7 +44,7 @@ class HSoftmaxHead(OutputHead):
     def __init__(
         self,
         dim: int,
-        tree: Tree,
+        tree: Tree | NaryTree,
         bias: bool = False,
         *,
         sparse_grad: bool = False,
@@ -51,7 +52,8 @@ class HSoftmaxHead(OutputHead):
         search: SearchMethod = "auto",
     ) -> None:
         """Args:
-        dim: D. tree: over V units. bias: whether each node has one.
+        dim: D. tree: over V units; nodes of more than two children are split as `NaryTree.binary` does.
+        bias: whether each node has one.
         sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, of the vectors on the
             targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam; of
             half weights it is dense.
@@ -66,7 +68,7 @@ class HSoftmaxHead(OutputHead):
         with warnings.catch_warnings():  # a tree of one unit has no inner node: nothing to draw, nothing to warn about
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
-        self.tree = tree
+        self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
         self._tables = TreeTables(tree)
         self._mean_path = tree.mean_code_length()
