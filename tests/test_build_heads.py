@@ -188,8 +188,11 @@ TYPO = "must be one of softmax, hsoftmax, class, adaptive, got"
     [
         ("head: clas\nhead_conf: {tree: t}", f"a.yaml:1: head: {TYPO} 'clas'"),
         ("seed: 1\nctc_conf:\n  head: hs\n  head_conf: {x: 1}", f"a.yaml:3: ctc_conf.head: {TYPO} 'hs'"),
-        ("head: class", "a.yaml:1: head_conf.tree: missing"),
-        ("seed: 1\nctc_conf:\n  head: adaptive", "a.yaml:3: ctc_conf.head_conf.tree: missing"),
+        ("head: class", "a.yaml:1: head_conf.tree: missing; make one with `wenet-hs tree build`"),
+        (
+            "seed: 1\nctc_conf:\n  head: adaptive",
+            "a.yaml:3: ctc_conf.head_conf.tree: missing; make one with `wenet-hs tree build`",
+        ),
         (
             "ctc_conf:\n  head_conf:\n    tree: t",
             "a.yaml:3: ctc_conf.head_conf.tree: not a key of this head; remove it",

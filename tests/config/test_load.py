@@ -67,7 +67,7 @@ def test_a_config_is_typed(write: Write) -> None:
         ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
         ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'no'"),
         ("head: [softmax]", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got a list"),
-        ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing"),
+        ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
         ("tokeniser: char", "a.yaml:1: tokeniser: unknown key; did you mean `tokenizer`?"),
@@ -179,7 +179,7 @@ def test_faults_of_an_override_name_the_override(write: Write, override: str, fa
 
 def test_an_override_of_an_absent_key_of_a_faulty_section_keeps_the_files_line(write: Write) -> None:
     assert faults(write("seed: 1\nhead: hsoftmax\n"), "head_conf.bias=true") == [
-        "--override_config head_conf.bias=true: head_conf.tree: missing"
+        "--override_config head_conf.bias=true: head_conf.tree: missing; make one with `wenet-hs tree build`"
     ]
 
 

@@ -61,9 +61,14 @@ def test_order_of_utterances_changes_nothing(tokenizer: Tokenizer) -> None:
 
 def test_unknown_units_are_counted_and_named(tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        counts = unit_frequencies([utterance("axé")], tokenizer)
-    assert counts.tolist() == [0, 2, 1, 1, 0, 0]
-    assert "2 of 4 units (50.00 %) are not in the unit table and count as <unk>" in caplog.text
+        counts = unit_frequencies([utterance("axé" + 12 * "a")], tokenizer)
+    assert counts.tolist() == [0, 2, 1, 13, 0, 0]
+    assert "2 of 16 units (12.50 %) are not in the unit table and count as <unk>" in caplog.text
+
+
+def test_transcripts_of_other_units_are_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the"):
+        unit_frequencies([utterance("axé")], tokenizer)
 
 
 def test_wrong_calls_are_refused(tokenizer: Tokenizer) -> None:
@@ -233,7 +238,8 @@ def test_embeddings_are_trained_on_the_transcripts() -> None:
         ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
         ("classes", {"by": "brown"}, "--by: must be frequency, or top-of and one of huffman, .*, got 'brown'"),
         ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
-        ("classes", {"num_classes": 0}, "--num_classes: must be at least 1, got 0"),
+        ("classes", {"num_classes": 1}, "--num_classes: must be at least 2, got 1"),
+        ("classes", {"num_classes": 500}, "--num_classes: 500 classes, but there are [0-9]+ units; use fewer"),
         ("random", {"seed": -1}, "--seed: must be at least 0, got -1"),
         ("huffman", {"max_depth": 1}, "--max_depth: 1 is too small for 3 units; use at least 2"),
         ("embedding", {"embeddings": Path("a"), "checkpoint": Path("b")}, "each gives the vectors; leave one out"),

@@ -50,7 +50,8 @@ def _fault(item: Any, root: Node) -> Fault:
         names = re.findall(r"'([^']*)'", context.get("expected", ""))
         return Fault(place, f"{dotted}: {_unknown(location, names)}")
     if kind == "missing":
-        return Fault(place, f"{dotted}: missing")
+        remedy = "; make one with `wenet-hs tree build`" if dotted.endswith("head_conf.tree") else ""
+        return Fault(place, f"{dotted}: missing{remedy}")
     if kind == "literal_error":
         return Fault(place, f"{dotted}: {_not_a_choice(dotted, context['expected'], item['input'])}")
     if kind == "too_long":

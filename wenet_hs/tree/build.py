@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("huffman", "fano", "balanced", "alphabetical", "random", "brown", "embedding", "articulatory", CLASSES)
 WEIGHTINGS = ("pooled", "per_language")
+MOST_UNKNOWN = 0.2
+"""A share of unknown units above which transcripts and unit table do not belong together."""
 BINS, TOP_OF = "frequency", "top-of"
 _USES: dict[str, tuple[str, ...]] = {
     "huffman": ("max_depth",),
@@ -98,6 +100,11 @@ def _warn_of_unknown(counts: NDArray[np.float64], tokenizer: Tokenizer) -> None:
     unk = tokenizer.table.special.unk
     if unk is not None and counts[unk]:
         share = counts[unk] / counts.sum()
+        if share > MOST_UNKNOWN:
+            raise DataError(
+                f"{counts[unk]:,.0f} of {counts.sum():,.0f} units ({share:.0%}) of the transcripts are not in the unit "
+                "table; give the --units that were made from this data and their --tokenizer"
+            )
         logger.warning(
             "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
             "units.txt or --tokenizer belongs to other data",
@@ -238,10 +245,12 @@ def check_options(kind: str, options: BuildOptions, num_units: int) -> None:
             f"--max_depth: {options.max_depth} is too small for {num_units} units; "
             f"use at least {least_depth(num_units)}"
         )
-    for name, least in (("seed", 0), ("num_classes", 1)):
+    for name, least in (("seed", 0), ("num_classes", 2)):
         value = getattr(options, name)
         if value is not None and value < least:
             raise ConfigError(f"--{name}: must be at least {least}, got {value}")
+    if (options.num_classes or 0) > num_units:
+        raise ConfigError(f"--num_classes: {options.num_classes} classes, but there are {num_units} units; use fewer")
 
 
 def binary_kind(kind: str, options: BuildOptions) -> str:

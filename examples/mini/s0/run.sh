@@ -28,8 +28,8 @@ exp=$here/exp
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
 folder() { if [ "$1" = softmax ] || [ "$tree" = huffman ]; then echo "$exp/$1"; else echo "$exp/$1-$tree"; fi; }
-read -ra more <<< "$override"
-read -ra mode_list <<< "$modes"
+for h in $head; do [[ $h =~ ^(softmax|hsoftmax|class|adaptive)$ ]] || { echo "$0: --head: no head $h" >&2; exit 2; }; done
+read -ra more <<< "$override"; read -ra mode_list <<< "$modes"
 
 if at 0 "simulated speech of six languages"; then
   wenet-hs prepare synthetic --langs "$langs" --sentences "$here/sentences" --hours "$hours" --seed "$seed" --out "$data"
