@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared fixtures. One torch thread: two make small models many times slower."""
+"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models far slower,
+beside other work so much that a training seems to hang."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
