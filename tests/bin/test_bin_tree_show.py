@@ -135,7 +135,7 @@ def test_units_of_another_tree_are_refused(
     assert f"{folder}/other.txt: " + message.format(tree=folder / "tree.json") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("recorded", ["phone", "no such", 7])
+@pytest.mark.parametrize("recorded", ["char", "no such", 7])
 def test_the_tokenizer_of_the_tree_is_the_default(
     folder: Path, recorded: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,4 +143,7 @@ def test_the_tokenizer_of_the_tree_is_the_default(
     (folder / "tree.json").write_text(json.dumps({**record, "options": {"tokenizer": recorded}}), "utf-8")
     assert show(folder, "--data_list", f"{folder}/data.list", "--units", f"{folder}/units.txt") == 0
     both = capsys.readouterr().out.splitlines()[-1].split()
-    assert both[1] == ("6" if recorded == "phone" else "10")  # "aaa" is one phone, and three characters
+    assert both[1] == "10"
+    (folder / "tree.json").write_text(json.dumps({**record, "options": {"tokenizer": "phone"}}), "utf-8")
+    assert show(folder, "--data_list", f"{folder}/data.list", "--units", f"{folder}/units.txt") == 2
+    assert "of the transcripts are not in the unit table" in capsys.readouterr().err  # "aaa" is one phone

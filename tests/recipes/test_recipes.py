@@ -148,6 +148,8 @@ def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -
     assert help_text.returncode == 0
     assert "./run.sh" in help_text.stdout
     assert "--tree huffman" in help_text.stdout and '--head "softmax hsoftmax"' in help_text.stdout
+    refused = run_recipe(name, "--head", "softmax hsoftmx")
+    assert (refused.returncode, refused.stderr.strip().partition(": ")[2]) == (2, "--head: no head hsoftmx")
     for option in ("--stagee", "--heads", "--one"):
         refused = run_recipe(name, option, "1")
         assert refused.returncode == 2
@@ -160,18 +162,19 @@ def test_no_training_outlives_the_script(name: str, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "wenet-hs"
     command.parent.mkdir()
     command.write_text(
-        '#!/bin/sh\ncase "$*" in *head=bad*) until [ -s "$OUT" ]; do sleep 0.1; done; echo "it failed"; exit 2;; esac\n'
+        "#!/bin/sh\n"
+        'case "$*" in *head=class*) until [ -s "$OUT" ]; do sleep 0.1; done; echo "it failed"; exit 2;; esac\n'
         'echo $$ > "$OUT"; exec sleep 30\n'
     )
     command.chmod(0o755)
     script = str(ROOT / "examples" / name / "s0" / "run.sh")
-    options = ["--stage", "4", "--stop_stage", "4", "--head", "good bad", "--exp", f"{tmp_path}/exp"]
+    options = ["--stage", "4", "--stop_stage", "4", "--head", "softmax class", "--exp", f"{tmp_path}/exp"]
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "OUT": f"{tmp_path}/pid"}
     begin = time.monotonic()
     done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-2:] == [f"==> {tmp_path}/exp/bad.log <==", "it failed"]
-    assert time.monotonic() - begin < 20  # the good one was not waited for
+    assert done.stderr.splitlines()[-2:] == [f"==> {tmp_path}/exp/class.log <==", "it failed"]
+    assert time.monotonic() - begin < 20  # the other one was not waited for
     process = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
     while process.exists() and process.read_text().rpartition(")")[2].split()[0] != "Z":  # not waited for, perhaps
         assert time.monotonic() - begin < 25
