@@ -58,6 +58,12 @@ def constants(dim: int, k: int, has_bias: bool) -> dict[str, int | bool]:
     }
 
 
+NO_KEY = tl.constexpr(0x7FFFFFFFFFFFFFFF)
+"""Above every key."""
+INFINITE = tl.constexpr(0x7F800000)
+"""The bits of an infinite cost; NO_KEY's are above."""
+
+
 @triton.jit
 def _key(cost, number):  # type: ignore[no-untyped-def]
     """The bits of a cost ≥ 0 above a number."""
@@ -65,7 +71,81 @@ def _key(cost, number):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915
+def _take_cheapest(open_O, AT_ONCE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The cheapest keys of the open list, and the list without them."""
+    lane_M = tl.arange(0, AT_ONCE)
+    picked_M = tl.full((AT_ONCE,), NO_KEY, tl.int64)
+    for turn in tl.static_range(AT_ONCE):
+        cheapest = tl.min(open_O, axis=0)
+        picked_M = tl.where(lane_M == turn, cheapest, picked_M)
+        open_O = tl.where(open_O == cheapest, NO_KEY, open_O)
+    return picked_M, open_O
+
+
+@triton.jit
+def _products(  # type: ignore[no-untyped-def]
+    hidden_row, weight, node_M, active_M, DIM: tl.constexpr, BLOCK_D: tl.constexpr, AT_ONCE: tl.constexpr
+):
+    """The scores of some nodes for one row of hidden, in float32."""
+    score_M = tl.zeros((AT_ONCE,), tl.float32)
+    for start in range(0, DIM, BLOCK_D):
+        column_B = start + tl.arange(0, BLOCK_D)
+        hidden_B = tl.load(hidden_row + column_B, mask=column_B < DIM, other=0.0)
+        mask_MB = active_M[:, None] & (column_B < DIM)[None, :]
+        vector_MB = tl.load(weight + node_M[:, None] * DIM + column_B[None, :], mask=mask_MB, other=0.0)
+        score_M += tl.sum(vector_MB * hidden_B[None, :], axis=1)
+    return score_M
+
+
+@triton.jit
+def _softplus(size_M):  # type: ignore[no-untyped-def]
+    """log(1 + exp(-size)), by Kahan's log1p: the logarithm of the rounded sum, corrected."""
+    small_M = tl.exp(-size_M)
+    rounded_M = 1.0 + small_M
+    kept_M = rounded_M - 1.0
+    ratio_M = small_M / tl.where(kept_M == 0.0, 1.0, kept_M)
+    return tl.where(kept_M == 0.0, small_M, tl.log(rounded_M) * ratio_M)
+
+
+@triton.jit
+def _keep_leaves(best_P, left_M, right_M):  # type: ignore[no-untyped-def]
+    """The best leaves with those of two more lists that belong among them; what is no leaf is NO_KEY."""
+    worst = tl.max(best_P, axis=0)
+    leaf = tl.minimum(tl.min(left_M, axis=0), tl.min(right_M, axis=0))
+    while leaf < worst:
+        best_P = tl.where(best_P == worst, leaf, best_P)
+        worst = tl.max(best_P, axis=0)
+        left_M = tl.where(left_M == leaf, NO_KEY, left_M)
+        right_M = tl.where(right_M == leaf, NO_KEY, right_M)
+        leaf = tl.minimum(tl.min(left_M, axis=0), tl.min(right_M, axis=0))
+    return best_P
+
+
+@triton.jit
+def _push(open_O, key_M, is_pushed_M, pushed, ROOM: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The open list with more keys behind its first `pushed` places, and how many places are then taken."""
+    push_M = is_pushed_M.to(tl.int32)
+    place_M = pushed + tl.cumsum(push_M, axis=0) - push_M
+    here_OM = (tl.arange(0, ROOM)[:, None] == place_M[None, :]) & (push_M[None, :] != 0)
+    open_O = tl.minimum(open_O, tl.min(tl.where(here_OM, key_M[None, :], NO_KEY), axis=1))
+    return open_O, pushed + tl.sum(push_M, axis=0)
+
+
+@triton.jit
+def _write(best_P, values_row, ids_row, num_inner, k):  # type: ignore[no-untyped-def]
+    """The k best leaves in order, as log-probabilities and unit ids."""
+    place = 0
+    while place < k:
+        key = tl.min(tl.where(best_P < 0, NO_KEY, best_P), axis=0)
+        best_P = tl.where(best_P == key, NO_KEY, best_P)
+        cost = (key >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        tl.store(values_row + place, 0.0 - cost)
+        tl.store(ids_row + place, (key & 0xFFFFFFFF) - num_inner)
+        place += 1
+
+
+@triton.jit
+def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     hidden,
     weight,
     bias,
@@ -82,11 +162,8 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915
     ROOM: tl.constexpr,
     KEPT: tl.constexpr,
 ):
-    NO_KEY: tl.constexpr = 0x7FFFFFFFFFFFFFFF
-    INFINITE: tl.constexpr = 0x7F800000  # the bits of an infinite cost; NO_KEY's are above
     row = tl.program_id(0).to(tl.int64)
     place_O = tl.arange(0, ROOM)
-    lane_M = tl.arange(0, AT_ONCE)
     place_P = tl.arange(0, KEPT)
     open_O = tl.where(place_O == 0, 0, NO_KEY).to(tl.int64)  # the root at cost 0
     # Sorted by nothing: a new leaf replaces the greatest key. Places beyond k hold a key that is never the greatest.
@@ -96,61 +173,31 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915
     lost = 0
     running = 1
     while running != 0:
-        worst = tl.max(best_P, axis=0)
-        bound = tl.minimum(worst >> 32, INFINITE)  # a node that costs more has no leaf to give
-        picked_M = tl.full((AT_ONCE,), NO_KEY, tl.int64)
-        for turn in tl.static_range(AT_ONCE):
-            cheapest = tl.min(open_O, axis=0)
-            picked_M = tl.where(lane_M == turn, cheapest, picked_M)
-            open_O = tl.where(open_O == cheapest, NO_KEY, open_O)
+        bound = tl.minimum(tl.max(best_P, axis=0) >> 32, INFINITE)  # a node that costs more has no leaf to give
+        picked_M, open_O = _take_cheapest(open_O, AT_ONCE)
         active_M = (picked_M >> 32) <= bound  # the others can be forgotten: the bound only falls
         node_M = tl.where(active_M, picked_M & 0xFFFFFFFF, 0)
         cost_M = (picked_M >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-
-        score_M = tl.zeros((AT_ONCE,), tl.float32)
-        for start in range(0, DIM, BLOCK_D):
-            column_B = start + tl.arange(0, BLOCK_D)
-            hidden_B = tl.load(hidden + row * DIM + column_B, mask=column_B < DIM, other=0.0)
-            mask_MB = active_M[:, None] & (column_B < DIM)[None, :]
-            vector_MB = tl.load(weight + node_M[:, None] * DIM + column_B[None, :], mask=mask_MB, other=0.0)
-            score_M += tl.sum(vector_MB * hidden_B[None, :], axis=1)
+        score_M = _products(hidden + row * DIM, weight, node_M, active_M, DIM, BLOCK_D, AT_ONCE)
         if HAS_BIAS:
             score_M += tl.load(bias + node_M, mask=active_M, other=0.0)
+
+        both_M = cost_M + _softplus(tl.abs(score_M))  # -log σ(z) = max(-z, 0) + log(1 + exp(-|z|))
         left_M = tl.load(children + 2 * node_M, mask=active_M, other=0)
         right_M = tl.load(children + 2 * node_M + 1, mask=active_M, other=0)
-
-        # -log σ(z) = max(-z, 0) + log(1 + exp(-|z|)), by Kahan's log1p: the logarithm of the rounded sum, corrected.
-        small_M = tl.exp(-tl.abs(score_M))
-        rounded_M = 1.0 + small_M
-        kept_M = rounded_M - 1.0
-        ratio_M = small_M / tl.where(kept_M == 0.0, 1.0, kept_M)
-        both_M = cost_M + tl.where(kept_M == 0.0, small_M, tl.log(rounded_M) * ratio_M)
         left_M = tl.where(active_M, _key(both_M + tl.maximum(-score_M, 0.0), left_M), NO_KEY)
         right_M = tl.where(active_M, _key(both_M + tl.maximum(score_M, 0.0), right_M), NO_KEY)
-
         left_is_leaf_M = active_M & ((left_M & 0xFFFFFFFF) >= num_inner)
         right_is_leaf_M = active_M & ((right_M & 0xFFFFFFFF) >= num_inner)
-        leaf_M = tl.where(left_is_leaf_M, left_M, NO_KEY)
-        other_leaf_M = tl.where(right_is_leaf_M, right_M, NO_KEY)
-        leaf = tl.minimum(tl.min(leaf_M, axis=0), tl.min(other_leaf_M, axis=0))
-        while leaf < worst:
-            best_P = tl.where(best_P == worst, leaf, best_P)
-            worst = tl.max(best_P, axis=0)
-            leaf_M = tl.where(leaf_M == leaf, NO_KEY, leaf_M)
-            other_leaf_M = tl.where(other_leaf_M == leaf, NO_KEY, other_leaf_M)
-            leaf = tl.minimum(tl.min(leaf_M, axis=0), tl.min(other_leaf_M, axis=0))
+        best_P = _keep_leaves(
+            best_P, tl.where(left_is_leaf_M, left_M, NO_KEY), tl.where(right_is_leaf_M, right_M, NO_KEY)
+        )
 
-        bound = tl.minimum(worst >> 32, INFINITE)
-        push_left_M = (active_M & (left_is_leaf_M == 0) & ((left_M >> 32) <= bound)).to(tl.int32)
-        push_right_M = (active_M & (right_is_leaf_M == 0) & ((right_M >> 32) <= bound)).to(tl.int32)
-        num_left = tl.sum(push_left_M, axis=0)
-        left_place_M = pushed + tl.cumsum(push_left_M, axis=0) - push_left_M
-        right_place_M = pushed + num_left + tl.cumsum(push_right_M, axis=0) - push_right_M
-        to_left_OM = (place_O[:, None] == left_place_M[None, :]) & (push_left_M[None, :] != 0)
-        to_right_OM = (place_O[:, None] == right_place_M[None, :]) & (push_right_M[None, :] != 0)
-        open_O = tl.minimum(open_O, tl.min(tl.where(to_left_OM, left_M[None, :], NO_KEY), axis=1))
-        open_O = tl.minimum(open_O, tl.min(tl.where(to_right_OM, right_M[None, :], NO_KEY), axis=1))
-        pushed += num_left + tl.sum(push_right_M, axis=0)
+        bound = tl.minimum(tl.max(best_P, axis=0) >> 32, INFINITE)
+        push_left_M = active_M & (left_is_leaf_M == 0) & ((left_M >> 32) <= bound)
+        push_right_M = active_M & (right_is_leaf_M == 0) & ((right_M >> 32) <= bound)
+        open_O, pushed = _push(open_O, left_M, push_left_M, pushed, ROOM)
+        open_O, pushed = _push(open_O, right_M, push_right_M, pushed, ROOM)
 
         num_opened += tl.sum(active_M.to(tl.int32), axis=0)
         nans = tl.sum((active_M & (score_M != score_M)).to(tl.int32), axis=0)
@@ -159,11 +206,4 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0915
         running = tl.where(more & (lost == 0), 1, 0)
 
     tl.store(opened + row, tl.where(lost != 0, -num_opened, num_opened))
-    place = 0
-    while place < k:
-        key = tl.min(tl.where(best_P < 0, NO_KEY, best_P), axis=0)
-        best_P = tl.where(best_P == key, NO_KEY, best_P)
-        cost = (key >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-        tl.store(values + row * k + place, 0.0 - cost)
-        tl.store(ids + row * k + place, (key & 0xFFFFFFFF) - num_inner)
-        place += 1
+    _write(best_P, values + row * k, ids + row * k, num_inner, k)
