@@ -10,9 +10,9 @@ from typing import IO
 from wenet_hs.errors import DataError
 
 
-def fsync_directory(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def fsync_path(path: Path) -> None:
+    """Make the content of a file, or the renames inside a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -39,7 +39,7 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename, error.filename2 = str(path), None
         raise
-    fsync_directory(path.parent)
+    fsync_path(path.parent)
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.build import load_experiment
 from wenet_hs.decode.aligned_files import write_alignments, write_ctm, write_textgrids
 from wenet_hs.decode.forced import ForcedAlignment, align_utterances
@@ -73,9 +73,7 @@ def run(args: argparse.Namespace) -> None:
 def _report_failures(data_list: Path, utterances: list[Utterance], found: ForcedAlignment) -> None:
     if not found.failed:
         return
-    for utterance in utterances:
-        if utterance.key in found.failed:
-            print(f"utterance {utterance.key}: {found.failed[utterance.key]}", file=sys.stderr)
+    name_failures(found.failed, (utterance.key for utterance in utterances))
     raise DataError(
         f"{data_list}: {len(found.failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
     )

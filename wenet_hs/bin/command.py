@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
 from wenet_hs.errors import WenetHsError
@@ -46,6 +46,13 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         print(f"wenet-hs {name}: stopped", file=sys.stderr)
         return 130
     return 0
+
+
+def name_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
+    """A line on stderr for each utterance that failed, `failed` being the reasons by key, in the order of `keys`."""
+    for key in keys:
+        if key in failed:
+            print(f"utterance {key}: {failed[key]}", file=sys.stderr)
 
 
 def main_of(module_name: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.build import load_experiment
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES, DecodeOptions
@@ -113,9 +113,7 @@ def _progress() -> Progress:
 def _report_failures(result_dir: Path, utterances: list[Utterance], found: Recognition) -> None:
     if not found.failed:
         return
-    for utterance in utterances:
-        if utterance.key in found.failed:
-            print(f"utterance {utterance.key}: {found.failed[utterance.key]}", file=sys.stderr)
+    name_failures(found.failed, (utterance.key for utterance in utterances))
     raise DataError(
         f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
         "mend their audio or take them out of the data list"

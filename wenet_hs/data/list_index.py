@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.errors import DataError
-from wenet_hs.files import fsync_directory, write_atomic
+from wenet_hs.files import fsync_path, write_atomic
 from wenet_hs.manifest import NO_UTTERANCES, Utterance, parse_utterance, refuse_faults
 
 logger = logging.getLogger(__name__)
@@ -263,21 +263,13 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield temporary
         for file in temporary.iterdir():
-            _fsync(file)
+            fsync_path(file)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    fsync_directory(folder.parent)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync_path(folder.parent)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wenet_hs.errors import CheckpointError
-from wenet_hs.files import fsync_directory
+from wenet_hs.files import fsync_path
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +61,10 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             for name, content in files.items():
                 _write_synced(temporary / name, content)
             _write_synced(temporary / MANIFEST, _manifest(files))
-            fsync_directory(temporary)
+            fsync_path(temporary)
             _delete(target)
             temporary.rename(target)
-            fsync_directory(folder)
+            fsync_path(folder)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             if error.errno in _NO_SPACE:
