@@ -48,6 +48,11 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def one_field(text: str) -> str:
+    """The text on one line and without tabs: control characters and line ends are shown as escapes."""
+    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def read_lines(path: Path | str) -> list[str]:
     """The lines of a UTF-8 file, split at "\\n" alone (U+2028 and its kin are text), without a BOM or trailing CR.
 

@@ -145,6 +145,6 @@ def test_faults_name_the_utterance_and_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
     soundfile.write(path, noise(16000).numpy(), 16000)
     with pytest.raises(
-        DataError, match=r"k7: .*a\.wav: 1\.00 s of audio, the data list says 2\.00 s; prepare the data"
+        DataError, match=r"k7: .*a\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data"
     ):
         utterance_features(Utterance(key="k7", wav=str(path), txt="x", duration=2.0), DatasetConf())

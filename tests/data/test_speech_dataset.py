@@ -216,13 +216,18 @@ def test_missing_durations_are_probed(utterances: list[Utterance]) -> None:
 
 
 def test_probing_a_missing_file_names_the_utterance(utterances: list[Utterance]) -> None:
-    with pytest.raises(DataError, match="^utterance gone: /none.wav: missing"):
-        dataset([Utterance(key="gone", wav="/none.wav", txt="a")])
+    gone = Utterance(key="gone", wav="/none.wav", txt="a")
+    with pytest.raises(
+        DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0.01: restore"
+    ):
+        dataset([gone])
+    data = dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
+    assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
 
 
 def test_a_clip_shorter_than_its_list_says_is_caught_when_read(utterances: list[Utterance]) -> None:
     wrong = Utterance(key="w", wav=utterances[0].wav, txt="a", duration=3.0)
-    with pytest.raises(DataError, match=r"utterance w: .*0\.wav: 0\.50 s of audio, the data list says 3\.00 s"):
+    with pytest.raises(DataError, match=r"utterance w: .*0\.wav: cut off: 0\.50 s, the data list says 3\.00 s"):
         dataset([wrong]).item(0, 0)
 
 
@@ -293,7 +298,7 @@ def test_a_resumed_epoch_is_its_rest(utterances: list[Utterance], num_workers: i
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_unreadable_clip_is_named_from_every_worker(utterances: list[Utterance], num_workers: int) -> None:
-    data = dataset(utterances)
+    data = dataset(utterances, RANDOM.model_copy(update={"max_bad_clips": 0.0}))
     path = Path(utterances[4].wav)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(DataError) as caught:

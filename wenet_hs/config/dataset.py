@@ -165,6 +165,8 @@ class DatasetConf(Section):
     """Batches."""
     cache_features: bool = False
     """Keep the features of an utterance in memory after they were computed once (with `dither` 0 nothing changes)."""
+    max_bad_clips: Fraction = 0.01
+    """Share of clips that may turn out unreadable before training ends; each one is left out. 0: the first ends it."""
     sampling: SamplingConf | None = None
     """Balance of languages and lists; null: an epoch is every utterance once."""
     noise_conf: NoiseConf | None = None

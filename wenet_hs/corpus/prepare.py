@@ -14,7 +14,7 @@ from typing import Any
 
 from wenet_hs.corpus.splits import overlaps
 from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 
 FORMAT = "wenet_hs.prepare/1"
@@ -73,7 +73,7 @@ def write_splits(
 def write_rejected(out: Path, rejected: Iterable[Rejected]) -> None:
     """Write OUT/rejected.tsv: `key path reason`, what is faulty before what was only not needed."""
     rows = sorted(rejected, key=lambda clip: not clip.is_fault)
-    lines = ("\t".join(map(_one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
+    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
     write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
 
 
@@ -121,8 +121,3 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
                 f"{utterance.wav}; rename one"
             )
         first[utterance.key] = utterance
-
-
-def _one_field(text: str) -> str:
-    """The text on one line and without tabs: control characters and line ends are shown as escapes."""
-    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode("ascii") for c in text)

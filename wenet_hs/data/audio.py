@@ -6,6 +6,7 @@ cut-off wav or mp3 without a word, so what was decoded is compared with what the
 no length; only the `expected_duration_s` of `check_clip` finds a cut there.
 """
 
+import errno
 import io
 import os
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _BLOCK_SAMPLES = (
     1 << 22
 )  # decoded at a time (16 MiB), so that memory follows the audio that is there, not the header's word
 _MAX_CHUNKS = 1000  # of a wav before its samples; a file of zeros would be walked through for ever
+_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no fault of the file that happens to be next
 _SEGMENT_SLACK_S = 0.1  # annotated ends are rounded
 _SILENCE_RANGE = 1e-4  # about three steps of 16 bits: dithered digital silence stays inside, quiet speech does not
 
@@ -48,7 +50,7 @@ class AudioInfo:
     channels: int
 
 
-class _Fault(Exception):
+class AudioFault(Exception):
     """Why audio cannot be used, without the file's name: `read_audio` adds it, `check_clip` returns the bare reason."""
 
 
@@ -73,8 +75,8 @@ def read_audio_file(
 ) -> tuple[Samples, int]:
     """What `read_audio` reads, at the file's own rate: mono samples (n,) and the rate in Hz. Raises as it does."""
     try:
-        return _decode(source, start, end)
-    except _Fault as fault:
+        return decode(source, start, end)
+    except AudioFault as fault:
         raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
 
 
@@ -88,12 +90,8 @@ def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
 def probe_audio(source: str | Path | bytes) -> AudioInfo:
     """Duration, rate and channels from the header alone. Raises DataError as `read_audio` does, but may miss a cut."""
     try:
-        with _open(source) as file:
-            _check_header(file)
-            return AudioInfo(
-                duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels
-            )
-    except _Fault as fault:
+        return probe(source)
+    except AudioFault as fault:
         raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
 
 
@@ -110,18 +108,30 @@ def check_clip(
         expected_duration_s: what the corpus says. A clip further from it than 2 % and 100 ms has lost or won audio.
     """
     try:
-        waveform, rate = _decode(path, None, None)
-    except _Fault as fault:
+        waveform, rate = decode(path, None, None)
+    except AudioFault as fault:
         return str(fault)
     duration_s = len(waveform) / rate
-    if expected_duration_s is not None and not durations_agree(duration_s, expected_duration_s):
-        what = "cut off" if duration_s < expected_duration_s else "too long"
-        return f"{what}: {duration_s:.2f} s, the corpus says {expected_duration_s:.2f} s"
+    if expected_duration_s is not None:
+        reason = length_fault(duration_s, expected_duration_s, "the corpus")
+        if reason is not None:
+            return reason
     if duration_s < min_duration_s:
         return f"shorter than {min_duration_s:g} s: {duration_s:.3f} s"
     if duration_s > max_duration_s:
         return f"longer than {max_duration_s:g} s: {duration_s:.1f} s"
     return "silent" if is_silent(torch.from_numpy(waveform)) else None
+
+
+def length_fault(duration_s: float, expected_s: float, who: str) -> str | None:
+    """What `prepare`, training and recognition say of a clip that decodes to another length than `who` says, or None.
+
+    libsndfile decodes a cut-off mp3 or ogg without a word: often this alone tells a damaged clip from a whole one.
+    """
+    if durations_agree(duration_s, expected_s):
+        return None
+    what = "cut off" if duration_s < expected_s else "too long"
+    return f"{what}: {duration_s:.2f} s, {who} says {expected_s:.2f} s"
 
 
 def durations_agree(actual_s: float, expected_s: float) -> bool:
@@ -141,8 +151,8 @@ def _name(source: str | Path | bytes) -> str:
     return f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
 
 
-def _decode(source: str | Path | bytes, start: float | None, end: float | None) -> tuple[Samples, int]:
-    """Mono samples (n,) and their rate."""
+def decode(source: str | Path | bytes, start: float | None, end: float | None) -> tuple[Samples, int]:
+    """Mono samples (n,) and their rate: `read_audio_file`, but for the fault, which is an AudioFault."""
     with _open(source) as file:
         _check_header(file)
         rate: int = file.samplerate
@@ -152,42 +162,51 @@ def _decode(source: str | Path | bytes, start: float | None, end: float | None) 
                 file.seek(first)
             waveform = _read_mono(file, last - first)
         except soundfile.LibsndfileError as error:
-            raise _Fault(f"damaged or cut off ({error.error_string.strip()})") from error
+            raise AudioFault(f"damaged or cut off ({error.error_string.strip()})") from error
     if len(waveform) < last - first:
-        raise _Fault(
+        raise AudioFault(
             f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
         )
     if not np.isfinite(waveform).all():
-        raise _Fault("samples that are not finite (NaN or infinity)")
+        raise AudioFault("samples that are not finite (NaN or infinity)")
     return waveform, rate
+
+
+def probe(source: str | Path | bytes) -> AudioInfo:
+    """What `probe_audio` gives, but for the fault, which is an AudioFault."""
+    with _open(source) as file:
+        _check_header(file)
+        return AudioInfo(duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels)
 
 
 def _open(source: str | Path | bytes) -> soundfile.SoundFile:
     try:
         source = fetch(source)
         if not isinstance(source, bytes) and not Path(source).is_file():
-            raise _Fault("not a file" if Path(source).exists() else "missing")
+            raise AudioFault("not a file" if Path(source).exists() else "missing")
         _check_riff_size(source)
         return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
     except soundfile.LibsndfileError as error:
         # libsndfile says of a file that is there but in no format it knows: "File does not exist …".
         reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-        raise _Fault(f"not audio that can be read ({reason})") from error
+        raise AudioFault(f"not audio that can be read ({reason})") from error
     except SourceFault as fault:
-        raise _Fault(str(fault)) from fault
+        raise AudioFault(str(fault)) from fault
     except OSError as error:
-        raise _Fault(f"cannot be read ({error.strerror})") from error
+        if error.errno in _OURS:
+            raise
+        raise AudioFault(f"cannot be read ({error.strerror})") from error
 
 
 def _check_header(file: soundfile.SoundFile) -> None:
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
-        raise _Fault(f"declares a sample rate of {file.samplerate} Hz")
+        raise AudioFault(f"declares a sample rate of {file.samplerate} Hz")
     if file.channels > MAX_CHANNELS:
-        raise _Fault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
+        raise AudioFault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
     if file.frames > MAX_DURATION_S * file.samplerate:
-        raise _Fault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
+        raise AudioFault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
-        raise _Fault("empty: no samples in it")
+        raise AudioFault("empty: no samples in it")
 
 
 def _check_riff_size(source: str | Path | bytes) -> None:
@@ -195,7 +214,7 @@ def _check_riff_size(source: str | Path | bytes) -> None:
     with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
         total = file.seek(0, os.SEEK_END)
         if not total:
-            raise _Fault("empty: 0 bytes")
+            raise AudioFault("empty: 0 bytes")
         file.seek(0)
         header = file.read(12)
         if header[:4] != b"RIFF" or header[8:] != b"WAVE":
@@ -203,7 +222,7 @@ def _check_riff_size(source: str | Path | bytes) -> None:
         declared = _data_chunk_size(file)
         present = total - file.tell()
     if declared > present:
-        raise _Fault(f"cut off: {present} bytes of audio, its header declares {declared}")
+        raise AudioFault(f"cut off: {present} bytes of audio, its header declares {declared}")
 
 
 def _data_chunk_size(file: BinaryIO) -> int:
@@ -223,10 +242,10 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
     if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_SLACK_S:
-        raise _Fault(f"a segment from {first_s:g} to {last_s:g} s does not lie in its {duration_s:.2f} s")
+        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s does not lie in its {duration_s:.2f} s")
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise _Fault(f"a segment from {first_s:g} to {last_s:g} s has no samples")
+        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s has no samples")
     return first, last
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf, SamplingConf
-from wenet_hs.data.audio import probe_audio
+from wenet_hs.data.audio import AudioFault, probe
 from wenet_hs.data.augment import SPEED_FACTORS, spec_augment
 from wenet_hs.data.batching import BatchPlan, plan_epoch
 from wenet_hs.data.distort import Distortions
@@ -27,6 +27,7 @@ from wenet_hs.data.frame_counts import FrameCounts, conv2d_length
 from wenet_hs.data.listing import ListedUtterances, UtteranceTable
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.plan_kernels import numbered_hashes, text_hash
+from wenet_hs.data.quarantine import BadClip, clip_error, take_readable
 from wenet_hs.data.sampling import Sampler, make_sampler
 from wenet_hs.data.selection import reason_to_reject, usable
 from wenet_hs.data.transcripts import Transcripts, read_transcripts
@@ -63,6 +64,8 @@ class Batch:
     """(B, T, F) float32, 0 where padded."""
     feature_lengths: Tensor
     """(B,) int64, in frames."""
+    num_frames: int
+    """Their sum."""
     targets: Tensor
     """(B, L) int64, -1 where padded."""
     target_lengths: Tensor
@@ -70,6 +73,13 @@ class Batch:
     audio_seconds: float
     num_targets: int
     """Labels plus one end of sentence each: what the attention decoder predicts."""
+    quarantined: tuple[BadClip, ...] = ()
+    """Clips that were drawn for this batch and cannot be read."""
+
+    @property
+    def num_drawn(self) -> int:
+        """Clips that were drawn for this batch, those that cannot be read among them."""
+        return len(self.keys) + len(self.quarantined)
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch with its tensors on a device."""
@@ -89,6 +99,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         keys=[example.key for example in examples],
         features=pad_sequence([example.features for example in examples], batch_first=True),
         feature_lengths=torch.tensor([len(example.features) for example in examples]),
+        num_frames=sum(len(example.features) for example in examples),
         targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=PADDING_ID),
         target_lengths=target_lengths,
         audio_seconds=sum(example.audio_seconds for example in examples),
@@ -104,7 +115,8 @@ class SpeechDataset:
     Attributes:
         rejected: (key, reason) of each utterance left out. In training: what `filter_conf` excludes, what CTC cannot
             align (fewer encoder frames than labels and repeats) and empty transcripts. Otherwise only what is too
-            short for the encoder: a test utterance is decoded, whatever it is.
+            short for the encoder: a test utterance is decoded, whatever it is. In both, what had to be probed for its
+            duration and cannot be read.
         unknown: how often each unit outside the table occurs in the kept transcripts.
     """
 
@@ -120,6 +132,8 @@ class SpeechDataset:
     ) -> None:
         """Encode and check every utterance; those without a duration are probed.
 
+        Raises DataError where more than `max_bad_clips` of them cannot be read.
+
         Args:
             utterances: a table of `open_lists`, or any others, which are then kept in memory.
             training: speed, noise, dither, masks and sampling as `conf` says; without it, none.
@@ -129,8 +143,10 @@ class SpeechDataset:
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._lengths = FrameCounts(conf, subsampled_length)
         self._cache: dict[tuple[int, float], Tensor] = {}
-        transcripts, durations = read_transcripts(self._table, tokenizer), _durations(self._table)
+        transcripts = read_transcripts(self._table, tokenizer)
+        durations, self._unreadable = _durations(self._table, conf.max_bad_clips)
         good = self._usable(transcripts, durations)
+        good[list(self._unreadable)] = False
         self._rows = np.flatnonzero(good)
         self._durations, self._frames_needed = durations[self._rows], transcripts.frames_needed[self._rows]
         self.rejected = [self._rejected(row, durations[row]) for row in np.flatnonzero(~good).tolist()]
@@ -152,6 +168,11 @@ class SpeechDataset:
     def caches(self) -> bool:
         """Whether features are kept in memory: about 32 kB a second of audio and speed."""
         return self._conf.cache_features
+
+    @property
+    def stops_at_bad_clips(self) -> bool:
+        """Whether the first clip that cannot be read ends the run."""
+        return self._conf.max_bad_clips == 0
 
     @property
     def num_frames(self) -> list[int]:
@@ -178,7 +199,7 @@ class SpeechDataset:
         )
 
     def item(self, index: int, epoch: int) -> Example:
-        """The example `index` as epoch `epoch` sees it. Raises DataError naming the utterance and the file.
+        """The example `index` as epoch `epoch` sees it. Raises ClipError naming the utterance and the file.
 
         index: 0…len-1; index + c * len is the same utterance, augmented in another way.
         """
@@ -217,10 +238,8 @@ class SpeechDataset:
             distort=None if self._distortions is None else partial(self._distort, utterance, epoch, index),
         )
         if self._lengths.subsampled(len(features)) < 1:
-            raise DataError(
-                f"utterance {utterance.key}: {utterance.wav}: {len(features)} frames of audio are too few for the "
-                "encoder; take it out of the data list"
-            )
+            reason = f"{len(features)} frames of audio are too few for the encoder"
+            raise clip_error(utterance.key, utterance.wav, reason, "take it out of the data list")
         return features
 
     def _distort(self, utterance: Utterance, epoch: int, index: int, wave: Tensor) -> Tensor:
@@ -237,6 +256,8 @@ class SpeechDataset:
     def _rejected(self, row: int, duration_s: float) -> tuple[str, str]:
         """The key and the reason, in words."""
         utterance = self._table.row(row)
+        if row in self._unreadable:
+            return utterance.key, f"unreadable: {self._unreadable[row]}"
         if not self._training:
             return utterance.key, f"too short for the encoder: {duration_s:.3f} s"
         frames = self._lengths.subsampled(int(self._lengths.of(np.array([duration_s]))[0]))
@@ -307,7 +328,8 @@ def batches(
 
     A dataset that caches features fills its cache in this process: worker processes would each keep a copy and lose it
     at the end of the epoch, so `num_workers` is then not used, which is said once.
-    Raises: DataError naming the utterance and the file that cannot be read.
+    A clip that cannot be read is in `quarantined` of its batch instead; `data/quarantine.py` says what stands in.
+    Raises: DataError naming the utterance and the file that cannot be read, where `max_bad_clips` is 0.
     """
     if num_workers and dataset.caches:
         logger.warning("cache_features: features are kept in this process, num_workers %d is not used", num_workers)
@@ -316,23 +338,34 @@ def batches(
 
 
 def _batch(dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
-    return collate([dataset.item(index, epoch) for index in plan[position]])
+    if dataset.stops_at_bad_clips:
+        return collate([dataset.item(index, epoch) for index in plan[position]])
+    examples, bad = take_readable(lambda index: dataset.item(index, epoch), plan[position], num_items=len(dataset))
+    return replace(collate(examples), quarantined=bad)
 
 
-def _durations(table: UtteranceTable) -> NDArray[np.float64]:
-    """(N,) seconds of each utterance; the header is read where the list does not tell."""
+def _durations(table: UtteranceTable, max_bad_clips: float) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """(N,) seconds of each utterance, and row → reason of those that cannot be read, whose length is 0.
+
+    The header is read where the list does not tell. Raises DataError above the share `max_bad_clips` of the list.
+    """
     missing = np.flatnonzero(np.isnan(table.durations))
     durations = table.durations.copy() if len(missing) else table.durations
+    unreadable: dict[int, str] = {}
     for row in missing.tolist():
-        durations[row] = _duration(table.row(row))
-    return durations
+        utterance = table.row(row)
+        try:
+            durations[row] = _duration(utterance)
+        except AudioFault as fault:
+            durations[row], unreadable[row] = 0.0, str(fault)
+            if len(unreadable) > max_bad_clips * len(table):
+                raise DataError(
+                    f"utterance {utterance.key}: {utterance.wav}: {fault}; {len(unreadable)} of {len(table)} clips "
+                    f"cannot be read, dataset_conf.max_bad_clips allows {max_bad_clips:g}: restore them"
+                ) from fault
+    return durations, unreadable
 
 
 def _duration(utterance: Utterance) -> float:
-    end = utterance.end
-    if end is None:
-        try:
-            end = probe_audio(utterance.wav).duration_s
-        except DataError as error:
-            raise DataError(f"utterance {utterance.key}: {error}") from error
+    end = probe(utterance.wav).duration_s if utterance.end is None else utterance.end
     return max(0.0, end - (utterance.start or 0.0))

@@ -11,9 +11,10 @@ from torch import Tensor
 from torchaudio.compliance import kaldi
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import durations_agree, read_audio
+from wenet_hs.data.audio import AudioFault, decode, length_fault, resample
 from wenet_hs.data.augment import speed_perturb
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.data.quarantine import clip_error
+from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
 _INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
@@ -90,6 +91,23 @@ def _dithered_frames(wave_N: Tensor, size: int, shift: int, dither: float, gener
     return (frames_TS + dither * noise_TS).reshape(-1)
 
 
+def utterance_waveform(utterance: Utterance, conf: DatasetConf) -> Tensor:
+    """The audio (N,) of an utterance as its file has it, at the rate that `conf` wants.
+
+    Raises: ClipError naming the utterance and the file; also where the audio is not as long as the list says.
+    """
+    rate = conf.resample_conf.resample_rate
+    try:
+        samples, file_rate = decode(utterance.wav, utterance.start, utterance.end)
+    except AudioFault as fault:
+        raise clip_error(utterance.key, utterance.wav, str(fault), "restore the file, or leave it out") from fault
+    if utterance.duration is not None:
+        reason = length_fault(len(samples) / file_rate, utterance.duration, "the data list")
+        if reason is not None:
+            raise clip_error(utterance.key, utterance.wav, reason, "restore the file, or prepare the data again")
+    return resample(torch.from_numpy(samples), file_rate, rate)
+
+
 def utterance_features(
     utterance: Utterance,
     conf: DatasetConf,
@@ -105,23 +123,12 @@ def utterance_features(
         generator: source of the dither.
         distort: what the waveform (N,) goes through after its speed; as long as before.
 
-    Raises: DataError naming the utterance and the file; also where the audio is not as long as the list says.
+    Raises: ClipError as `utterance_waveform` does.
     """
-    rate = conf.resample_conf.resample_rate
-    try:
-        waveform = read_audio(utterance.wav, start=utterance.start, end=utterance.end, sample_rate=rate)
-    except DataError as error:
-        raise DataError(f"utterance {utterance.key}: {error}") from error
-    duration_s = len(waveform) / rate
-    if utterance.duration is not None and not durations_agree(duration_s, utterance.duration):
-        raise DataError(
-            f"utterance {utterance.key}: {utterance.wav}: {duration_s:.2f} s of audio, the data list says "
-            f"{utterance.duration:.2f} s; prepare the data again"
-        )
-    waveform = speed_perturb(waveform, speed)
+    waveform = speed_perturb(utterance_waveform(utterance, conf), speed)
     return fbank(
         waveform if distort is None else distort(waveform),
-        sample_rate=rate,
+        sample_rate=conf.resample_conf.resample_rate,
         num_mel_bins=conf.fbank_conf.num_mel_bins,
         frame_length_ms=conf.fbank_conf.frame_length,
         frame_shift_ms=conf.fbank_conf.frame_shift,
