@@ -22,7 +22,10 @@ from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import write_atomic
 
 FREE_TO_CHANGE = frozenset(
-    {"max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"}
+    {
+        *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
+        "dataset_conf.max_bad_clips",
+    }
 )
 """Keys of a config that a resumed run may change: they do not alter what a step computes."""
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clips that cannot be read: left out, written down once, counted every time, and never silently too many."""
+
+import errno
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, NoiseConf
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.quarantine import MAX_REPLACEMENTS, BadClip, Quarantine, clip_error, quarantine_path, take_readable
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+CONF = DatasetConf(
+    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=2)
+)
+
+
+def dataset_of(folder: Path, conf: DatasetConf = CONF) -> SpeechDataset:
+    """Six clips of 0.5 s; whatever damages them comes later."""
+    rng, utterances = np.random.default_rng(0), []
+    for number in range(6):
+        path = folder / f"{number}.wav"
+        soundfile.write(path, 0.1 * rng.normal(size=8000), 16000)
+        utterances.append(Utterance(key=f"u{number}", wav=str(path), txt="a", duration=0.5))
+    tokenizer = make_tokenizer("char", UnitTable.from_units(("a",)))
+    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0)
+
+
+def bad(number: int) -> BadClip:
+    return BadClip(key=f"k{number}", wav=f"/{number}.wav", reason="missing")
+
+
+# In a batch
+
+
+def test_a_batch_goes_on_without_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
+    data, plan = dataset_of(tmp_path), [[0, 1], [2, 3], [4, 5]]
+    (tmp_path / "1.wav").write_bytes(b"")
+    (tmp_path / "2.wav").unlink()
+    (tmp_path / "3.wav").write_bytes((tmp_path / "3.wav").read_bytes()[:9000])
+    soundfile.write(tmp_path / "4.wav", np.full(4000, 0.1), 16000)  # whole, but not what the list speaks of
+    made = list(batches(data, plan, 1))
+    assert [batch.keys for batch in made] == [["u0"], ["u5"], ["u5"]]
+    reasons = {clip.key: clip.reason for batch in made for clip in batch.quarantined}
+    assert reasons == {
+        "u1": "empty: 0 bytes",
+        "u2": "missing",
+        "u3": "cut off: 8956 bytes of audio, its header declares 16000",
+        "u4": "cut off: 0.25 s, the data list says 0.50 s",
+    }
+    assert [[clip.key for clip in batch.quarantined] for batch in made] == [["u1"], ["u2", "u3", "u4"], ["u4"]]
+    assert [batch.num_drawn for batch in made] == [2, 4, 2]
+    assert made[0].num_targets == 2
+    for rest in (batches(data, plan, 1, num_workers=1, start=1), batches(data, plan, 1, start=1)):
+        again = list(rest)
+        assert [(batch.keys, batch.quarantined) for batch in again] == [(b.keys, b.quarantined) for b in made[1:]]
+        assert all(left.features.equal(right.features) for left, right in zip(again, made[1:], strict=True))
+
+
+def test_behind_the_last_item_comes_another_copy_of_the_first(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path)
+    (tmp_path / "5.wav").unlink()
+    (batch,) = batches(data, [[5]], 0)
+    assert batch.keys == ["u0"]
+
+
+def test_a_list_without_a_clip_that_can_be_read_is_an_end(tmp_path: Path) -> None:
+    data = dataset_of(tmp_path)
+    for path in tmp_path.glob("*.wav"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"^7 clips one after the other cannot be read, the first is utterance u4: .*4"):
+        list(batches(data, [[4]], 0))
+
+    def broken(index: int) -> int:
+        raise clip_error(f"k{index}", "/x", "missing", "restore it")
+
+    with pytest.raises(DataError, match=rf"^{MAX_REPLACEMENTS + 2} clips .* utterance k7: /x: missing; is the disk"):
+        take_readable(broken, [7, 9], num_items=10**9)
+
+
+def test_what_is_no_fault_of_the_clip_is_not_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noises = tmp_path / "noises"
+    noises.write_text("/no/such/noise.wav\n")
+    data = dataset_of(tmp_path, CONF.model_copy(update={"noise_conf": NoiseConf(list=str(noises), prob=1.0)}))
+    with pytest.raises(DataError, match=r"noises:1: /no/such/noise.wav: missing"):
+        list(batches(data, [[0]], 0))
+
+    def too_many(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    data = dataset_of(tmp_path)
+    monkeypatch.setattr("wenet_hs.data.audio._check_riff_size", too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(batches(data, [[0]], 0))
+
+
+# In the file
+
+
+def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = quarantine_path(tmp_path, 0)
+    with caplog.at_level(logging.WARNING):
+        quarantine = Quarantine(path, fresh=True)
+        quarantine.record(())
+        assert not path.exists(), "nothing is bad, so there is no list of it"
+        quarantine.record([bad(n) for n in range(3)])
+        quarantine.record([bad(2), BadClip(key="k\t3", wav="a\nb\x1b[31m", reason="x")])
+    assert path.read_text() == (
+        "key\tpath\treason\nk0\t/0.wav\tmissing\nk1\t/1.wav\tmissing\nk2\t/2.wav\tmissing\nk\\t3\ta\\nb\\x1b[31m\tx\n"
+    )
+    assert len(caplog.messages) == 4
+    assert caplog.messages[-1] == "utterance k\\t3: a\\nb\\x1b[31m: x; it is left out"
+    with path.open("ab") as file:
+        file.write("k4\t/é".encode()[:-1])  # what a killed run leaves
+    caplog.clear()
+    resumed = Quarantine(path, fresh=False)
+    resumed.record([BadClip(key="k\t3", wav="", reason=""), *(bad(n) for n in range(12))])
+    assert caplog.messages == [
+        "utterance k3: /3.wav: missing; it is left out",
+        "13 clips cannot be read and are left out; see " + str(path),
+    ]
+    assert len(path.read_text().splitlines()) == 14
+    assert Quarantine(path, fresh=True) and not path.exists()
+    assert quarantine_path(tmp_path, 3).name == "quarantine-rank3.tsv"
+
+
+@pytest.mark.parametrize(
+    ("num_bad", "num_drawn", "at_end", "ends"),
+    [(5, 500, False, False), (6, 500, False, True), (6, 499, False, False), (6, 499, True, True), (0, 0, True, False)],
+)
+def test_the_share_is_judged_late_enough(
+    tmp_path: Path, num_bad: int, num_drawn: int, at_end: bool, ends: bool
+) -> None:
+    quarantine = Quarantine(tmp_path / "q.tsv", fresh=True)
+    if not ends:
+        quarantine.judge(num_bad, num_drawn, 0.01, at_end=at_end)
+        return
+    message = (
+        rf"q\.tsv: 6 of {num_drawn} clips cannot be read, more than the share 0\.01; .* dataset_conf.max_bad_clips"
+    )
+    with pytest.raises(DataError, match=message):
+        quarantine.judge(num_bad, num_drawn, 0.01, at_end=at_end)
