@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which utterances stand together in a batch, epoch by epoch: a pure function of the lengths, the seed and the epoch.
 
-Every rank computes the whole plan and takes its share; all ranks have the same number of batches by construction:
-- every utterance stands in exactly one batch of one rank;
-- where the number of batches does not divide by the number of ranks, the largest batches are cut in two;
-- where nothing is left to cut (fewer utterances than ranks, say), the shortest batches are repeated: the one case in
-  which an utterance is seen twice.
-The batches that the ranks work on at the same time are of similar size, so that no rank waits long for another.
+The plan is one order of batches, whatever the number of ranks: a run that goes on with another number goes on at the
+same place. `BatchPlan.share` deals it out: of W ranks, rank r takes batch i * W + r of what is left as its i-th.
+- Every utterance stands in exactly one batch of one rank.
+- All ranks have the same number of batches: the last step is filled by repeating the shortest batches of the epoch, the
+  one case in which an utterance is seen twice (at most W - 1 batches an epoch).
+Given up for that: the batches of one step are as different in length as those of a random order are, so ranks wait for
+the one with the longest. With `dynamic` batches, which hold about as many frames each, that is little.
 
 Nothing here is a Python object an utterance: fifty million of them are arrays of 400 MB, and seconds.
 """
@@ -31,8 +32,20 @@ class BatchPlan(Sequence[list[int]]):
     """Batches, each a list of indices, kept as three arrays; equal to a list of the same lists."""
 
     def __init__(self, items: Indices, begins: Indices, ends: Indices) -> None:
-        """Batch b is items[begins[b]:ends[b]]. items: (N,); begins, ends: (number of batches,)."""
+        """Batch b is items[begins[b]:ends[b]]. items: (N,), the longest first; begins, ends: (number of batches,)."""
         self._items, self._begins, self._ends = items, begins, ends
+
+    def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
+        """The batches of one rank from batch `start` of the whole plan on; as many on every rank."""
+        if not 0 <= rank < world_size:
+            raise ValueError(f"share: rank {rank} of {world_size}")
+        positions = np.arange(start, len(self))
+        missing = -len(positions) % world_size
+        if missing:  # items stand in order of falling length, so the last of them are the shortest
+            shortest = np.argsort(-self._begins, kind="stable")[:missing]
+            positions = np.append(positions, np.resize(shortest, missing))
+        mine = positions[rank::world_size]
+        return BatchPlan(self._items, self._begins[mine], self._ends[mine])
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -69,7 +82,7 @@ def plan_epoch(
     shuffle: bool = True,
     items: Indices | None = None,
 ) -> BatchPlan:
-    """The batches of one rank for one epoch, as indices into `num_frames`.
+    """The batches of an epoch as indices into `num_frames`: all of them, or the share of one rank.
 
     Args:
         num_frames: length of each utterance.
@@ -79,18 +92,18 @@ def plan_epoch(
         shuffle: without it the longest come first, so that a batch that does not fit into memory fails at once.
         items: (N,) what to put into the batches in place of the indices.
     """
-    if not 0 <= rank < world_size:
-        raise ValueError(f"plan_epoch: rank {rank} of {world_size}")
     if not len(num_frames):
         raise DataError("no utterances to make batches of; see why they were rejected")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
     order = _by_length(lengths, generator if shuffle else None)
     order, ends = _cut(order, lengths, batch_conf)
-    begins, ends = _level(np.append(0, ends[:-1]), ends, world_size)
-    num_steps = len(begins) // world_size
-    mine = (generator.permutation(num_steps) if shuffle else np.arange(num_steps)) * world_size + rank
-    return BatchPlan(order if items is None else items[order], begins[mine], ends[mine])
+    begins = np.append(0, ends[:-1])
+    if shuffle:
+        drawn = generator.permutation(len(begins))
+        begins, ends = begins[drawn], ends[drawn]
+    plan = BatchPlan(order if items is None else items[order], begins, ends)
+    return plan.share(rank=rank, world_size=world_size)
 
 
 def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
@@ -128,18 +141,3 @@ def _cut_buckets(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Ind
 def _chunk_ends(count: int, size: int) -> Indices:
     """The ends of chunks of `size`, the last one what is left."""
     return np.minimum(np.arange(size, count + size, size, dtype=np.int64), count)
-
-
-def _level(begins: Indices, ends: Indices, world_size: int) -> tuple[Indices, Indices]:
-    """The same utterances in a number of batches that `world_size` divides; see the module's rule."""
-    while len(begins) % world_size:
-        sizes = ends - begins
-        largest = int(np.argmax(sizes))
-        if sizes[largest] == 1:
-            missing = -len(begins) % world_size
-            repeated = len(begins) - 1 - np.arange(missing) % len(begins)
-            return np.append(begins, begins[repeated]), np.append(ends, ends[repeated])
-        middle = begins[largest] + sizes[largest] // 2
-        begins = np.insert(begins, largest + 1, middle)
-        ends = np.insert(ends, largest, middle)
-    return begins, ends
