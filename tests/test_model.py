@@ -37,6 +37,7 @@ def golden_batch(arrays: dict[str, Tensor], group: list[int]) -> Batch:
         keys=[str(index) for index in group],
         features=padded(features, 0.0),
         feature_lengths=torch.tensor([len(frames) for frames in features]),
+        num_frames=sum(len(frames) for frames in features),
         targets=padded(targets, -1),
         target_lengths=torch.tensor([len(labels) for labels in targets]),
         audio_seconds=1.0,

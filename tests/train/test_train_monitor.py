@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_corpus import TinyCorpus, cut_back, metrics
 
@@ -21,19 +22,23 @@ from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import learning_rate
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
-TRAIN = LOSSES | {"grad_norm", "lr", "num_targets", "audio_seconds", "seconds", "wait_seconds", "skipped_steps"}
-SPEED = {"audio_seconds_per_second", "wait_share"}
+TIMES = {"seconds", "wait_seconds", "compute_seconds"}
+TRAIN = LOSSES | TIMES | {
+    *("grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", "skipped_steps")
+}
+SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 
 
 def stats(step: int, **facts: Any) -> StepStats:
     numbers: dict[str, Any] = dict.fromkeys(LOSSES | {"grad_norm", "lr"}, 0.5)
-    times = {"audio_seconds": 6.0, "seconds": 2.0, "wait_seconds": 0.5}
-    fixed = {"step": step, "epoch": 0, "num_targets": 10, "skipped_steps": 0}
+    times = {"audio_seconds": 6.0, "seconds": 2.0, "wait_seconds": 0.5, "compute_seconds": 1.25}
+    fixed = {"step": step, "epoch": 0, "num_targets": 10, "padding_share": 0.25, "loss_scale": 1.0, "skipped_steps": 0}
     return StepStats(**{**numbers, **times, **fixed, **facts})
 
 
 def monitored(folder: Path, *, step: int = 0, metrics_bytes: int = 0, log_interval: int = 1) -> Monitor:
-    return Monitor(folder, step=step, metrics_bytes=metrics_bytes, log_interval=log_interval, total_steps=9)
+    facts: dict[str, Any] = {"metrics_bytes": metrics_bytes, "log_interval": log_interval, "total_steps": 9}
+    return Monitor(folder, step=step, device=torch.device("cpu"), **facts)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -59,6 +64,11 @@ def test_metrics_hold_every_fact_of_steps_and_validations(trained: Path, tiny_co
         assert 0 < record["wait_seconds"] < record["seconds"]
         assert record["audio_seconds_per_second"] == pytest.approx(record["audio_seconds"] / record["seconds"])
         assert record["wait_share"] == pytest.approx(record["wait_seconds"] / record["seconds"])
+        assert 0 < record["compute_seconds"] < record["seconds"] - record["wait_seconds"]
+        assert record["outside_share"] == pytest.approx(1 - record["compute_seconds"] / record["seconds"])
+        assert 0 <= record["padding_share"] < 0.5
+        assert record["loss_scale"] == 1
+        assert 50 < record["peak_memory_mb"] < 50_000, "of this process"
         assert record["loss"] == pytest.approx(0.3 * record["loss_ctc"] + 0.7 * record["loss_att"])
     config = load_config(trained / "train.yaml")
     assert [record["lr"] for record in by_kind["train"]] == [learning_rate(step, config) for step in range(1, 9)]
@@ -103,6 +113,7 @@ def test_lines_come_at_the_interval_with_the_speed_since_the_last(
     assert (record["step"], record["loss"]) == (2, 2.25)
     assert record["audio_seconds_per_second"] == 12 / 4
     assert record["wait_share"] == 1 / 4
+    assert record["outside_share"] == 3 / 8
     assert (
         "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 % | lr 1.00e-03 | grad 0.50 "
         "| 3 audio s/s | wait 25 %" in caplog.text

@@ -58,6 +58,9 @@ class EncoderConf(Section):
     """Normalisation inside the convolution."""
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer and compute the layer again in the backward pass: less memory, about a third
+    more time, the same numbers to the last bit."""
 
     @field_validator("attention_heads")
     @classmethod
@@ -122,6 +125,9 @@ class DecoderConf(Section):
     """Nonlinearity of the feed-forward layers."""
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer and compute the layer again in the backward pass: less memory, about a third
+    more time, the same numbers to the last bit; not while `attention_guide` watches."""
 
 
 class SoftmaxHeadConf(Section):

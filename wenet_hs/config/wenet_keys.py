@@ -41,7 +41,6 @@ IDLE: dict[str, str] = {
         f"{section}.{name}": reason
         for section in ("encoder_conf", "decoder_conf")
         for name, reason in (
-            ("gradient_checkpointing", _SAME_NUMBERS),
             ("use_sdpa", _SAME_NUMBERS),
             ("n_expert", _OFF),
             ("n_expert_activated", _OFF),

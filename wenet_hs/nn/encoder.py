@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.recomputing import run_layer
 from wenet_hs.nn.subsampling import Subsampling, pad_time
 
 
@@ -38,8 +39,11 @@ class Encoder(nn.Module):
         global_cmvn: GlobalCmvn | None = None,
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
+        recompute: bool = False,
     ) -> None:
+        """`recompute`: layers are computed again in the backward pass, and keep nothing for it."""
         super().__init__()
+        self.recompute = recompute
         self.output_size = output_size
         self.normalize_before = normalize_before
         self.global_cmvn = global_cmvn
@@ -61,5 +65,5 @@ class Encoder(nn.Module):
         out_lengths_B = self.embed.subsampled_length(lengths)
         mask_BT = length_mask(out_lengths_B, x_BTD.size(1))
         for layer in self.encoders:
-            x_BTD = layer(x_BTD, mask_BT, positions_1TD)
+            x_BTD = run_layer(layer, x_BTD, mask_BT, positions_1TD, recompute=self.recompute)
         return (self.after_norm(x_BTD) if self.normalize_before else x_BTD), out_lengths_B

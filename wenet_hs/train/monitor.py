@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts."""
+"""What a person sees of a training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts.
+
+Beside the facts of a step (StepStats), a record has those of all steps since the last one: `audio_seconds_per_second`;
+`wait_share`, of their time spent waiting for data; `outside_share`, outside forward, backward and optimizer, the wait
+included; and `peak_memory_mb`, the most that tensors on the GPU, or the whole process on a CPU, have held so far.
+"""
 
 import json
 import logging
@@ -13,22 +18,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.train.board import Board
 from wenet_hs.train.loop import StepStats
+from wenet_hs.train.precision import SMALLEST_SCALE
 
 logger = logging.getLogger(__name__)
+
+_NOT_NUMBERS = ("suspects", "quarantined")
+"""Facts of a step that are named in warnings instead."""
 
 
 class Monitor:
     """Writes the facts of a run. A resumed run goes on at `metrics_bytes` and `step`; what came after is cut."""
 
-    def __init__(self, model_dir: Path, *, step: int, metrics_bytes: int, log_interval: int, total_steps: int) -> None:
+    def __init__(
+        self,
+        model_dir: Path,
+        *,
+        step: int,
+        metrics_bytes: int,
+        log_interval: int,
+        total_steps: int,
+        device: torch.device,
+    ) -> None:
         self._metrics = _open_cut(model_dir / "metrics.jsonl", metrics_bytes)
         self._board = Board(model_dir / "tensorboard", step=step + 1)
         self._log_interval = log_interval
+        self._device = device
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -60,7 +81,9 @@ class Monitor:
     def step(self, stats: StepStats) -> None:
         """Take in one optimizer step; every `log_interval` steps it is written out."""
         self._recent.append(stats)
-        if stats.suspects:
+        if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
+            logger.info("step %d: fp16 overflowed at loss scale %g, left out; now half", stats.step, stats.loss_scale)
+        elif stats.suspects:
             logger.warning(
                 "step %d: gradient not finite, step left out; with %s", stats.step, ", ".join(stats.suspects)
             )
@@ -68,7 +91,8 @@ class Monitor:
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=stats.step, epoch=stats.epoch, facts=facts)
         if stats.step % self._log_interval == 0:
-            record = {name: value for name, value in asdict(stats).items() if name != "suspects"} | speed
+            record = {name: value for name, value in asdict(stats).items() if name not in _NOT_NUMBERS} | speed
+            record["peak_memory_mb"] = peak_memory_bytes(self._device) / 1e6
             logger.info(
                 "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",
                 *(stats.step, _losses(record)),
@@ -141,4 +165,5 @@ def _speed(recent: list[StepStats]) -> dict[str, float]:
     return {
         "audio_seconds_per_second": sum(stats.audio_seconds for stats in recent) / seconds,
         "wait_share": sum(stats.wait_seconds for stats in recent) / seconds,
+        "outside_share": 1 - sum(stats.compute_seconds for stats in recent) / seconds,
     }
