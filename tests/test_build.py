@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
-from wenet_hs.build import Experiment, build_model, initialize_from, load_experiment
+from wenet_hs.build import Experiment, build_model, load_experiment
 from wenet_hs.config.load import dump_config
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -245,46 +245,3 @@ def test_special_tokens_that_contradict_the_table(tmp_path: Path) -> None:
     path = write_wenet_folder(tmp_path / "wenet", small_model(), TABLE, special)
     with pytest.raises(ConfigError, match=r"wenet/train.yaml: tokenizer_conf.special_tokens: <sos> is 10, but is 2"):
         load_experiment(path)
-
-
-def test_fine_tuning_from_the_same_model(folder: Path, tmp_path: Path) -> None:
-    model = small_model(seed=9)
-    assert initialize_from(model, folder / "final.pt") == []
-    same_losses(model, small_model())
-    torch.save(to_wenet_state_dict(small_model(seed=4)), tmp_path / "wenet.pt")
-    assert initialize_from(model, tmp_path / "wenet.pt") == []
-    same_losses(model, small_model(seed=4))
-
-
-def test_fine_tuning_with_another_head(folder: Path) -> None:
-    model = hsoftmax_model(tree_of(TABLE.units))
-    before = model.head.inner_vector.weight.clone()
-    assert initialize_from(model, folder / "final.pt") == ["head.inner_vector.weight"]
-    assert torch.equal(model.head.inner_vector.weight, before)
-    expected = small_model().state_dict()
-    for name, value in model.state_dict().items():
-        assert name.startswith("head.") or torch.equal(value, expected[name])
-
-
-def test_vectors_of_another_tree_are_not_used(tmp_path: Path) -> None:
-    """They have the same shape, but belong to other nodes."""
-    tree, other = tree_of(TABLE.units), tree_of(TABLE.units, seed=1)
-    path = write_folder(tmp_path / "exp", hsoftmax_model(tree), tree, **HSOFTMAX)
-    assert initialize_from(hsoftmax_model(tree), path / "final.pt") == []
-    assert initialize_from(hsoftmax_model(other), path / "final.pt") == ["head.inner_vector.weight"]
-    step = path / "checkpoints" / "step-00000001"
-    step.mkdir(parents=True)
-    (path / "final.pt").rename(step / "model.pt")
-    assert initialize_from(hsoftmax_model(tree), step) == []
-    assert initialize_from(hsoftmax_model(other), step) == ["head.inner_vector.weight"]
-
-
-def test_fine_tuning_refuses_another_body_or_size(folder: Path) -> None:
-    deeper = small_model(encoder_conf={"num_blocks": 3})
-    with pytest.raises(
-        CheckpointError, match=r"final.pt: weights of another model: missing encoder.encoders.2.self_attn"
-    ):
-        initialize_from(deeper, folder / "final.pt")
-    bigger = build_model(small_config(), 15, SPECIAL)
-    with pytest.raises(CheckpointError, match="final.pt: made for 11 units, but this model has 15; use the same units"):
-        initialize_from(bigger, folder / "final.pt")

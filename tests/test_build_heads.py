@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_models import NUM_UNITS, SPECIAL, small_batch
 
-from wenet_hs.build import build_model, initialize_from, load_experiment
+from wenet_hs.build import build_model, load_experiment
 from wenet_hs.build_heads import AnyTree, check_routes, head_confs, tree_paths
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
@@ -333,60 +333,3 @@ def test_changed_or_missing_trees_of_ctc_are_refused(read: Read, tmp_path: Path)
     (tmp_path / "exp" / "ctc_tree.json").unlink()
     with pytest.raises(CheckpointError, match=r"exp/ctc_tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
         load_experiment(tmp_path / "exp")
-
-
-# Weights of another model
-
-
-@pytest.mark.parametrize("kind", ["hsoftmax", "class", "adaptive"])
-def test_weights_of_another_tree_are_not_used(read: Read, tmp_path: Path, kind: str) -> None:
-    config = folder_config(read, kind, kind)
-    theirs = write_folder(tmp_path / "exp", config, (BINARY, OTHER)).state_dict()
-    final = tmp_path / "exp" / "final.pt"
-    assert initialize_from(built(config, BINARY, OTHER), final) == []
-    new = initialize_from(built(config, OTHER, OTHER), final)
-    assert new == [name for name in theirs if name.startswith("head.")]
-    new = initialize_from(built(config, BINARY, BINARY), final)
-    assert new == [name for name in theirs if name.startswith("ctc.head.")]
-
-
-def test_other_classes_of_the_same_tree_are_another_tree(read: Read, tmp_path: Path) -> None:
-    """They may have as many edges, so that the weights have the same shapes."""
-    shapes = {number: NaryTree.from_binary(BINARY, number).num_edges for number in range(2, 11)}
-    one, other = next((a, b) for a in shapes for b in shapes if a < b and shapes[a] == shapes[b])
-    configs = [read(f"head: class\nhead_conf: {{tree: tree.json, num_classes: {number}}}\n") for number in (one, other)]
-    write_folder(tmp_path / "exp", configs[0], (BINARY, None))
-    final = tmp_path / "exp" / "final.pt"
-    assert initialize_from(built(configs[0], BINARY), final) == []
-    assert initialize_from(built(configs[1], BINARY), final) == ["head.output.weight", "head.output.bias"]
-    made = NaryTree.from_binary(BINARY, one)
-    assert initialize_from(built(read("head: class\nhead_conf: {tree: t}\n"), made), final) == []
-    (tmp_path / "exp" / "train.yaml").unlink()
-    assert initialize_from(built(configs[0], BINARY), final) == ["head.output.weight", "head.output.bias"]
-
-
-def test_a_softmax_is_not_a_class_head_of_one_node(read: Read, tmp_path: Path) -> None:
-    """Their weights have the same names and shapes, but one has its units in the order of the tree."""
-    softmax, flat = read(""), read("head: class\nhead_conf: {tree: tree.json, num_classes: 1}\n")
-    names = ["head.output.weight", "head.output.bias"]
-    write_folder(tmp_path / "softmax", softmax, (None, None))
-    write_folder(tmp_path / "class", flat, (BINARY, None))
-    assert initialize_from(built(flat, BINARY), tmp_path / "softmax" / "final.pt") == names
-    assert initialize_from(built(softmax), tmp_path / "class" / "final.pt") == names
-    assert initialize_from(built(flat, BINARY), tmp_path / "class" / "final.pt") == []
-
-
-@pytest.mark.parametrize("kind", HEADS)
-def test_the_body_is_kept_whatever_the_heads_are(read: Read, tmp_path: Path, kind: str) -> None:
-    write_folder(tmp_path / "exp", folder_config(read, "hsoftmax", "softmax"), (BINARY, None))
-    model = built(folder_config(read, "softmax", kind), None, BINARY)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    theirs = torch.load(tmp_path / "exp" / "final.pt", weights_only=True)
-    for value in theirs.values():
-        value.add_(1)
-    torch.save(theirs, tmp_path / "exp" / "final.pt")
-    new = initialize_from(model, tmp_path / "exp" / "final.pt")
-    prefixes = ("head.",) if kind == "softmax" else ("head.", "ctc.head.")
-    assert new == [name for name in before if name.startswith(prefixes)]
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name] if name in new else theirs[name])

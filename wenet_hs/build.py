@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, check_routes, has_another_tree, read_tree, tree_paths
+from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, check_routes, read_tree, tree_paths
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -36,7 +36,16 @@ from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, Tr
 from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable, check_special
 
-__all__ = ["Experiment", "build_model", "initialize_from", "load_experiment", "load_state", "state_cmvn"]
+__all__ = [
+    "Experiment",
+    "build_from_folder",
+    "build_model",
+    "check_files",
+    "check_old_convention",
+    "load_experiment",
+    "load_state",
+    "state_cmvn",
+]
 
 Cmvn = tuple[Tensor, Tensor]
 """Mean and inverse standard deviation of the features, (F,) each."""
@@ -46,8 +55,6 @@ _POSITIONAL: dict[str, type[PositionalEncoding]] = {
     "abs_pos": AbsolutePositionalEncoding,
     "no_pos": NoPositionalEncoding,
 }
-_HEADS = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
-"""Which parameters are of a head, by the section of its settings."""
 
 
 # ---- from a configuration to a model
@@ -122,6 +129,7 @@ def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | Non
         global_cmvn=None if cmvn is None else GlobalCmvn(*cmvn),
         normalize_before=conf.normalize_before,
         norm_eps=conf.norm_eps,
+        recompute=conf.gradient_checkpointing,
     )
 
 
@@ -188,38 +196,13 @@ def _one_decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: in
     ]
     positional = AbsolutePositionalEncoding(size, conf.positional_dropout_rate)
     return TransformerDecoder(
-        num_units, positional, layers, normalize_before=conf.normalize_before, norm_eps=conf.norm_eps
+        num_units,
+        positional,
+        layers,
+        normalize_before=conf.normalize_before,
+        norm_eps=conf.norm_eps,
+        recompute=conf.gradient_checkpointing,
     )
-
-
-# ---- weights
-
-
-def initialize_from(model: AsrModel, checkpoint: Path | str) -> list[str]:
-    """Start from trained weights, ours or WeNet's, of a model with the same units; the heads may be of other kinds.
-
-    Returns the names of the parameters that stay new: none, or those of each head where the checkpoint's does not fit.
-    Raises: CheckpointError where anything but the heads differs.
-    """
-    state = _our_state(checkpoint)
-    check_num_units(state, model.num_units, str(checkpoint), "this model")
-    own = model.state_dict()
-    new: list[str] = []
-    for section, prefixes in _HEADS.items():
-        theirs = {name: value.shape for name, value in state.items() if name.startswith(prefixes)}
-        ours = {name: value.shape for name, value in own.items() if name.startswith(prefixes)}
-        head = model.head if section == "head_conf" else model.ctc.head
-        if theirs != ours or has_another_tree(head, Path(checkpoint), section):
-            body = {name: value for name, value in state.items() if name not in theirs}
-            state = {**body, **{name: own[name] for name in ours}}
-            new += ours
-    load_weights(model, state, str(checkpoint))
-    return new
-
-
-def _our_state(path: Path | str) -> dict[str, Tensor]:
-    state = load_state(path)
-    return convert_state_dict(state) if is_wenet(state) else state
 
 
 def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:
@@ -265,36 +248,59 @@ def load_experiment(
     config = load_config(_in_folder(model_dir, "train.yaml"))
     check_routes(config, torch.device(device))
     table_path = _in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
-    table = UnitTable.read(table_path)
-    _check_files(model_dir, config)
-    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
-    check_special(table, special, f"{model_dir / 'train.yaml'}: tokenizer_conf")
+    check_files(model_dir, config)
+    table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = _in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
     state = load_state(path)
     if is_wenet(state):
-        _check_old_convention(config, table, table_path)
+        check_old_convention(config, table, table_path)
         state = convert_state_dict(state)
     check_num_units(state, len(table), str(path), str(table_path))
-    trees = {
-        section: read_tree(_in_folder(model_dir, path), table.units) for section, path in tree_paths(config).items()
-    }
-    model = build_model(
+    model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+    load_weights(model, state, str(path))
+    return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
+
+
+def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
+    """The unit table of an experiment folder, and the tokenizer to its units, with the BPE model beside the table.
+
+    Args:
+        where: the file of the config, for error messages.
+
+    Raises: DataError or ConfigError where the table is damaged, or is not the one the config was written for.
+    """
+    table = UnitTable.read(table_path)
+    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+    check_special(table, special, f"{where}: tokenizer_conf")
+    bpe = config.tokenizer_conf.bpe_path
+    bpe_model = None if bpe is None else _in_folder(table_path.parent, bpe)
+    return table, make_tokenizer(config.tokenizer, table, bpe_model)
+
+
+def build_from_folder(
+    config: ExperimentConfig, table: UnitTable, folder: Path, *, cmvn: Cmvn | None = None
+) -> AsrModel:
+    """A model with fresh weights over the units of `table`, with the trees that the config names, found in `folder`.
+
+    Raises: as `build_model`; CheckpointError where a tree is missing.
+    """
+    trees = {section: read_tree(_in_folder(folder, path), table.units) for section, path in tree_paths(config).items()}
+    return build_model(
         config,
         len(table),
         table.special,
         tree=trees.get("head_conf"),
         ctc_tree=trees.get("ctc_conf.head_conf"),
         units=table.units,
-        cmvn=state_cmvn(state, config),
+        cmvn=cmvn,
     )
-    load_weights(model, state, str(path))
-    bpe = config.tokenizer_conf.bpe_path
-    tokenizer = make_tokenizer(config.tokenizer, table, None if bpe is None else _in_folder(model_dir, bpe))
-    return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
 
 
-def _check_files(model_dir: Path, config: ExperimentConfig) -> None:
-    """Units and trees must be those of the training: with others of equal number every word would be wrong."""
+def check_files(model_dir: Path, config: ExperimentConfig) -> None:
+    """Units and trees must be those of the training: with others of equal number every word would be wrong.
+
+    Raises CheckpointError where the `train.yaml` of the folder has another sum of one.
+    """
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
@@ -321,8 +327,11 @@ def _in_folder(model_dir: Path, *names: str) -> Path:
 _MADE_BY = {"final.pt": "wenet-hs average"}
 
 
-def _check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
-    """Without `special_tokens` WeNet trains with <sos/eos> = V - 1, whatever the table calls that unit."""
+def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
+    """Without `special_tokens` WeNet trains with <sos/eos> = V - 1, whatever the table calls that unit.
+
+    Raises CheckpointError where a WeNet model's table calls another unit so.
+    """
     last = len(table) - 1
     if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
         raise CheckpointError(

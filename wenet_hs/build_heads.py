@@ -4,10 +4,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import (
     AdaptiveHeadConf,
     ClassHeadConf,
@@ -17,7 +15,7 @@ from wenet_hs.config.schema import (
     SoftmaxHeadConf,
 )
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.heads.adaptive import AdaptiveHead, ranking
+from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.classes import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
@@ -122,35 +120,3 @@ def check_tree(tree: AnyTree, num_units: int, units: Sequence[str] | None, path:
             raise DataError(
                 f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}; {remedy}"
             )
-
-
-def has_another_tree(head: OutputHead, checkpoint: Path, section: str) -> bool:
-    """Whether weights that have the shapes of `head` belong to other nodes or units, by the tree beside them.
-
-    Without a tree beside it the checkpoint is taken at its word, unless the weights may be those of a softmax: a class
-    head of a single node has the same shapes, but not its units in the order of their ids.
-    """
-    folders = checkpoint.absolute().parents[:2] if checkpoint.is_dir() else checkpoint.absolute().parents[:1]
-    for folder in folders:
-        path = folder / TREE_FILES[section]
-        if path.is_file():
-            return not _is_of(head, load_tree(path), folder / "train.yaml", section)
-    return isinstance(head, ClassHead) and head.num_edges == head.num_units
-
-
-def _is_of(head: OutputHead, tree: AnyTree, train_yaml: Path, section: str) -> bool:
-    if isinstance(head, SoftmaxHead) or tree.num_units != head.num_units:
-        return False
-    if isinstance(head, AdaptiveHead):
-        return np.array_equal(ranking(tree.frequencies), head.ranked_units.cpu())
-    if isinstance(head, HSoftmaxHead):
-        binary = tree.binary() if isinstance(tree, NaryTree) else tree
-        return np.array_equal(binary.children, head.tree.children)
-    assert isinstance(head, ClassHead)
-    if isinstance(tree, Tree):  # how many of its branches are classes stands in the settings alone
-        conf = head_confs(load_config(train_yaml))[section] if train_yaml.is_file() else None
-        if not isinstance(conf, ClassHeadConf):
-            return False
-        tree = NaryTree.from_binary(tree, conf.num_classes)
-    own = head.edges
-    return np.array_equal(tree.offsets, own.offsets) and np.array_equal(tree.children, own.children)

@@ -59,7 +59,7 @@ class AsrModel(nn.Module):
         The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
         of the right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1]; and
         `attention_guide`, the weight of the penalty of nn/guide.py on the left-to-right decoder, with its
-        `attention_guide_width`.
+        `attention_guide_width`. `frozen` names the modules that stay in evaluation mode while the others train.
         """
         super().__init__()
         if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
@@ -76,6 +76,14 @@ class AsrModel(nn.Module):
         self.lsm_kind: SmoothingKind = "leaf"
         self.attention_guide = 0.0
         self.attention_guide_width = 0.1
+        self.frozen: tuple[str, ...] = ()
+
+    def train(self, mode: bool = True) -> "AsrModel":
+        """Training or evaluation mode; `frozen` modules have the latter in both."""
+        super().train(mode)
+        for name in self.frozen:
+            self.get_submodule(name).eval()
+        return self
 
     @property
     def num_units(self) -> int:

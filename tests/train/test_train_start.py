@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training starts from: a checkpoint, other weights, or nothing; and what it does not train on."""
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -15,7 +16,6 @@ from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.interop.state import to_wenet_state_dict
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.text.units import UnitTable
 from wenet_hs.train.checkpoint import list_checkpoints
 
 # --resume
@@ -130,7 +130,9 @@ def test_fine_tuning_starts_from_wenets_weights_and_folders(
     wenet = tmp_path / "wenet"
     wenet.mkdir()
     torch.save(to_wenet_state_dict(experiment.model), wenet / "final.pt")
-    dump_config(experiment.config, wenet / "train.yaml")
+    special = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
+    tokenizer_conf = experiment.config.tokenizer_conf.model_copy(update={"special_tokens": special})
+    dump_config(experiment.config.model_copy(update={"tokenizer_conf": tokenizer_conf}), wenet / "train.yaml")
     for name in ("units.txt", "global_cmvn"):
         shutil.copy(trained_norm / name, wenet / name)
     assert "decoder.output_layer.weight" in torch.load(wenet / "final.pt", weights_only=True)
@@ -162,25 +164,26 @@ def test_a_damaged_checkpoint_folder_is_not_a_start(tiny_corpus: TinyCorpus, tmp
         tiny_corpus.train(tmp_path / "m", checkpoint=tmp_path / "nowhere")
 
 
-def test_weights_of_other_units_are_refused(tmp_path: Path, trained: Path) -> None:
+def test_other_units_are_matched_by_symbol(
+    tmp_path: Path, trained_norm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     corpus = write_tiny_corpus(tmp_path / "corpus")
-    units = UnitTable.read(corpus.folder / "units.txt").units
-    UnitTable.from_units("abcdef").write(corpus.folder / "units.txt")
-    advice = "use the same units.txt$"
-    with pytest.raises(CheckpointError, match=rf"8, here 9; first difference: 8 is None, here 'f'\); {advice}"):
-        corpus.train(tmp_path / "m", checkpoint=trained)
-    alone = tmp_path / "alone.pt"
-    shutil.copy(trained / "final.pt", alone)
-    with pytest.raises(
-        CheckpointError, match="alone.pt: made for 8 units, but this model has 9; use the same units.txt"
-    ):
-        corpus.train(tmp_path / "m", checkpoint=alone)
-    swapped = [*units[:4], units[5], units[4], *units[6:]]
-    text = "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(swapped))
-    (corpus.folder / "units.txt").write_text(text)
-    for checkpoint in (trained, trained / "final.pt", list_checkpoints(trained / "checkpoints")[0]):
-        with pytest.raises(CheckpointError, match=rf"8, here 8; first difference: 4 is 'b', here 'c'\); {advice}"):
-            corpus.train(tmp_path / "m", checkpoint=checkpoint)
+    names = ["<blank>", "e", "d", "<sos/eos>", "x", "b", "<unk>", "a"]
+    (corpus.folder / "units.txt").write_text("".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(names)))
+    newest = list_checkpoints(trained_norm / "checkpoints")[-1]
+    with caplog.at_level(logging.INFO):
+        started = start_of(corpus, tmp_path / "m", newest)
+    assert f"units of {trained_norm / 'units.txt'}: 7 kept; new: 'x'; dropped: 'c'" in caplog.text
+    report = json.loads((tmp_path / "m" / "fine_tune.json").read_text("utf-8"))
+    assert (report["checkpoint"], report["units_new"], report["units_dropped"]) == (str(newest), ["x"], ["c"])
+    final = weights_of(trained_norm)
+    old, new = torch.tensor([0, 1, 2, 3, 4, 6, 7]), torch.tensor([0, 6, 3, 7, 5, 2, 1])
+    parts = ["decoder.embed.0.weight", "ctc.head.output.weight", "ctc.head.output.bias"]
+    parts += ["head.output.weight", "head.output.bias"]
+    for name in parts:
+        assert torch.equal(started[name][new], final[name][old]), name
+    assert report["parameters_in_part"] == {name: {"taken": 7, "rows": 8} for name in parts}
+    assert sorted(differing(final, started)) == sorted(parts)
 
 
 # Data

@@ -160,6 +160,9 @@ class ExperimentConfig(Section):
     """`warmuplr` is WeNet's: up in a line, then down as 1/sqrt(step); `warmup_cosine`: then down as half a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
     """The schedule's settings."""
+    freeze: tuple[str, ...] = Field(default=(), strict=False)
+    """Modules and parameters that are not trained, by the beginnings of their names in the state_dict, such as
+    `encoder.embed`, `encoder.encoders.0`; with --checkpoint they stay as they were there."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
     """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device has it natively."""
     seed: CountOrZero = 777

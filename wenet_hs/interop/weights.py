@@ -78,9 +78,18 @@ def _listed(what: str, names: list[str]) -> str:
 
 def state_num_units(state: Mapping[str, Tensor], where: str) -> int:
     """The size of the output layer, V, of a state_dict: the decoder embeds as many units, whatever the heads are."""
+    return _embedding(state, where).shape[0]
+
+
+def state_width(state: Mapping[str, Tensor], where: str) -> int:
+    """The width of the decoder and of its heads' input, D, of a state_dict."""
+    return _embedding(state, where).shape[1]
+
+
+def _embedding(state: Mapping[str, Tensor], where: str) -> Tensor:
     for name in _EMBEDDINGS:
-        if name in state:
-            return len(state[name])
+        if name in state and state[name].dim() == 2:
+            return state[name]
     raise CheckpointError(
         f"{where}: no decoder embedding in it, so not the weights of a model of this toolkit or WeNet's"
     )

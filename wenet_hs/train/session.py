@@ -19,10 +19,11 @@ from wenet_hs.files import write_atomic
 from wenet_hs.train.average import write_model
 from wenet_hs.train.checkpoint import list_checkpoints, naming_full_disk, remove_litter, rotate, save_checkpoint
 from wenet_hs.train.distributed import World, this_world
+from wenet_hs.train.fine_tune import take_weights
 from wenet_hs.train.folder import locked, prepare_folder
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.start import TrainOptions, find_resume, load_parts, take_weights
+from wenet_hs.train.start import TrainOptions, find_resume, load_parts
 from wenet_hs.train.state import TrainState, progress_of
 
 __all__ = ["Session", "TrainOptions", "train"]
@@ -52,7 +53,12 @@ def train(options: TrainOptions) -> Path:
             progress = parts.state.progress
             logger.info("resuming from %s (epoch %d, step %d)", resume_from, progress.epoch, progress.step)
         elif options.checkpoint is not None:
-            take_weights(parts.state.model, options.checkpoint, parts.units)
+            report = take_weights(parts.state.model, options.checkpoint, parts.units)
+            report.log()
+            if world.is_first:
+                report.write(options.model_dir / "fine_tune.json")
+        elif config.freeze:
+            logger.warning("freeze without --checkpoint: what is frozen stays as it was drawn at random")
         Session(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world).run()
     return options.model_dir / "final.pt"
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the flags to all that training needs: the model and its optimizer, the data, the weights to begin with."""
+"""From the flags to all that training needs: the checkpoint to go on from, a fresh model, its optimizer, the data."""
 
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_model, initialize_from
-from wenet_hs.build_heads import TREE_FILES, check_routes, read_tree, tree_paths
+from wenet_hs.build import build_from_folder, read_units
+from wenet_hs.build_heads import check_routes
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
@@ -19,10 +18,13 @@ from wenet_hs.data.listing import DataType, UtteranceTable, open_lists
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.model import AsrModel
-from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
-from wenet_hs.text.units import UnitTable, check_special
-from wenet_hs.train.checkpoint import MANIFEST, damage, list_checkpoints, newest_good, set_newer_aside
+from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.checkpoint import damage, list_checkpoints, newest_good, set_newer_aside
+from wenet_hs.train.compiled import compile_layers
+from wenet_hs.train.freeze import freeze
 from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.precision import Precision
 from wenet_hs.train.state import TrainState, progress_of
 
 logger = logging.getLogger(__name__)
@@ -87,7 +89,7 @@ def _named_checkpoint(path: Path, folder: Path) -> Path:
 def load_parts(
     config: ExperimentConfig, options: TrainOptions, files: Mapping[str, str], device: torch.device
 ) -> Parts:
-    """A fresh model, its optimizer and the data, from the experiment folder that `config` belongs to.
+    """A fresh model, frozen where the config says, its optimizer and the data, from the folder of `config`.
 
     Args:
         config: with base names.
@@ -95,21 +97,14 @@ def load_parts(
     """
     check_routes(config, device)
     model_dir = options.model_dir
-    table = UnitTable.read(model_dir / "units.txt")
-    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
-    check_special(table, special, f"{options.config}: tokenizer_conf")
-    tokenizer = make_tokenizer(config.tokenizer, table, model_dir / "bpe.model" if "bpe.model" in files else None)
+    table, tokenizer = read_units(config, model_dir / "units.txt", where=str(options.config))
     torch.manual_seed(config.seed)
-    trees = {section: read_tree(model_dir / TREE_FILES[section], table.units) for section in tree_paths(config)}
-    model = build_model(
-        config,
-        len(table),
-        table.special,
-        tree=trees.get("head_conf"),
-        ctc_tree=trees.get("ctc_conf.head_conf"),
-        units=table.units,
-        cmvn=read_cmvn(model_dir / "global_cmvn") if config.cmvn else None,
-    ).to(device)
+    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
+    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
+    freeze(model, config.freeze, where=str(options.config))
+    model = model.to(device)
+    if config.compile:
+        compile_layers(model, device, where=options.config)
     train_list = open_lists(options.train_data, options.data_type)
     valid_list = open_lists((options.cv_data,), options.data_type, flag="--cv_data")
     train_set = _dataset(train_list, tokenizer, config, model, training=True)
@@ -117,40 +112,14 @@ def load_parts(
     _account(train_set, "--train_data", model_dir / "train_rejected.tsv")
     _account(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
     fingerprint = {**files, "training list": train_list.digest, "validation list": valid_list.digest}
-    return Parts(
-        TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint), train_set, valid_set, table
+    state = TrainState(
+        model,
+        build_optimizer(model, config),
+        device,
+        fingerprint=fingerprint,
+        precision=Precision(config.dtype, device),
     )
-
-
-def take_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> None:
-    """Begin with the weights of `--checkpoint`: a file, a checkpoint folder, or a model folder, ours or WeNet's.
-
-    Raises CheckpointError if they are damaged, of another model or of other units.
-    """
-    path = checkpoint
-    if (checkpoint / MANIFEST).exists():
-        fault = damage(checkpoint)
-        if fault is not None:
-            raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
-    elif checkpoint.is_dir():
-        path = checkpoint / "final.pt"
-    _refuse_other_units(path, units)
-    new = initialize_from(model, path)
-    logger.info("weights from %s; new: %s", path, ", ".join(new) or "none")
-
-
-def _refuse_other_units(checkpoint: Path, units: UnitTable) -> None:
-    """Weights of as many units in another order would load, and be wrong: compare with the table beside them."""
-    folder = checkpoint.absolute().parents[1 if checkpoint.is_dir() else 0]
-    if not (folder / "units.txt").is_file():
-        return
-    theirs = UnitTable.read(folder / "units.txt")
-    for unit_id, (their, our) in enumerate(itertools.zip_longest(theirs.units, units.units)):
-        if their != our:
-            raise CheckpointError(
-                f"--checkpoint {checkpoint}: trained with other units ({folder / 'units.txt'}: {len(theirs)}, here "
-                f"{len(units)}; first difference: {unit_id} is {their!r}, here {our!r}); use the same units.txt"
-            )
+    return Parts(state, train_set, valid_set, table)
 
 
 def _dataset(

@@ -196,11 +196,11 @@ class NaryTree:
 
     def num_leaves(self) -> NDArray[np.int64]:
         """(I+V,) how many leaves are under each node; 1 for a leaf."""
-        return self._sum_leaves(np.ones(self.num_units, dtype=np.int64))
+        return self.sum_leaves(np.ones(self.num_units, dtype=np.int64))
 
     def weights(self) -> NDArray[np.float64]:
         """(I+V,) the frequency of every node: a leaf's own, an inner node's the sum of its leaves."""
-        return self._sum_leaves(self.frequencies)
+        return self.sum_leaves(self.frequencies)
 
     def probabilities(self) -> NDArray[np.float64]:
         """(V,) the frequencies divided by their sum; uniform when all of them are zero."""
@@ -236,7 +236,8 @@ class NaryTree:
             sums[self.children[edges]] = sums[nodes] + values[nodes]
         return sums[self.num_inner :]
 
-    def _sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
+    def sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values (V,), one a unit, summed over the leaves under each node: (I+V,); integers wrap around."""
         sums = np.concatenate([np.zeros(self.num_inner, dtype=values.dtype), values])
         for nodes, edges in reversed(self._levels()):
             sums[nodes] = np.add.reduceat(sums[self.children[edges]], self.offsets[nodes] - edges.start)

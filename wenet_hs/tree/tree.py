@@ -218,13 +218,14 @@ class Tree:
 
     def num_leaves(self) -> NDArray[np.int64]:
         """(2V-1,) how many leaves are under each node; 1 for a leaf."""
-        return self._sum_leaves(np.ones(self.num_units, dtype=np.int64))
+        return self.sum_leaves(np.ones(self.num_units, dtype=np.int64))
 
     def weights(self) -> NDArray[np.float64]:
         """(2V-1,) the frequency of every node: a leaf's own, an inner node's the sum of its leaves."""
-        return self._sum_leaves(self.frequencies)
+        return self.sum_leaves(self.frequencies)
 
-    def _sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
+    def sum_leaves(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values (V,), one a unit, summed over the leaves under each node: (2V-1,); integers wrap around."""
         sums = np.concatenate([np.zeros(len(self.children), dtype=values.dtype), values])
         for level in reversed(range(self.depth)):
             start, end = self.level_starts[level : level + 2]

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Begin with the weights of a trained model, whatever its units and heads are, and say what of it is new.
+
+Dimension key: V units, D width, R rows of a parameter.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import write_atomic
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.interop.weights import load_weights
+from wenet_hs.model import AsrModel
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.base_model import HEAD_PREFIXES, BaseModel, read_base_model
+from wenet_hs.train.mapping import Rows, UnitMap, map_head, match_units
+
+logger = logging.getLogger(__name__)
+
+_EMBEDDING = ".embed.0.weight"
+_MOST_LISTED = 20
+_STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """How many rows of a parameter are taken from the trained model."""
+
+    taken: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class HeadReport:
+    """What became of a head."""
+
+    old: str | None
+    """Its kind in the trained model; None where neither a train.yaml nor a tree beside the weights tells."""
+    new: str
+    matched: int = 0
+    """Units of a softmax, nodes of a tree, children of classes, choices of the first adaptive softmax."""
+    of: int = 0
+
+
+@dataclass(frozen=True)
+class FineTuneReport:
+    """What a model took from another one; `fine_tune.json`."""
+
+    checkpoint: str
+    unit_table: str | None
+    """The trained model's; None where there is none beside it, and its units are taken to be the same."""
+    units_kept: int
+    units_new: list[str] = field(default_factory=list)
+    units_dropped: list[str] = field(default_factory=list)
+    heads: dict[str, HeadReport] = field(default_factory=dict)
+    """By `head_conf` and `ctc_conf.head_conf`; the right-to-left decoder's is as the first."""
+    parameters_taken: int = 0
+    """Parameters and buffers taken whole."""
+    parameters_in_part: dict[str, RowCount] = field(default_factory=dict)
+    parameters_new: list[str] = field(default_factory=list)
+    parameters_unused: list[str] = field(default_factory=list)
+    """Of the trained model's heads, where nothing of the new model matches them."""
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, the whole file or nothing."""
+        write_atomic(path, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+    def log(self) -> None:
+        """Say it in a few lines, long lists cut."""
+        logger.info("weights from %s; new: %s", self.checkpoint, _listed(self.parameters_new))
+        if self.unit_table is None:
+            logger.warning("%s: no unit table beside it; its units are taken to be the same", self.checkpoint)
+        else:
+            units = (self.units_kept, _listed(self.units_new, quoted=True), _listed(self.units_dropped, quoted=True))
+            logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, *units)
+        for section, head in self.heads.items():
+            old = head.old or "a head that nothing beside it describes"
+            logger.info("%s: %s from %s, %d of %d rows matched", section, head.new, old, head.matched, head.of)
+        parts = [f"{name} {count.taken} of {count.rows} rows" for name, count in self.parameters_in_part.items()]
+        logger.info("parameters: %d taken; in part: %s", self.parameters_taken, _listed(parts))
+
+
+def take_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
+    """Copy what fits of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
+
+    The encoder and the decoder's layers must be the same. What belongs to units is matched by their text, and so are
+    the nodes of trees, classes and clusters, by the units in them (train/mapping.py); nothing is matched between heads
+    of different kinds. What stays new has the values that the model was built with.
+
+    Args:
+        model: freshly built, over `units`.
+
+    Raises: CheckpointError, DataError or ConfigError where the weights or the files beside them are damaged, do not
+        belong together, or are of another encoder or decoder.
+    """
+    base = read_base_model(checkpoint)
+    unit_map = _match_units(base, units)
+    own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    rows, heads = _head_rows(base, model, unit_map)
+    for name in own:
+        if name.startswith("decoder.") and name.endswith(_EMBEDDING) and name in base.state:
+            rows[name] = Rows(name, unit_map.inputs)
+    prefixes = tuple(prefix for group in HEAD_PREFIXES.values() for prefix in group)
+    state = {name: value for name, value in base.state.items() if not name.startswith(prefixes)}
+    counts: dict[str, RowCount] = {}
+    for name, value in own.items():
+        if name in rows:
+            state[name], counts[name] = mixed(value, base.state[rows[name].name], rows[name])
+        elif name.startswith(prefixes):
+            state[name], counts[name] = value, RowCount(0, len(value))
+    load_weights(model, state, str(base.path))
+    _warn_of_statistics(own, base)
+    used = {taken.name for taken in rows.values()}
+    return replace(
+        _report(base, units, unit_map, heads, counts),
+        parameters_taken=sum(name not in counts or counts[name].taken == counts[name].rows for name in own),
+        parameters_unused=[name for name in base.state if name.startswith(prefixes) and name not in used],
+    )
+
+
+def _match_units(base: BaseModel, units: UnitTable) -> UnitMap:
+    if base.table is not None:
+        return match_units(base.table, units)
+    if base.num_units != len(units):
+        raise CheckpointError(
+            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not beside "
+            f"it; put its units.txt into {base.home}"
+        )
+    own = np.arange(len(units))
+    return UnitMap(own, own)
+
+
+def _head_rows(base: BaseModel, model: AsrModel, unit_map: UnitMap) -> tuple[dict[str, Rows], dict[str, HeadReport]]:
+    """The rows of all parameters of heads, by their full names, and what became of each head."""
+    same_units = unit_map.is_identity and base.num_units == model.num_units
+    rows: dict[str, Rows] = {}
+    reports = {}
+    for section, prefixes in HEAD_PREFIXES.items():
+        new = model.head if section == "head_conf" else model.ctc.head
+        old = base.head(section, new, same_units=same_units)
+        found = {} if old is None else map_head(old, new, unit_map.outputs)
+        for prefix in prefixes:
+            has_it = prefix != "right_head." or model.right_head is not None
+            for name, taken in found.items() if has_it else ():
+                if prefix + taken.name in base.state:
+                    rows[prefix + name] = taken._replace(name=prefix + taken.name)
+        reports[section] = _head_report(old, new, found)
+    return rows, reports
+
+
+def _head_report(old: OutputHead | None, new: OutputHead, found: Mapping[str, Rows]) -> HeadReport:
+    kind = None if old is None else type(old).__name__
+    names = [name for name, _ in new.named_parameters()]
+    if not names:
+        return HeadReport(kind, type(new).__name__)
+    matched = int((found[names[0]].source >= 0).sum()) if names[0] in found else 0
+    return HeadReport(kind, type(new).__name__, matched, len(new.get_parameter(names[0])))
+
+
+def mixed(own: Tensor, theirs: Tensor, rows: Rows) -> tuple[Tensor, RowCount]:
+    """The rows of `theirs` where they are matched, those of `own` elsewhere: (R, …) in the dtype of `own`.
+
+    Where the other dimensions differ, `theirs` as it is: load_weights will name it.
+    """
+    if own.shape[1:] != theirs.shape[1:]:
+        return theirs, RowCount(0, len(own))
+    source = torch.from_numpy(rows.source)
+    is_taken = source >= 0
+    taken = theirs[source[is_taken]].to(own.dtype)
+    if rows.is_flipped is not None:
+        is_flipped = torch.from_numpy(rows.is_flipped)[is_taken]
+        taken = torch.where(is_flipped.view(-1, *[1] * (own.dim() - 1)), -taken, taken)
+    result = own.clone()
+    result[is_taken] = taken
+    return result, RowCount(int(is_taken.sum()), len(own))
+
+
+def _warn_of_statistics(own: Mapping[str, Tensor], base: BaseModel) -> None:
+    for name in _STATISTICS:
+        if name in own and not torch.allclose(own[name], base.state[name].to(own[name].dtype), rtol=1e-4, atol=1e-5):
+            logger.warning(
+                "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its "
+                "encoder was trained on them",
+                base.path,
+            )
+            return
+
+
+def _report(
+    base: BaseModel,
+    units: UnitTable,
+    unit_map: UnitMap,
+    heads: dict[str, HeadReport],
+    counts: Mapping[str, RowCount],
+) -> FineTuneReport:
+    """`counts`: rows of the embedding and of the heads."""
+    is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
+    kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
+    old_units = units.units if base.table is None else base.table.units
+    return FineTuneReport(
+        checkpoint=str(base.path),
+        unit_table=None if base.table_path is None else str(base.table_path),
+        units_kept=int(is_kept.sum()),
+        units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
+        units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
+        heads=heads,
+        parameters_in_part={name: count for name, count in counts.items() if 0 < count.taken < count.rows},
+        parameters_new=[name for name, count in counts.items() if count.taken == 0 < count.rows],
+    )
+
+
+def _listed(names: Sequence[str], *, quoted: bool = False) -> str:
+    shown = [repr(name) if quoted else name for name in names[:_MOST_LISTED]]
+    more = [f"and {len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
+    return ", ".join([*shown, *more]) or "none"
