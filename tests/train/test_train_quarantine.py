@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad clips in a real training: it goes on without them, or ends above the rate; a resume counts on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_corpus import cut_back, outcome, write_tiny_corpus
+
+from wenet_hs.errors import DataError
+from wenet_hs.train.state import progress_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+
+def rows(folder: Path) -> list[str]:
+    return [line.split("\t")[0] for line in (folder / "quarantine.tsv").read_text().splitlines()]
+
+
+def test_a_training_with_bad_clips_ends_above_the_rate_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    for key in ("train3", "cv1"):
+        (tmp_path / "corpus" / "clips" / f"{key}.wav").write_bytes(b"")
+    with pytest.raises(DataError, match=r"quarantine\.tsv: 1 of 10 clips cannot be read, more than the share 0\.02"):
+        corpus.train(tmp_path / "strict", "dataset_conf.max_bad_clips=0.02", "save_interval=100")
+    assert rows(tmp_path / "strict") == ["key", "train3"]
+    shape = ("max_epoch=1", "save_interval=2")
+    whole = corpus.train(tmp_path / "whole", "dataset_conf.max_bad_clips=0.4", *shape)
+    assert rows(whole)[0] == "key" and sorted(rows(whole)[1:]) == ["cv1", "train3"]
+    records: list[dict[str, Any]] = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert records[-1]["kind"] == "valid" and records[-1]["bad_clips"] == 1
+    assert [record["bad_clips"] for record in records if record["kind"] == "train"][-1] == 1
+    progress = progress_of(whole / "checkpoints" / "step-00000004")
+    assert (progress.bad_clips, progress.clips_drawn) == (1, 10)
+    resumed = cut_back(whole, tmp_path / "resumed", 2)
+    corpus.train(resumed, "dataset_conf.max_bad_clips=0.5", *shape)
+    assert outcome(resumed) == outcome(whole)
+    assert sorted(rows(resumed)) == sorted(rows(whole))
+
+
+def test_a_validation_with_too_many_bad_clips_is_an_end(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    (tmp_path / "corpus" / "clips" / "cv0.wav").unlink()
+    with pytest.raises(DataError, match=r"quarantine\.tsv: 1 of 3 clips cannot be read"):
+        corpus.train(tmp_path / "m")
