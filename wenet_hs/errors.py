@@ -3,7 +3,9 @@
 
 
 class WenetHsError(Exception):
-    """A fault that the user can mend; `bin/` prints it without a traceback and exits with 2."""
+    """A fault that the user can mend; `bin/` prints it without a traceback and exits with `exit_code`."""
+
+    exit_code = 2
 
 
 class ConfigError(WenetHsError):
@@ -16,3 +18,11 @@ class DataError(WenetHsError):
 
 class CheckpointError(WenetHsError):
     """A checkpoint or a model folder is damaged, missing or does not fit."""
+
+
+class Stopped(WenetHsError):
+    """No fault: a signal asked the command to end, and it did so in good order."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

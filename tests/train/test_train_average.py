@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Averaging checkpoints, worked out by hand."""
 
+import hashlib
 import io
 import json
 import logging
@@ -14,15 +15,26 @@ from wenet_hs.bin import average as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train.average import average, choose, write_model
+from wenet_hs.train.average import average, choose, write_final
 from wenet_hs.train.checkpoint import list_checkpoints, save_checkpoint
 
 
-def save(model_dir: Path, step: int, *, cv_loss: float | None = None, **weights: torch.Tensor) -> Path:
-    """A checkpoint of these weights."""
+def save(
+    model_dir: Path,
+    step: int,
+    *,
+    cv_loss: float | None = None,
+    facts: dict[str, float] | None = None,
+    fingerprint: dict[str, str] | None = None,
+    interim: bool = False,
+    **weights: torch.Tensor,
+) -> Path:
+    """A checkpoint of these weights: with a `cv_loss` as earlier releases wrote it, with `facts` as this one does."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)
-    state = json.dumps({"progress": {"step": step, "cv_loss": cv_loss}}).encode()
+    progress: dict[str, object] = {"step": step, "interim": interim}
+    progress |= {"cv_loss": cv_loss} if facts is None else {"validations": [{"step": step, **facts}]}
+    state = json.dumps({"progress": progress, "fingerprint": fingerprint or {}}).encode()
     return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": buffer.getvalue(), "state.json": state})
 
 
@@ -57,6 +69,28 @@ def test_the_lowest_losses_or_the_last_ones_are_chosen(tmp_path: Path) -> None:
     assert choose(tmp_path, 2, "last") == [paths[40], paths[50]]
     assert set(choose(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
     assert set(choose(tmp_path, 3, "cv_loss")) == {paths[10], paths[20], paths[40]}
+    assert choose(tmp_path, 2, "loss") == choose(tmp_path, 2, "cv_loss")
+    with pytest.raises(
+        CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --by"
+    ):
+        choose(tmp_path, 2, "accuracy")
+
+
+def test_the_best_by_any_metric(tmp_path: Path) -> None:
+    measured = {10: (0.5, 3.0), 20: (0.9, 2.0), 30: (0.8, 1.0)}
+    paths = {
+        step: save(tmp_path, step, facts={"accuracy": accuracy, "loss_ctc": loss}, w=vector(step))
+        for step, (accuracy, loss) in measured.items()
+    }
+    assert choose(tmp_path, 2, "accuracy") == [paths[30], paths[20]]
+    assert choose(tmp_path, 1, "loss_ctc") == [paths[30]]
+
+
+def test_what_a_signal_had_written_is_not_one_of_the_last(tmp_path: Path) -> None:
+    paths = [save(tmp_path, step, interim=step in (1, 3), w=vector(step)) for step in (1, 2, 3, 4)]
+    assert choose(tmp_path, 2, "last") == [paths[1], paths[3]]
+    only = save(tmp_path / "only", 7, interim=True, w=vector(7))
+    assert choose(tmp_path / "only", 1, "last") == [only], "better than none"
 
 
 def test_fewer_than_asked_for_are_all_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,6 +133,19 @@ def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
             average([first, path])
 
 
+def test_one_trained_on_other_units_is_refused(tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path, step, fingerprint={"units.txt": units, "tree.json": "t"}, w=vector(step))
+        for step, units in ((1, "a"), (2, "a"), (3, "b"))
+    ]
+    assert average(paths[:2])["w"].item() == 1.5
+    with pytest.raises(
+        CheckpointError,
+        match="3: was trained with another units.txt than .*step-00000001; average one training's checkpoints only$",
+    ):
+        average(paths)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     paths = [save(tmp_path, 1, w=vector(1.0)), save(tmp_path, 2, w=vector(value))]
@@ -109,8 +156,8 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
 def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(tmp_path, 4, w=vector(1.0))
-    write_model(tmp_path / "final.pt", {"w": vector(1.0)})
+    source = save(tmp_path, 4, w=vector(1.0))
+    write_final(tmp_path / "final.pt", {"w": vector(1.0)}, [source], by="last")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -120,9 +167,9 @@ def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(
         r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004;"
     )
     with pytest.raises(CheckpointError, match=message):
-        write_model(tmp_path / "final.pt", {"w": vector(2.0)})
+        write_final(tmp_path / "final.pt", {"w": vector(2.0)}, [source], by="last")
     assert weights_of(tmp_path)["w"].item() == 1.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.json", "final.pt"]
 
 
 # The command
@@ -141,6 +188,11 @@ def test_the_command_writes_a_model_that_decodes(
     name = "ctc.head.output.weight"
     expected = (sum(state[name].double() for state in states) / 3).float()
     assert torch.equal(weights_of(folder)[name], expected)
+    facts = json.loads((folder / "final.json").read_text())
+    assert (facts["file"], facts["by"]) == ("final.pt", "last")
+    assert facts["sha256"] == hashlib.sha256((folder / "final.pt").read_bytes()).hexdigest()
+    assert [entry["step"] for entry in facts["checkpoints"]] == [6, 7, 8]
+    assert facts["checkpoints"][0]["validation"].keys() >= {"loss", "accuracy", "bits_per_unit"}
     assert not torch.equal(weights_of(folder)[name], last[name])
     load_experiment(folder)
 

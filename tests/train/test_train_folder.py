@@ -167,7 +167,12 @@ def test_a_changed_config_is_refused_with_a_line_for_each_difference(
 
 def test_what_does_not_alter_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "m", 3)
-    free = ("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0")
+    free = (
+        *("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0"),
+        *("keep_best=1", "keep_best_by=accuracy", "early_stopping.metric=accuracy", "early_stopping.patience=9"),
+        *("early_stopping.min_delta=0.01", "dataset_conf.max_bad_clips=0.5"),
+        *("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
+    )
     assert {override.split("=")[0] for override in free} == folder_module.FREE_TO_CHANGE
     tiny_corpus.train(copy, *free)
     assert load_config(copy / "train.yaml").max_epoch == 1

@@ -33,7 +33,7 @@ def saved(tmp_path: Path) -> tuple[TrainState, Path]:
     """A state after three steps, and its checkpoint."""
     state = state_of()
     steps(state, 3)
-    state.progress.cv_loss = 1.5
+    state.progress.validations.append({"step": 3, "loss": 1.5})
     return state, save_checkpoint(tmp_path, 3, state.to_files())
 
 
@@ -77,7 +77,9 @@ def test_the_optimizer_keeps_the_rate_of_its_step(saved: tuple[TrainState, Path]
 def test_progress_is_plain_json(saved: tuple[TrainState, Path]) -> None:
     record = json.loads((saved[1] / "state.json").read_text())
     progress = record["progress"]
-    assert (progress["step"], progress["batch"], progress["cv_loss"], progress["skipped_steps"]) == (3, 3, 1.5, 0)
+    assert (progress["step"], progress["batch"], progress["skipped_steps"]) == (3, 3, 0)
+    assert progress["validations"] == [{"step": 3, "loss": 1.5}]
+    assert progress_of(saved[1]).measured() == progress["validations"][0]
     assert record["fingerprint"] == {"units.txt": "a"}
     assert record["environment"]["torch"] == torch.__version__
     assert record["environment"]["threads"] == str(torch.get_num_threads())
@@ -126,4 +128,15 @@ def test_another_environment_is_said(saved: tuple[TrainState, Path], caplog: pyt
 
 def test_fresh_progress_starts_at_zero() -> None:
     fresh = Progress()
-    assert (fresh.step, fresh.epoch, fresh.batch, fresh.metrics_bytes, fresh.cv_loss) == (0, 0, 0, 0, None)
+    assert (fresh.step, fresh.epoch, fresh.batch, fresh.metrics_bytes, fresh.validations) == (0, 0, 0, 0, [])
+    assert fresh.measured() == {}
+
+
+def test_a_checkpoint_of_an_earlier_release_still_says_its_validation_loss(tmp_path: Path) -> None:
+    old = {"step": 7, "epoch": 1, "batch": 2, "seconds": 1.5, "metrics_bytes": 9, "skipped_steps": 0, "cv_loss": 2.5}
+    (tmp_path / "state.json").write_text(json.dumps({"progress": old}))
+    progress = progress_of(tmp_path)
+    assert progress.measured() == {"step": 7, "loss": 2.5}
+    assert not (progress.interim or progress.validation_due)
+    (tmp_path / "state.json").write_text(json.dumps({"progress": {**old, "cv_loss": None}}))
+    assert progress_of(tmp_path).measured() == {}

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Average checkpoints of one training into final.pt.
 
-Example: wenet-hs average --model_dir exp/hsoftmax --num 10 --by cv_loss
+Example: wenet-hs average --model_dir exp/hsoftmax --num 10 --by accuracy
 """
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from wenet_hs.bin.command import main_of
+from wenet_hs.config.schema import Metric
 from wenet_hs.errors import ConfigError
-from wenet_hs.train.average import average, choose, write_model
+from wenet_hs.train.average import average, choose, write_final
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
     parser.add_argument("--num", type=int, default=5, help="how many checkpoints (default 5)")
     parser.add_argument(
-        "--by", choices=("cv_loss", "last"), default="cv_loss", help="lowest validation loss, or newest"
+        "--by",
+        choices=("cv_loss", "last", *get_args(Metric)),
+        default="cv_loss",
+        help="the best ones by what validation measured (cv_loss and loss are one), or the last ones",
     )
 
 
@@ -27,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--num {args.num}: must be at least 1")
     paths = choose(args.model_dir, args.num, args.by)
     target = args.model_dir / "final.pt"
-    write_model(target, average(paths))
+    write_final(target, average(paths), paths, by=args.by)
     print(f"{target}: average of {', '.join(sorted(path.name for path in paths))}")
 
 

@@ -15,6 +15,8 @@ from wenet_hs.errors import WenetHsError
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user's fault, 130 Ctrl-C.
 
+    A training that a signal ended after saving returns 128 and the signal: 143, 130, 138.
+
     A file or disk that the system refuses is a user's fault too: one line, no traceback.
     The module's docstring opens `--help`; it has `add_arguments(parser)` and `run(args)`.
     """
@@ -34,7 +36,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except WenetHsError as error:
         print(error, file=sys.stderr)
-        return 2
+        return error.exit_code
     except BrokenPipeError:  # `wenet-hs … | head`: nobody reads on, and the flush at exit must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

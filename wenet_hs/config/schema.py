@@ -45,12 +45,14 @@ __all__ = [
     "CtcConf",
     "DatasetConf",
     "DecoderConf",
+    "EarlyStoppingConf",
     "EncoderConf",
     "ExperimentConfig",
     "FbankConf",
     "FilterConf",
     "HeadConf",
     "HSoftmaxHeadConf",
+    "Metric",
     "ModelConf",
     "OptimConf",
     "ResampleConf",
@@ -94,11 +96,28 @@ class SchedulerConf(Section):
     """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only."""
 
 
+Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
+"""What a validation measures: of `accuracy` the highest is the best, of the others the lowest."""
+
+
+class EarlyStoppingConf(Section):
+    """When a training that no longer gets better ends."""
+
+    metric: Metric = "loss"
+    """What must get better."""
+    patience: Count = 10
+    """Validations in a row that may bring no better value."""
+    min_delta: PositiveOrZero = 0.0
+    """By how much a value must be better than the best one before."""
+
+
 _CHOSEN: dict[str, tuple[str, dict[str, type[Section]]]] = {
     "encoder_conf": ("encoder", {"conformer": EncoderConf, "transformer": TransformerEncoderConf}),
     "optim_conf": ("optim", {"adam": OptimConf, "adamw": AdamWConf}),
 }
 """Sections whose class another setting chooses."""
+
+_METRIC_KEYS = {"keep_best_by": "keep_best_by", "early_stopping": "early_stopping.metric"}
 
 
 class ExperimentConfig(Section):
@@ -151,7 +170,13 @@ class ExperimentConfig(Section):
     save_interval: Count | None = None
     """Optimizer steps between two checkpoints; null: one at the end of each epoch."""
     keep_checkpoints: Count = 10
-    """Checkpoints kept on disk."""
+    """How many of the newest checkpoints are kept on disk."""
+    keep_best: CountOrZero | None = None
+    """How many of the best ones are kept beside them; null: as many as `keep_checkpoints` says."""
+    keep_best_by: Metric = "loss"
+    """What the best ones are best by, on the validation list."""
+    early_stopping: EarlyStoppingConf | None = None
+    """End before `max_epoch` where validation gets no better; `final.pt` is then the best checkpoint. null: do not."""
     optim: Literal["adam", "adamw"] = "adam"
     """Kind of optimizer."""
     optim_conf: OptimConf = Field(default_factory=OptimConf)
@@ -164,7 +189,10 @@ class ExperimentConfig(Section):
     """Modules and parameters that are not trained, by the beginnings of their names in the state_dict, such as
     `encoder.embed`, `encoder.encoders.0`; with --checkpoint they stay as they were there."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device has it natively."""
+    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device has it natively; fp16
+    scales the loss, and is for GPUs."""
+    compile: bool = False
+    """Whether torch compiles the layers of encoder and decoder; the first steps then take minutes."""
     seed: CountOrZero = 777
     """Of the initial weights, the order of the data and every augmentation."""
     num_workers: CountOrZero = 0
@@ -254,6 +282,20 @@ class ExperimentConfig(Section):
                 "or remove sparse_grad",
             )
         return conf
+
+    @field_validator("keep_best_by", "early_stopping")
+    @classmethod
+    def _metric_is_measured(cls, value: Any, info: ValidationInfo) -> Any:
+        """A branch of weight 0 is not run, so that what it would say is the same at each validation."""
+        metric = value.metric if isinstance(value, EarlyStoppingConf) else value
+        conf = info.data.get("model_conf")
+        if conf is None or metric in (None, "loss"):
+            return value
+        share = conf.ctc_weight if conf.ctc_weight_final is None else conf.ctc_weight_final
+        if share == (0.0 if metric == "loss_ctc" else 1.0):
+            text = f"{metric} is not measured at ctc_weight {share:g}; use loss"
+            raise setting_error(_METRIC_KEYS[info.field_name or ""], text)
+        return value
 
     @field_validator("dataset_conf")
     @classmethod

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values computed ahead of their use, in order, by a thread or by worker processes; how many changes no value."""
 
+import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -80,12 +81,20 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
         num_workers=num_workers,
         prefetch_factor=AHEAD,
         collate_fn=_unchanged,
+        worker_init_fn=_leave_signals_to_parent,
         generator=torch.Generator(),  # or DataLoader draws from the global state, and a resumed run differs
     )
     for value in loader:
         if isinstance(value, _Fault):
             raise value.kind(value.message)
         yield value
+
+
+def _leave_signals_to_parent(worker: int) -> None:
+    """Ctrl-C and a scheduler's signals reach the whole process group; the parent may have a step to finish with these
+    workers, and they end when it does."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _unchanged(value: Value) -> Value:

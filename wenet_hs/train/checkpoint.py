@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _FORMAT = "wenet_hs.checkpoint/1"
+_REPLACED = ".replaced"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -50,6 +51,7 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
     """
     target = checkpoint_path(folder, step)
     temporary = folder / f".{target.name}.tmp"
+    replaced = folder / f".{target.name}{_REPLACED}"
     needed = sum(map(len, files.values()))
     with naming_full_disk(target, folder, needed):
         try:
@@ -62,11 +64,15 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
                 _write_synced(temporary / name, content)
             _write_synced(temporary / MANIFEST, _manifest(files))
             fsync_path(temporary)
-            _delete(target)
+            if target.exists():
+                _delete(replaced)
+                target.rename(replaced)
             temporary.rename(target)
             fsync_path(folder)
+            _delete(replaced)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            _put_back(replaced, target)
             if error.errno in _NO_SPACE:
                 raise
             raise CheckpointError(f"{target}: cannot be written ({error.strerror}); check the folder") from error
@@ -182,8 +188,14 @@ def _set_aside(path: Path, suffix: str) -> None:
 
 
 def rotate(folder: Path, keep: set[Path]) -> None:
-    """Delete the checkpoints outside `keep`. Called after a newer one is committed, so one is always there."""
-    for path in list_checkpoints(folder):
+    """Delete the checkpoints outside `keep`, if the newest one verifies: it is the one to go on from, and the last
+    proof that this disk still keeps what it is given."""
+    paths = list_checkpoints(folder)
+    fault = damage(paths[-1]) if paths else None
+    if fault is not None:
+        logger.warning("checkpoint %s: %s; no earlier one is deleted; check the disk", paths[-1], fault)
+        return
+    for path in paths:
         if path not in keep:
             _delete(path)
 
@@ -199,5 +211,13 @@ def _delete(path: Path) -> None:
 
 def remove_litter(folder: Path) -> None:
     """Delete what a killed process was still writing or deleting. Call it only while no other process writes here."""
+    for path in folder.glob(f".step-*{_REPLACED}"):
+        _put_back(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _put_back(replaced: Path, target: Path) -> None:
+    """Undo the first of the two renames by which a checkpoint takes the place of another, if the second never came."""
+    if replaced.exists() and not target.exists():
+        replaced.rename(target)

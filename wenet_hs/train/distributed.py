@@ -195,7 +195,7 @@ def _leave(world: World, error: BaseException) -> None:
         dist.destroy_process_group()
     if not speaks:
         time.sleep(_GRACE_S)
-        raise SystemExit(2) from None
+        raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None
     if is_lost:
         raise RankLost(_lost(world.rank, error)) from error
 

@@ -24,7 +24,9 @@ from wenet_hs.files import write_atomic
 FREE_TO_CHANGE = frozenset(
     {
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
-        "dataset_conf.max_bad_clips",
+        *("keep_best", "keep_best_by"),
+        *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
+        *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
     }
 )
 """Keys of a config that a resumed run may change: they do not alter what a step computes."""
@@ -60,13 +62,14 @@ def locked(model_dir: Path) -> Iterator[None]:
 
 
 def prepare_folder(
-    model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool
+    model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool, writes: bool = True
 ) -> tuple[ExperimentConfig, dict[str, str]]:
     """Copy units, trees, CMVN and BPE model into `model_dir` and write `train.yaml`.
 
     Args:
         config_dir: the folder of the config, where the base names in the `train.yaml` of an experiment are at home.
         resuming: whether the folder's own config and files must be equal to these.
+        writes: whether this rank has the folder in its hands; without, it is neither written nor compared.
 
     Returns: the config with base names, and the SHA-256 of each copied file by its name.
     Raises: ConfigError if `resuming` and the config or one of these files is not that of the run to be resumed.
@@ -74,12 +77,14 @@ def prepare_folder(
     sources = {name: _located(path, config_dir) for name, path in _sources(config).items()}
     contents = {name: _read(source) for name, source in sources.items()}
     config = _with_base_names(config)
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    if not writes:
+        return config, files
     if resuming:
         _refuse_changes(model_dir, config, sources, contents)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
-    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     sums = {f"{SHA256_OF}{name}": sha256 for name, sha256 in files.items()}
     dump_config(config, model_dir / "train.yaml", provenance={**_provenance(), **sums})
     return config, files
