@@ -2,12 +2,11 @@
 """A disk that is full in the middle of a real training: one line, exit code 2, nothing finished is lost."""
 
 import os
-import resource
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from full_disk import train_in_child
 from tiny_corpus import TinyCorpus, bits, outcome, write_tiny_corpus
 
 from wenet_hs.bin import train as command
@@ -26,21 +25,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
 def whole(corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training of two epochs that nothing disturbed."""
     return corpus.train(tmp_path_factory.mktemp("whole") / "m")
-
-
-def train_in_child(arguments: list[str], log: Path, *, limit: int) -> int:
-    """The exit code of the command in a process whose files may not outgrow `limit` bytes; its errors go to `log`."""
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            sys.stderr = log.open("w", buffering=1)
-            os.dup2(sys.stderr.fileno(), 2)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            code = run_command(command, arguments)
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_a_full_disk_costs_a_line_and_no_bit(corpus: TinyCorpus, tmp_path: Path, whole: Path) -> None:

@@ -233,7 +233,7 @@ def load_columns(folder: Path, belongs_to: dict[str, Any]) -> Columns | None:
         if [len(arrays[name]) for name in _COLUMNS] != [num + 1, num, num, num]:
             return None
         return Columns(**arrays, lang_names=tuple(record["langs"]), digest=record["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except Exception:  # a damaged header is parsed as Python and raises whatever that may raise
         return None
 
 

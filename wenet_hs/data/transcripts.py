@@ -77,7 +77,7 @@ def _load(folder: Path, num_rows: int) -> Transcripts | None:
     try:
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _COLUMNS[:2]}
         unknown = np.load(folder / "with_unknown.npy", allow_pickle=False)
-    except (OSError, ValueError):
+    except Exception:  # a damaged header is parsed as Python and raises whatever that may raise
         return None
     if any(len(array) != num_rows for array in arrays.values()):
         return None
