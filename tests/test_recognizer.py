@@ -170,8 +170,8 @@ def test_wrong_waveforms(
 def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere: no such folder; give the --model_dir of a training"):
         load_model(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"mode 'joint': must be one of attention, "):
-        recognizer.transcribe(clip, mode="joint")
+    with pytest.raises(ValueError, match=r"mode 'rover': must be one of attention, "):
+        recognizer.transcribe(clip, mode="rover")
     with pytest.raises(ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"):
         load_model(folder, "abacus")
     with pytest.raises(

@@ -190,9 +190,9 @@ def test_a_mode_of_another_release_is_refused(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        run(folder, utterances, tmp_path / "out", "--modes", "joint")
+        run(folder, utterances, tmp_path / "out", "--modes", "rover")
     assert stopped.value.code == 2
-    assert "invalid choice: 'joint'" in capsys.readouterr().err
+    assert "invalid choice: 'rover'" in capsys.readouterr().err
 
 
 def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoder: one unit at a time as all at once, whatever is padded, reordered or shared."""
+"""The decoder: node by node as all at once, whatever is padded or shared."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -9,13 +11,15 @@ from small_models import NUM_UNITS, small_model
 from torch import Tensor
 
 from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.transformer import DecoderCache, TransformerDecoder
+from wenet_hs.nn.node_cache import NewNodes
+from wenet_hs.nn.transformer import TransformerDecoder
 
 DECODERS: tuple[TransformerDecoder, ...] = (
     small_model().decoder,
     small_model(decoder_conf={"normalize_before": False, "num_blocks": 1}).decoder,
 )
 WIDTH = 16
+Step = list[list[tuple[int | None, int]]]
 
 
 def some(rows: int, frames: int, labels: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -46,74 +50,75 @@ def test_forward_does_not_see_padding(lengths: list[tuple[int, int]], which: int
     assert hidden.isfinite().all()
 
 
+def grown(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list[Step]) -> tuple[list[Tensor], Any]:
+    """The hidden vectors of the nodes of each step; a step has, of each utterance, (parent, unit) for each new node."""
+    cache, hidden = decoder.remember(memory, mask), []
+    total = sum(max(map(len, step)) for step in steps)
+    seen = torch.zeros(len(memory), total, total, dtype=torch.bool)
+    for step in steps:
+        past, room = cache.num_nodes, max(map(len, step))
+        new = [(u, past + place, *node) for u, nodes in enumerate(step) for place, node in enumerate(nodes)]
+        for utterance, number, parent, _ in new:
+            if parent is not None:
+                seen[utterance, number] = seen[utterance, parent]
+            seen[utterance, number, number] = True
+        units = torch.tensor([unit for *_, unit in new])
+        depths = torch.tensor([int(seen[utterance, number].sum()) - 1 for utterance, number, *_ in new])
+        places = torch.tensor([utterance * room + number - past for utterance, number, *_ in new])
+        end = past + room
+        hidden.append(decoder.grow(cache, NewNodes(units, depths, seen[:, past:end, :end], places)))
+    return hidden, cache
+
+
 @pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize("first", (1, 3))
-def test_step_is_forward(decoder: TransformerDecoder, first: int) -> None:
-    """Step by step, or with a prefix of three units in the first step."""
-    memory, units = some(2, 8, 6)
-    memory_lengths = torch.tensor([8, 5])
-    mask, cache = length_mask(memory_lengths, 8), None
+def test_a_growing_tree_is_each_of_its_branches(decoder: TransformerDecoder) -> None:
+    """Two utterances: a line of nodes in one, a fork in the other; node numbers count free places too."""
+    memory, _ = some(2, 8, 1)
+    lengths = torch.tensor([8, 5])
+    steps = [
+        [[(None, 2)], [(None, 2)]],
+        [[(0, 4), (1, 5), (2, 6)], [(0, 7), (0, 8)]],  # the second of the first hangs on the first of this step
+        [[(3, 9)], [(1, 3), (2, 3), (2, 4)]],
+    ]
+    branches = [  # utterance, units, the step and row of the last one
+        *((0, (2, 4, 5, 6, 9)[: 2 + i], (1, i)) for i in range(3)),
+        (0, (2, 4, 5, 6, 9), (2, 0)),
+        *((1, ids, (1, 3 + i)) for i, ids in enumerate([(2, 7), (2, 8)])),
+        *((1, ids, (2, 1 + i)) for i, ids in enumerate([(2, 7, 3), (2, 8, 3), (2, 8, 4)])),
+    ]
     with torch.inference_mode():
-        hidden = decoder(memory, memory_lengths, units, torch.tensor([6, 6]))
-        for length in range(first, 7):
-            last, cache = decoder.step(memory, mask, units[:, :length], cache)
-            assert cache.num_units == length
-            torch.testing.assert_close(last, hidden[:, length - 1], atol=1e-5, rtol=1e-5)
+        hidden, cache = grown(decoder, memory, length_mask(lengths, 8), steps)
+        assert cache.num_nodes == 7
+        for utterance, ids, (step, row) in branches:
+            whole = decoder(memory[[utterance]], lengths[[utterance]], torch.tensor([ids]), torch.tensor([len(ids)]))
+            torch.testing.assert_close(hidden[step][row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def run(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, units: Tensor) -> tuple[Tensor, DecoderCache]:
-    """All but the last unit in steps."""
-    cache: DecoderCache | None = None
-    for length in range(1, units.size(1)):
-        last, cache = decoder.step(memory, mask, units[:, :length], cache)
-    assert cache is not None
-    return last, cache
-
-
-@settings(max_examples=20, deadline=None)
-@given(data=st.data(), group=st.integers(1, 3), shared=st.booleans())
-def test_reordered_cache_is_a_fresh_one(data: st.DataObject, group: int, shared: bool) -> None:
-    """Beams exchange their places inside an utterance; its memory stands once, or once a hypothesis."""
-    decoder, utterances = DECODERS[0], 2
-    memory, _ = some(utterances, 6, 1)
-    _, units = some(utterances * group, 6, 5, seed=1)
-    mask = length_mask(torch.tensor([6, 4]), 6)
-    if not shared:
-        memory, mask = memory.repeat_interleave(group, 0), mask.repeat_interleave(group, 0)
-    places = [[data.draw(st.integers(0, group - 1)) for _ in range(group)] for _ in range(utterances)]
-    indices = torch.tensor([row * group + place for row, inside in enumerate(places) for place in inside])
-    with torch.inference_mode():
-        _, cache = run(decoder, memory, mask, units)
-        chosen = units[indices]
-        chosen[:, -1] = torch.arange(len(chosen)) % NUM_UNITS
-        last, _ = decoder.step(memory, mask, chosen, cache.select(indices))
-        expected, _ = decoder.step(memory, mask, chosen, None)
-    torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("group", (1, 2))
-def test_whole_utterances_leave(group: int) -> None:
-    decoder = DECODERS[0]
+def test_utterances_leave_and_nodes_are_forgotten() -> None:
+    """What is left goes on as if the others had never been; buffers grow again."""
+    decoder, lengths = DECODERS[0], torch.tensor([6, 4, 5])
     memory, _ = some(3, 6, 1)
-    _, units = some(3 * group, 6, 4, seed=1)
-    mask = length_mask(torch.tensor([6, 4, 5]), 6)
-    keep = torch.tensor([0, 2])
-    indices = (keep[:, None] * group + torch.arange(group).flip(0)).flatten()
+    first = torch.ones(3, 1, 1, dtype=torch.bool)
     with torch.inference_mode():
-        _, cache = run(decoder, memory, mask, units)
-        last, _ = decoder.step(memory[keep], mask[keep], units[indices], cache.select(indices))
-        expected, _ = decoder.step(memory[keep], mask[keep], units[indices], None)
-    torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
+        cache = decoder.remember(memory, length_mask(lengths, 6))
+        decoder.grow(cache, NewNodes(torch.full((3,), 2), torch.zeros(3, dtype=torch.int64), first))
+        fork = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
+        decoder.grow(cache, NewNodes(torch.tensor([4, 5, 6, 7, 8, 9]), torch.ones(6, dtype=torch.int64), fork))
+        cache.keep_utterances(torch.tensor([2, 0]))
+        cache.keep_nodes(torch.tensor([[0, 2], [1, 0]]))  # of the third its second branch, of the first its first
+        seen = torch.ones(2, 1, 3, dtype=torch.bool)
+        hidden = decoder.grow(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
+        for row, (utterance, ids) in enumerate([(2, (2, 9, 3)), (0, (2, 4, 10))]):
+            whole = decoder(memory[[utterance]], lengths[[utterance]], torch.tensor([ids]), torch.tensor([3]))
+            torch.testing.assert_close(hidden[row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_wrong_calls() -> None:
-    memory, units = some(2, 4, 3)
-    mask = torch.ones(2, 4, dtype=torch.bool)
-    _, cache = DECODERS[0].step(memory, mask, units, None)
-    with pytest.raises(ValueError, match="3 units, of which 3 are cached already: nothing to compute"):
-        DECODERS[0].step(memory, mask, units, cache)
-    with pytest.raises(ValueError, match="3 hypotheses are no multiple of 2 utterances"):
-        DECODERS[0].step(memory, mask, units[[0, 1, 1]], None)
+def test_visible_of_another_size_is_a_wrong_call() -> None:
+    memory, _ = some(2, 4, 1)
+    cache = DECODERS[0].remember(memory, torch.ones(2, 4, dtype=torch.bool))
+    nodes = NewNodes(torch.tensor([2, 2]), torch.tensor([0, 0]), torch.ones(2, 1, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"visible: \(2, 1, 2\) does not fit 2 utterances of 0 nodes and 1 new ones"):
+        DECODERS[0].grow(cache, nodes)
 
 
 def test_names_are_wenets() -> None:

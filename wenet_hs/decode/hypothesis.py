@@ -45,19 +45,44 @@ class DecodeOptions:
 
     beam_size: int = 10
     """Hypotheses kept, in all modes but ctc_greedy_search. It may be larger than the number of units."""
+    nbest: int | None = None
+    """Hypotheses given back, at most beam_size: the searches of the decoder stop as soon as so many are certain.
+    None: all of the beam, and of ctc_greedy_search its one."""
     ctc_weight: float = 0.5
-    """attention_rescoring: weight of the CTC score, added to the decoder's; at least 0."""
+    """attention_rescoring: weight of the CTC score, added to the decoder's; at least 0. joint: the share of CTC in the
+    score, in [0, 1]."""
     length_penalty: float = 0.0
-    """attention: the final score is divided by (number of units) ** length_penalty; at least 0."""
+    """attention, joint: the final score is divided by (number of units) ** length_penalty; at least 0."""
     reverse_weight: float = 0.0
     """attention_rescoring: share of the right-to-left decoder in the decoder's score, in [0, 1]."""
+    finished_list: bool = False
+    """attention: hypotheses that have ended leave the beam for a list, on which scores are compared with their length
+    penalty, as joint does always. False: they hold their place until the end, and are divided then (WeNet)."""
+    max_len_ratio: float = 1.0
+    """attention, joint: most units of a hypothesis for an encoder frame, above 0; one unit is always possible."""
+    min_len_ratio: float = 0.0
+    """attention, joint: fewest units for an encoder frame, from 0 to max_len_ratio."""
+    lm_weight: float = 0.0
+    """Weight of the language model's log-probability in all modes but ctc_greedy_search; at least 0."""
+    length_bonus: float = 0.0
+    """Added for each unit in all modes but ctc_greedy_search: against the short hypotheses that a language model
+    prefers."""
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise ValueError(f"beam_size {self.beam_size}: must be at least 1")
-        for name in ("ctc_weight", "length_penalty"):
+        if self.nbest is not None and not 1 <= self.nbest <= self.beam_size:
+            raise ValueError(f"nbest {self.nbest}: must be from 1 to beam_size, which is {self.beam_size}")
+        for name in ("ctc_weight", "length_penalty", "lm_weight"):
             value = getattr(self, name)
-            if not 0 <= value < float("inf"):
+            if not 0 <= value < math.inf:
                 raise ValueError(f"{name} {value:g}: must be at least 0")
         if not 0 <= self.reverse_weight <= 1:
             raise ValueError(f"reverse_weight {self.reverse_weight:g}: must be from 0 to 1")
+        if not 0 < self.max_len_ratio < math.inf:
+            raise ValueError(f"max_len_ratio {self.max_len_ratio:g}: must be above 0")
+        if not 0 <= self.min_len_ratio <= self.max_len_ratio:
+            limit = f"max_len_ratio, which is {self.max_len_ratio:g}"
+            raise ValueError(f"min_len_ratio {self.min_len_ratio:g}: must be from 0 to {limit}")
+        if not math.isfinite(self.length_bonus):
+            raise ValueError(f"length_bonus {self.length_bonus:g}: must be a number")

@@ -14,7 +14,10 @@ from torch import Tensor
 from wenet_hs.decode.alignment import CTC_NAN, align_units
 from wenet_hs.decode.attention import attention_beam_search
 from wenet_hs.decode.ctc import greedy_search, prefix_beam_search
+from wenet_hs.decode.ctc_fused import fused_prefix_search
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.joint import finished_list_search
+from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import CheckpointError, ConfigError
@@ -22,8 +25,8 @@ from wenet_hs.model import AsrModel
 
 logger = logging.getLogger(__name__)
 
-MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
-"""Names of the searches, as in WeNet."""
+MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint")
+"""Names of the searches; the first four are WeNet's."""
 ENCODER = "encoder"
 CTC = "ctc"
 ALIGNMENT = "alignment"
@@ -33,18 +36,33 @@ STAGES_OF_MODE = {
     "ctc_greedy_search": (CTC, "ctc_greedy_search"),
     "ctc_prefix_beam_search": (CTC, "ctc_prefix_beam_search"),
     "attention_rescoring": (CTC, "ctc_prefix_beam_search", "attention_rescoring"),
+    "joint": ("joint",),
 }
 """What a mode takes besides the encoder: names of StageTimes."""
 _PREFIX_MODES = {"ctc_prefix_beam_search", "attention_rescoring"}
+_CTC_MODES = {"ctc_greedy_search", *_PREFIX_MODES}
 
 
-def check_options(model: AsrModel, options: DecodeOptions) -> None:
-    """Raise ConfigError where this model cannot do what the options ask for."""
+def check_options(
+    model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: LanguageModel | None = None
+) -> None:
+    """Raise ConfigError where this model, or one of the modes, cannot do what the options ask for."""
     if options.reverse_weight and model.right_head is None:
         raise ConfigError(
             f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
             "leave it at 0"
         )
+    if "joint" in modes and options.ctc_weight > 1:
+        raise ConfigError(f"ctc_weight {options.ctc_weight:g}: joint needs it from 0 to 1; give another mode or weight")
+    if "ctc_greedy_search" in modes and (options.nbest or 1) > 1:
+        raise ConfigError(
+            f"nbest {options.nbest}: ctc_greedy_search has one hypothesis; leave it out of the modes, or take "
+            "ctc_prefix_beam_search"
+        )
+    if options.lm_weight and lm is None:
+        raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one by --lm")
+    if lm is not None and not options.lm_weight:
+        raise ConfigError("lm_weight 0: the language model would not count; give --lm_weight above 0")
 
 
 def warn_of_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
@@ -64,6 +82,7 @@ def decode(
     modes: Sequence[str],
     options: DecodeOptions | None = None,
     *,
+    lm: LanguageModel | None = None,
     align: bool = False,
     times: StageTimes | None = None,
 ) -> dict[str, list[list[Hypothesis]]]:
@@ -73,6 +92,7 @@ def decode(
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
         modes: names out of MODES.
+        lm: a language model, which counts `lm_weight` times in all modes but ctc_greedy_search.
         align: whether the best hypothesis of each mode gets its CTC alignment. A model that was trained without CTC
             (`ctc_weight` 0) has none to give.
         times: where to add the seconds of each stage.
@@ -86,7 +106,7 @@ def decode(
         raise ValueError(f"mode {unknown[0]!r}: must be one of {', '.join(MODES)}")
     if model.training:
         raise ValueError("decode needs the model in eval mode; call model.eval()")
-    check_options(model, options)
+    check_options(model, options, modes, lm)
     times = times or StageTimes()
     with times.measure(ENCODER):
         memory, memory_lengths = model.encode(features, lengths)
@@ -96,7 +116,7 @@ def decode(
             raise CheckpointError(
                 "encoder output: NaN or infinity; the weights are damaged or training diverged, take another checkpoint"
             )
-    found = _search(model, memory, memory_lengths, set(modes), options, times) if len(present) else {}
+    found = _search(model, memory, memory_lengths, set(modes), options, lm=lm, times=times) if len(present) else {}
     if align and found and model.ctc_weight:
         with times.measure(ALIGNMENT):
             found = _align_best(model, memory, memory_lengths, found)
@@ -104,31 +124,68 @@ def decode(
 
 
 def _search(
-    model: AsrModel, memory: Tensor, lengths: Tensor, modes: set[str], options: DecodeOptions, times: StageTimes
+    model: AsrModel,
+    memory: Tensor,
+    lengths: Tensor,
+    modes: set[str],
+    options: DecodeOptions,
+    *,
+    lm: LanguageModel | None,
+    times: StageTimes,
 ) -> dict[str, list[list[Hypothesis]]]:
     found: dict[str, list[list[Hypothesis]]] = {}
     if "attention" in modes:
         with times.measure("attention"):
-            found["attention"] = attention_beam_search(model, memory, lengths, options)
-    if modes == {"attention"}:
-        return found
+            found["attention"] = attention_beam_search(model, memory, lengths, options, lm)
+    if "joint" in modes:
+        with times.measure("joint"):
+            weight = options.ctc_weight
+            found["joint"] = finished_list_search(model, memory, lengths, options, ctc_weight=weight, lm=lm)
+    if modes & _CTC_MODES:
+        found |= _search_ctc(model, memory, lengths, modes, options, lm=lm, times=times)
+    return {mode: [nbest[: options.nbest] for nbest in lists] for mode, lists in found.items()}
+
+
+def _search_ctc(
+    model: AsrModel,
+    memory: Tensor,
+    lengths: Tensor,
+    modes: set[str],
+    options: DecodeOptions,
+    *,
+    lm: LanguageModel | None,
+    times: StageTimes,
+) -> dict[str, list[list[Hypothesis]]]:
+    """The modes that begin with the best units of each frame."""
+    found: dict[str, list[list[Hypothesis]]] = {}
     beam_size = options.beam_size if modes & _PREFIX_MODES else 1
     with times.measure(CTC):
         best = model.ctc.topk(memory, min(beam_size, model.num_units))
         if bool(best[0].isnan().any()):
             raise CheckpointError(CTC_NAN)
-    blank = model.ctc.blank
     if "ctc_greedy_search" in modes:
         with times.measure("ctc_greedy_search"):
-            found["ctc_greedy_search"] = greedy_search(*best, lengths, blank=blank)
+            found["ctc_greedy_search"] = greedy_search(*best, lengths, blank=model.ctc.blank)
     if modes & _PREFIX_MODES:
         with times.measure("ctc_prefix_beam_search"):
-            prefixes = prefix_beam_search(*best, lengths, blank=blank, beam_size=beam_size)
-        found["ctc_prefix_beam_search"] = prefixes
+            found["ctc_prefix_beam_search"], prefixes = _search_prefixes(model, best, lengths, options, lm)
         if "attention_rescoring" in modes:
             with times.measure("attention_rescoring"):
-                found["attention_rescoring"] = rescore(model, memory, lengths, prefixes, options)
+                found["attention_rescoring"] = rescore(model, memory, lengths, prefixes, options, lm)
     return found
+
+
+def _search_prefixes(
+    model: AsrModel, best: tuple[Tensor, Tensor], lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None
+) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
+    """The hypotheses of the prefix search, and the same by CTC's score alone."""
+    if lm is None and not options.length_bonus:
+        found = prefix_beam_search(*best, lengths, blank=model.ctc.blank, beam_size=options.beam_size)
+        return found, found
+    special = (model.ctc.blank, model.special.eos)
+    fused = fused_prefix_search(*best, lengths, special=special, options=options, lm=lm)
+    by_ctc = [[Hypothesis(prefix.ids, prefix.ctc) for prefix in nbest] for nbest in fused]
+    return [[prefix.hypothesis for prefix in nbest] for nbest in fused], by_ctc
 
 
 def _align_best(

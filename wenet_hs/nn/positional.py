@@ -6,6 +6,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.nn.dropout import Dropout
+
 _FIRST_TABLE = 512
 
 
@@ -27,7 +29,7 @@ class PositionalEncoding(nn.Module):
         super().__init__()
         self.size = size
         self.scale = math.sqrt(size)
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         # A plain attribute: as a buffer, DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
 
@@ -51,6 +53,11 @@ class AbsolutePositionalEncoding(PositionalEncoding):
     def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
         positions_1TD = self.positions(x.size(1), offset=offset, device=x.device)
         return self.dropout(x * self.scale + positions_1TD), self.dropout(positions_1TD)
+
+    def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
+        """x (M, D), each row at a position of its own (M,), all below `bound` → (M, D), as `forward` makes it."""
+        out: Tensor = self.dropout(x * self.scale + self.positions(bound, device=x.device)[0, positions])
+        return out
 
 
 class RelativePositionalEncoding(PositionalEncoding):

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformer decoders up to the vectors that an output head reads, one whole sequence or one unit at a time.
+"""Transformer decoders up to the vectors that an output head reads, whole sequences or unit by unit.
 
-Dimension key: B utterances, N hypotheses (N = B · hypotheses of each), T time, L label, D width, H heads, K head width.
+Dimension key: B utterances, T time, L label, D width; M new nodes of the trees of hypotheses (see node_cache.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention
@@ -18,46 +14,9 @@ from wenet_hs.nn.conformer import Residual
 from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.masks import causal_mask, length_mask
-from wenet_hs.nn.positional import PositionalEncoding
-
-
-class LayerCache(NamedTuple):
-    """Keys and values of one layer: of the units so far (N, H, L, K), and of the memory (B, H, T, K)."""
-
-    keys: Tensor
-    values: Tensor
-    memory_keys: Tensor
-    memory_values: Tensor
-
-
-@dataclass(frozen=True)
-class DecoderCache:
-    """What `step` has computed for the units so far."""
-
-    layers: tuple[LayerCache, ...]
-
-    @property
-    def num_units(self) -> int:
-        """How many units of each hypothesis are cached."""
-        return self.layers[0].keys.size(2) if self.layers else 0
-
-    def select(self, indices: Tensor) -> DecoderCache:
-        """The cache of the hypotheses `indices` (N',), an old index for each new row.
-
-        Where a row of the memory serves G > 1 hypotheses, they stay together: rows n·G … n·G + G - 1 of the result come
-        from one utterance. With N' = N every utterance keeps its place; with a smaller N' whole utterances leave.
-        """
-        return DecoderCache(tuple(_select_layer(layer, indices) for layer in self.layers))
-
-
-def _select_layer(layer: LayerCache, indices: Tensor) -> LayerCache:
-    keys, values = layer.keys.index_select(0, indices), layer.values.index_select(0, indices)
-    group = len(layer.keys) // len(layer.memory_keys)
-    if group > 1 and len(indices) == len(layer.keys):  # beams are reordered inside an utterance: its memory stays
-        return LayerCache(keys, values, layer.memory_keys, layer.memory_values)
-    rows = indices[::group] // group
-    memory_keys, memory_values = layer.memory_keys.index_select(0, rows), layer.memory_values.index_select(0, rows)
-    return LayerCache(keys, values, memory_keys, memory_values)
+from wenet_hs.nn.node_cache import LayerCache, NewNodes, NodeCache
+from wenet_hs.nn.positional import AbsolutePositionalEncoding
+from wenet_hs.nn.recomputing import run_layer
 
 
 class TransformerDecoderLayer(nn.Module):
@@ -101,34 +60,31 @@ class TransformerDecoderLayer(nn.Module):
         out: Tensor = self.residual(x, self.norm3, self.feed_forward)
         return out
 
-    def step(
-        self, x: Tensor, memory: Tensor, memory_mask: Tensor, cache: LayerCache | None
-    ) -> tuple[Tensor, LayerCache]:
-        """x (N, L, D) of the new units alone, memory (B, T, D), memory_mask (B, 1, T) → (x (N, L, D), new cache)."""
-        past = 0 if cache is None else cache.keys.size(2)
-        known = self.src_attn.keys_values(memory) if cache is None else (cache.memory_keys, cache.memory_values)
-        own: list[tuple[Tensor, Tensor]] = []
+    def remember(self, memory: Tensor) -> LayerCache:
+        """The cache of this layer before the first unit: memory (B, T, D)."""
+        memory_keys, memory_values = self.src_attn.keys_values(memory)
+        none_yet_BH0K = memory_keys[:, :, :0]
+        return LayerCache(memory_keys, memory_values, none_yet_BH0K, none_yet_BH0K)
 
-        def attend_to_units(y_NLD: Tensor) -> Tensor:
-            keys, values = self.self_attn.keys_values(y_NLD)
-            if cache is not None:
-                keys, values = _append(cache.keys, keys), _append(cache.values, values)
-            own.append((keys, values))
-            mask = causal_mask(y_NLD.size(1), offset=past, device=y_NLD.device)[None] if y_NLD.size(1) > 1 else None
-            return self.self_attn.attend(y_NLD, keys, values, mask)
+    def grow(self, x: Tensor, nodes: NewNodes, cache: NodeCache, layer: LayerCache) -> Tensor:
+        """x (M, D) of the new nodes alone → (M, D); their keys and values are written to `layer`."""
 
-        def attend_to_memory(y_NLD: Tensor) -> Tensor:
+        def attend_to_units(y_MD: Tensor) -> Tensor:
+            y_BRD = nodes.spread(y_MD)
+            keys, values = layer.append(cache.num_nodes, *self.self_attn.keys_values(y_BRD))
+            return nodes.gather(self.self_attn.attend(y_BRD, keys, values, nodes.visible))
+
+        def attend_to_memory(y_MD: Tensor) -> Tensor:
             # The hypotheses of an utterance are more queries of the same memory, which so is never repeated.
-            query = y_NLD.reshape(len(known[0]), -1, y_NLD.size(-1))
-            return self.src_attn.attend(query, *known, memory_mask).view_as(y_NLD)
+            query_BRD = nodes.spread(y_MD)
+            return nodes.gather(
+                self.src_attn.attend(query_BRD, layer.memory_keys, layer.memory_values, cache.memory_mask)
+            )
 
         x = self.residual(x, self.norm1, attend_to_units)
         x = self.residual(x, self.norm2, attend_to_memory)
-        return self.residual(x, self.norm3, self.feed_forward), LayerCache(*own[0], *known)
-
-
-def _append(past_NHLK: Tensor, new_NHLK: Tensor) -> Tensor:
-    return torch.cat([past_NHLK, new_NHLK], dim=2)
+        out: Tensor = self.residual(x, self.norm3, self.feed_forward)
+        return out
 
 
 class TransformerDecoder(nn.Module):
@@ -137,13 +93,16 @@ class TransformerDecoder(nn.Module):
     def __init__(
         self,
         num_units: int,
-        positional: PositionalEncoding,
+        positional: AbsolutePositionalEncoding,
         layers: Sequence[TransformerDecoderLayer],
         *,
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
+        recompute: bool = False,
     ) -> None:
+        """`recompute`: layers are computed again in the backward pass, and keep nothing for it."""
         super().__init__()
+        self.recompute = recompute
         self.normalize_before = normalize_before
         self.embed = nn.Sequential(nn.Embedding(num_units, positional.size), positional)
         self.after_norm = nn.LayerNorm(positional.size, eps=norm_eps)
@@ -169,39 +128,38 @@ class TransformerDecoder(nn.Module):
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
         num_labels = units_in.size(1)
         mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(num_labels, device=units_in.device)
-        x_BLD = self._embed(units_in, 0)
+        x_BLD = self._embed(units_in)
         for layer in self.decoders:
-            x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
+            if guide is None:
+                inputs = x_BLD, mask_BLL, memory, memory_mask_B1T
+                x_BLD = run_layer(layer, *inputs, recompute=self.recompute)
+            else:  # which watches every computation of a layer, and must see each once
+                x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
         return self._finish(x_BLD)
 
-    def step(
-        self, memory: Tensor, memory_mask: Tensor, units_in: Tensor, cache: DecoderCache | None
-    ) -> tuple[Tensor, DecoderCache]:
-        """The hidden vector of the last position, computing only what `cache` does not hold.
+    def remember(self, memory: Tensor, memory_mask: Tensor) -> NodeCache:
+        """What `grow` begins with: memory (B, T, D), memory_mask (B, T) bool. It knows no unit yet."""
+        layers = [cast(TransformerDecoderLayer, module).remember(memory) for module in self.decoders]
+        return NodeCache(layers, memory_mask[:, None])
 
-        Args:
-            memory: (B, T, D); memory_mask: (B, T) bool.
-            units_in: (N, L) the whole prefixes, <sos> first; N is B times the hypotheses of each utterance, which stand
-                together (rows n·N/B … of utterance n).
-            cache: of the last step, its rows chosen by `select`; None at the first.
-        Returns: hidden (N, D) after `after_norm`, and the cache for the next step.
+    def grow(self, cache: NodeCache, nodes: NewNodes) -> Tensor:
+        """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`; `cache` then has them.
+
+        Raises: ValueError where `nodes.visible` does not fit the nodes that are cached.
         """
-        past = 0 if cache is None else cache.num_units
-        if units_in.size(0) % memory.size(0):
-            raise ValueError(f"{units_in.size(0)} hypotheses are no multiple of {memory.size(0)} utterances")
-        if units_in.size(1) <= past:
-            raise ValueError(f"{units_in.size(1)} units, of which {past} are cached already: nothing to compute")
-        x_NLD = self._embed(units_in[:, past:], past)
-        caches = []
-        for index, module in enumerate(self.decoders):
-            layer = cast(TransformerDecoderLayer, module)
-            known = None if cache is None else cache.layers[index]
-            x_NLD, layer_cache = layer.step(x_NLD, memory, memory_mask[:, None], known)
-            caches.append(layer_cache)
-        return self._finish(x_NLD[:, -1]), DecoderCache(tuple(caches))
+        batch, room, seen = nodes.visible.shape
+        if seen != cache.num_nodes + room or batch != len(cache.memory_mask):
+            known = f"{len(cache.memory_mask)} utterances of {cache.num_nodes} nodes"
+            raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {room} new ones")
+        embedding, positional = self.embed[0], cast(AbsolutePositionalEncoding, self.embed[1])
+        x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=seen)
+        for module, layer in zip(self.decoders, cache.layers, strict=True):
+            x_MD = cast(TransformerDecoderLayer, module).grow(x_MD, nodes, cache, layer)
+        cache.num_nodes = seen
+        return self._finish(x_MD)
 
-    def _embed(self, units: Tensor, offset: int) -> Tensor:
-        x: Tensor = self.embed[1](self.embed[0](units), offset)[0]
+    def _embed(self, units: Tensor) -> Tensor:
+        x: Tensor = self.embed[1](self.embed[0](units))[0]
         return x
 
     def _finish(self, x: Tensor) -> Tensor:
@@ -230,8 +188,10 @@ class BiTransformerDecoder(nn.Module):
         out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, guide=guide)
         return out
 
-    def step(
-        self, memory: Tensor, memory_mask: Tensor, units_in: Tensor, cache: DecoderCache | None
-    ) -> tuple[Tensor, DecoderCache]:
-        """As TransformerDecoder.step, from left to right: (B, T, D), (B, T), (N, L) → (N, D) and the cache."""
-        return self.left_decoder.step(memory, memory_mask, units_in, cache)
+    def remember(self, memory: Tensor, memory_mask: Tensor) -> NodeCache:
+        """As TransformerDecoder.remember, from left to right: (B, T, D), (B, T)."""
+        return self.left_decoder.remember(memory, memory_mask)
+
+    def grow(self, cache: NodeCache, nodes: NewNodes) -> Tensor:
+        """As TransformerDecoder.grow, from left to right: (M, D)."""
+        return self.left_decoder.grow(cache, nodes)
