@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a model; a run that was cut off goes on where its last checkpoint stands.
+"""Train a model; a run that was cut off goes on where its last checkpoint stands. Under torchrun, on many ranks.
 
 Example: wenet-hs train --config conf/train_conformer.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --model_dir exp/softmax
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wenet_hs.bin.command import main_of
 from wenet_hs.data.listing import DATA_TYPES
+from wenet_hs.train.distributed import is_first_rank
 from wenet_hs.train.session import TrainOptions, train
 
 
@@ -58,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
             data_type=args.data_type,
         )
     )
-    print(f"{final}: trained")
+    if is_first_rank():
+        print(f"{final}: trained")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Conformer's convolution module (Gulati et al. 2020), in which padding never reaches a frame of speech.
 
-Dimension key: B batch, T time, D width.
+Dimension key: B batch, T time, D width, W ranks.
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +14,17 @@ from wenet_hs.nn.feed_forward import make_activation
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalization over the valid frames alone; with nothing padded it is nn.BatchNorm1d, names included."""
+    """Batch normalization over the valid frames alone; with nothing padded it is nn.BatchNorm1d, names included.
+
+    Where several ranks train, `across_ranks` stacks what each of them has, (…) → (W, …), and the statistics are those
+    of the batches of all of them.
+    """
 
     def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
         self.eps = eps
         self.momentum = momentum
+        self.across_ranks: Callable[[Tensor], Tensor] | None = None
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
         self.running_mean: Tensor
@@ -39,7 +46,10 @@ class MaskedBatchNorm(nn.Module):
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
         count = weight_BT1.sum()
         mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
-        var_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1)) / count.clamp(min=1)
+        squares_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1))
+        if self.across_ranks is not None:
+            count, mean_D, squares_D = _pooled(self.across_ranks(torch.cat([count[None], mean_D, squares_D])))
+        var_D = squares_D / count.clamp(min=1)
         with torch.no_grad():
             rate = self.momentum * (count > 0)  # a batch without a single frame teaches nothing
             unbiased_D = var_D * count / (count - 1).clamp(min=1)
@@ -47,6 +57,15 @@ class MaskedBatchNorm(nn.Module):
             self.running_var.lerp_(unbiased_D, rate)
             self.num_batches_tracked += 1
         return mean_D, var_D
+
+
+def _pooled(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and squared deviations of all ranks from (W, 1 + 2 D) of each (Chan et al. 1979)."""
+    size = stacked.size(1) // 2
+    counts_W1, means_WD, squares_WD = stacked[:, :1], stacked[:, 1 : 1 + size], stacked[:, 1 + size :]
+    count = counts_W1.sum()
+    mean_D = (counts_W1 * means_WD).sum(0) / count.clamp(min=1)
+    return count, mean_D, (squares_WD + counts_W1 * (means_WD - mean_D).square()).sum(0)
 
 
 class MaskedLayerNorm(nn.LayerNorm):

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own, with their types
 
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.train.rendezvous import RankLost, meet, number_in, rank_timeout
@@ -33,7 +34,7 @@ class World:
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Where this rank computes."""
-    store: dist.Store | None = field(default=None, repr=False, compare=False)
+    store: Store | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_first(self) -> bool:
@@ -155,15 +156,18 @@ def join_world(device: torch.device) -> Iterator[World]:
     dist.destroy_process_group()
 
 
+def is_first_rank() -> bool:
+    """Whether this process is the one that speaks for all, before and after the world as well."""
+    return number_in("RANK", 0) == 0
+
+
 def _join(device: torch.device, rank: int, size: int) -> World:
     device = _device_of_rank(device)
     timeout, store = rank_timeout(), meet(rank, size)
     # Small things go by gloo also where the gradients go by nccl: they are numbers of the CPU, and stay exact.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        dist.init_process_group(
-            backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout
-        )
+        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
     except RuntimeError as error:
         raise RankLost(_lost(rank, error)) from error
     return World(rank, size, device, store)
@@ -238,11 +242,3 @@ def _log_of(world: World) -> Iterator[None]:
     finally:
         logging.setLogRecordFactory(make)
         logging.disable(level)
-
-
-def this_world() -> World:
-    """The world that the launcher describes. Raises ConfigError under a launcher with several processes."""
-    size = number_in("WORLD_SIZE", 1, at_least=1)
-    if size != 1:
-        raise ConfigError(f"WORLD_SIZE={size}: training runs in one process in this version; start it without torchrun")
-    return World()

@@ -4,6 +4,7 @@
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import platform
 import shlex
@@ -145,10 +146,22 @@ def _refuse_changes(
         if not (model_dir / name).is_file():
             faults.append(f"{model_dir / name}: is missing")
         elif (model_dir / name).read_bytes() != content:
-            faults.append(f"{model_dir / name}: differs from {sources[name]}")
+            where = _first_difference((model_dir / name).read_bytes(), content)
+            faults.append(f"{model_dir / name}: differs from {sources[name]}{where}")
     if faults:
         advice = "; a resumed run must be the same: restore it, or use another --model_dir"
         raise ConfigError("\n".join(fault + advice for fault in faults))
+
+
+def _first_difference(ours: bytes, theirs: bytes) -> str:
+    """The first line in which two files differ, for a message; what is not text shows as escapes."""
+    pairs = itertools.zip_longest(ours.split(b"\n"), theirs.split(b"\n"))
+    number, line, other = next((n, a, b) for n, (a, b) in enumerate(pairs, start=1) if a != b)
+    shown = [
+        "is missing" if text is None else f"is {text[:40].decode('utf-8', 'backslashreplace')!r}"
+        for text in (line, other)
+    ]
+    return f" (line {number} {shown[0]}, there it {shown[1]})"
 
 
 def _provenance() -> dict[str, str]:

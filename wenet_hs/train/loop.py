@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training loop. It yields facts, a StepStats for each optimizer step; the caller logs, validates and saves."""
 
-import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch
-from wenet_hs.errors import DataError
+from wenet_hs.data.quarantine import BadClip
 from wenet_hs.model import AsrModel, Losses
-from wenet_hs.nn.convolution import MaskedBatchNorm
+from wenet_hs.train.distributed import World
+from wenet_hs.train.guard import FiniteGuard, naming_batch, refuse_many
 from wenet_hs.train.optim import attention_guide, ctc_weight, learning_rate
+from wenet_hs.train.precision import Precision
 from wenet_hs.train.sparse import clip_gradient
 from wenet_hs.train.state import TrainState
-
-MAX_SKIPPED_IN_A_ROW = 10
+from wenet_hs.train.stopwatch import Stopwatch
+from wenet_hs.train.window import WindowSum, suspects_of_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,20 @@ class StepStats:
     """Wall time of the step, the wait for data included."""
     wait_seconds: float
     """Wall time spent waiting for data."""
+    compute_seconds: float
+    """Wall time of forward, backward and optimizer; `Stopwatch` says how a GPU's is known."""
+    padding_share: float
+    """Of the feature frames that were computed, how many stand behind the end of an utterance."""
+    loss_scale: float
+    """What fp16 multiplied the loss by; 1 for any other dtype."""
     skipped_steps: int
-    """Steps left out so far for a gradient that was not finite."""
+    """Steps left out so far for a loss or a gradient that was not finite."""
+    bad_clips: int = 0
+    """Clips drawn so far that could not be read."""
+    quarantined: tuple[BadClip, ...] = ()
+    """Those drawn for this step."""
     suspects: tuple[str, ...] = ()
-    """Where this step was left out: keys of its utterances, the first five of each batch."""
+    """Where this step was left out: keys of the utterances that may be the cause, as `guard.suspects` finds them."""
 
 
 @dataclass
@@ -61,8 +72,8 @@ class LossSum:
     num_targets: int = 0
     num_correct: int = 0
 
-    def add(self, losses: Losses) -> None:
-        """Take in the sums of one batch."""
+    def add(self, losses: Losses) -> float:
+        """Take in the sums of one batch. Returns its total."""
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
         sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not six
         self.total += sums[0]
@@ -72,6 +83,12 @@ class LossSum:
         self.nll += sums[4]
         self.num_correct += int(sums[5])
         self.num_targets += losses.num_targets
+        return float(sums[0])
+
+    def over(self, world: World) -> "LossSum":
+        """The sums of all ranks; each has to ask."""
+        total, attention, ctc, guide, nll, num_targets, num_correct = world.sum(astuple(self))
+        return LossSum(total, attention, ctc, guide, nll, int(num_targets), int(num_correct))
 
     def per_target(self) -> dict[str, float]:
         """Mean losses in nats a target, the share of targets that the decoder ranks first, and its bits a target."""
@@ -84,13 +101,6 @@ class LossSum:
             "accuracy": self.num_correct / n,
             "bits_per_unit": self.nll / math.log(2) / n,
         }
-
-
-def autocast(config: ExperimentConfig, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """bfloat16 autocast where the config asks for it; heads and losses stay in float32 inside."""
-    if config.dtype == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch], float]]:
@@ -107,24 +117,24 @@ def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
     """One optimizer step an accumulation window; the summed loss is divided once, by the targets of the window.
 
-    Raises DataError when the gradient was not finite so often in a row that training is of no use any more.
+    `batches` are this rank's; a window is that of all ranks, and so are the facts but for the seconds and quarantined.
+
+    Raises DataError when loss or gradient were not finite so often in a row that training is of no use any more, and
+    ConfigError with the batch for which memory does not suffice.
     """
     state.model.train()
     for window, wait_seconds in in_windows(batches, config.accum_grad):
         started = time.perf_counter()
-        sums, grad_norm = _step(state, window, config)
+        loss_scale, computing = state.precision.loss_scale, Stopwatch()
+        whole = WindowSum.of(window, state.world)
+        sums, grad_norm, left_out = _step(state, window, whole.num_targets, config, computing)
         progress = state.progress
-        progress.batch += len(window)
-        progress.cv_loss = None
+        progress.batch += whole.num_batches
+        progress.clips_drawn += whole.num_drawn
+        progress.bad_clips += whole.num_bad
         seconds = time.perf_counter() - started + wait_seconds
-        progress.seconds += seconds
-        suspects = () if math.isfinite(grad_norm) else tuple(key for batch in window for key in batch.keys[:5])
-        if progress.skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
-            raise DataError(
-                f"step {progress.step}: gradient not finite {MAX_SKIPPED_IN_A_ROW} times in a row, last with "
-                f"{', '.join(suspects)}; look at these utterances, or train with a lower optim_conf.lr in another "
-                "--model_dir"
-            )
+        progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # one clock decides when time is up
+        refuse_many(progress, left_out)
         yield StepStats(
             step=progress.step,
             epoch=progress.epoch,
@@ -132,60 +142,67 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
             grad_norm=grad_norm,
             lr=state.optimizer.param_groups[0]["lr"],
             num_targets=sums.num_targets,
-            audio_seconds=sum(batch.audio_seconds for batch in window),
+            audio_seconds=whole.audio_seconds,
             seconds=seconds,
             wait_seconds=wait_seconds,
+            compute_seconds=computing.seconds,
+            padding_share=whole.padding_share,
+            loss_scale=loss_scale,
             skipped_steps=progress.skipped_steps,
-            suspects=suspects,
+            bad_clips=progress.bad_clips,
+            quarantined=tuple(clip for batch in window for clip in batch.quarantined),
+            suspects=left_out,
         )
 
 
-def _step(state: TrainState, window: list[Batch], config: ExperimentConfig) -> tuple[LossSum, float]:
-    """Forward, backward, and the optimizer's step, or nothing at all where the gradient is not finite."""
+def _step(
+    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig, computing: Stopwatch
+) -> tuple[LossSum, float, tuple[str, ...]]:
+    """Forward, backward, and the optimizer's step, or nothing at all where loss or gradient are not finite.
+
+    Returns the losses, the norm of the gradient, and the suspects where the step was left out.
+    """
     step = state.progress.step + 1
     state.model.ctc_weight = ctc_weight(step, config)
     state.model.attention_guide = attention_guide(step, config)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(step, config)
-    statistics = _running_statistics(state.model)
-    before = [value.clone() for value in statistics]
-    num_targets = sum(batch.num_targets for batch in window)
-    sums = LossSum()
-    for batch in window:
-        with autocast(config, state.device):
-            losses = state.model(batch.to(state.device))
-        (losses.total / num_targets).backward()
-        sums.add(losses)
-    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
-    if math.isfinite(grad_norm):
-        state.optimizer.step()
-        state.progress.skipped_in_a_row = 0
+    guard, totals = FiniteGuard(state.model), []
+    sums, precision, replica = LossSum(), state.precision, state.replica
+    for number, batch in enumerate(window, 1):
+        with naming_batch(batch, f"step {step}"):
+            on_device = batch.to(state.device)
+            with computing, replica.pass_of(is_last=number == len(window)):
+                with precision.autocast():
+                    losses = replica(on_device)
+                precision.backward(losses.total / replica.loss_divisor(num_targets))
+                totals.append(sums.add(losses))
+    sums = sums.over(state.world)
+    was_searching = precision.is_searching
+    with computing:
+        precision.unscale(state.optimizer)
+        grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
+        stepped = precision.step(state.optimizer, is_finite=math.isfinite(grad_norm) and math.isfinite(sums.total))
+    if stepped:
+        guard.took(state.progress)
     else:
-        for value, earlier in zip(statistics, before, strict=True):
-            value.copy_(earlier)
-        state.progress.skipped_steps += 1
-        state.progress.skipped_in_a_row += 1
+        guard.left_out(state.progress, counts=not (was_searching and math.isfinite(sums.total)))
     state.optimizer.zero_grad(set_to_none=True)
     state.progress.step = step
-    return sums, grad_norm
-
-
-def _running_statistics(model: AsrModel) -> list[torch.Tensor]:
-    """What the forward pass changes: one value that is not finite would stay in them for the rest of the training."""
-    return [value for module in model.modules() if isinstance(module, MaskedBatchNorm) for value in module.buffers()]
+    return sums, grad_norm, () if stepped else suspects_of_all(window, totals, state.world)
 
 
 @torch.no_grad()
 def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device) -> LossSum:
     """Losses over a data set in evaluation mode, with the CTC share that the config ends with."""
-    was_training, weight = model.training, model.ctc_weight
+    was_training, weight, precision = model.training, model.ctc_weight, Precision(config.dtype, device)
     model.eval()
     final = config.model_conf.ctc_weight_final
     model.ctc_weight = config.model_conf.ctc_weight if final is None else final
     sums = LossSum()
     try:
         for batch in batches:
-            with autocast(config, device):
+            with naming_batch(batch, "validation"), precision.autocast():
                 losses = model(batch.to(device))
             sums.add(losses)
     finally:

@@ -11,6 +11,7 @@ import uuid
 from datetime import timedelta
 
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed's own, with their types
 
 from wenet_hs.errors import ConfigError, WenetHsError
 
@@ -37,7 +38,7 @@ def rank_timeout() -> timedelta:
     return timedelta(seconds=number_in(TIMEOUT_VARIABLE, DEFAULT_TIMEOUT_S, at_least=1))
 
 
-def meet(rank: int, size: int) -> dist.Store:
+def meet(rank: int, size: int) -> Store:
     """A store that all ranks of this start share, and no process of an earlier one.
 
     Raises: ConfigError if the launcher's variables are not complete; RankLost if the others do not come in time.
@@ -48,7 +49,7 @@ def meet(rank: int, size: int) -> dist.Store:
         raise ConfigError(f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT; start it with torchrun")
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
-        store = dist.TCPStore(
+        store = TCPStore(
             address, port, size, not hosted and rank == 0, timeout, wait_for_workers=False, multi_tenant=True
         )
         deadline = time.monotonic() + timeout.total_seconds()
@@ -58,12 +59,12 @@ def meet(rank: int, size: int) -> dist.Store:
         raise RankLost(
             f"rank {rank}: no meeting at {address}:{port} ({detail}); check the launcher's address"
         ) from error
-    shared = dist.PrefixStore(name, store)
+    shared = PrefixStore(name, store)
     shared.set_timeout(timeout)
     return shared
 
 
-def _welcome_all(store: dist.Store, size: int, deadline: float) -> str:
+def _welcome_all(store: Store, size: int, deadline: float) -> str:
     """Rank 0 names the place to every rank that has come, until each has answered.
 
     What a dead process left under the key of its rank is answered too, and overwritten when the live one comes.
@@ -82,7 +83,7 @@ def _welcome_all(store: dist.Store, size: int, deadline: float) -> str:
     return name
 
 
-def _be_welcomed(store: dist.Store, rank: int, deadline: float) -> str:
+def _be_welcomed(store: Store, rank: int, deadline: float) -> str:
     guest = uuid.uuid4().hex
     store.set(f"coming/{rank}", guest)
     while not store.check([f"welcome/{guest}"]):

@@ -1,30 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training from its flags to `final.pt`: the folder, the resume, then steps, validations and checkpoints."""
 
+import hashlib
 import json
 import logging
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import BatchPlan, plan_epoch
 from wenet_hs.data.dataset import Batch, SpeechDataset, batches
-from wenet_hs.devices import find_device, has_native_bf16
-from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.data.quarantine import Quarantine, quarantine_path
+from wenet_hs.devices import find_device
 from wenet_hs.files import write_atomic
-from wenet_hs.train.average import write_model
-from wenet_hs.train.checkpoint import list_checkpoints, naming_full_disk, remove_litter, rotate, save_checkpoint
-from wenet_hs.train.distributed import World, this_world
+from wenet_hs.train.average import average, choose, write_final
+from wenet_hs.train.checkpoint import (
+    checkpoint_path,
+    list_checkpoints,
+    naming_full_disk,
+    remove_litter,
+    rotate,
+    save_checkpoint,
+)
+from wenet_hs.train.distributed import World, join_world
 from wenet_hs.train.fine_tune import take_weights
 from wenet_hs.train.folder import locked, prepare_folder
+from wenet_hs.train.keep import worth_keeping
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.start import TrainOptions, find_resume, load_parts
-from wenet_hs.train.state import TrainState, progress_of
+from wenet_hs.train.precision import resolve_dtype
+from wenet_hs.train.prefetch import on_device
+from wenet_hs.train.signals import listening, stop_requested, stopped_after
+from wenet_hs.train.start import Parts, TrainOptions, find_resume, load_parts
+from wenet_hs.train.state import TrainState
+from wenet_hs.train.stopping import out_of_patience
 
 __all__ = ["Session", "TrainOptions", "train"]
 
@@ -32,35 +48,60 @@ logger = logging.getLogger(__name__)
 
 
 def train(options: TrainOptions) -> Path:
-    """Train to the end of the config. Returns the path of `final.pt`."""
-    world = this_world()
-    config = load_config(options.config, options.overrides)
-    if config.dtype == "fp16":
-        raise ConfigError(f"{options.config}: dtype: fp16 needs loss scaling, which is not there yet; use bf16 or fp32")
-    device = find_device(options.device)
-    if config.dtype == "auto":  # resolved before it is written down: a resumed run computes as the run did
-        config = config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) else "fp32"})
+    """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
     checkpoints = options.model_dir / "checkpoints"
-    with naming_full_disk(options.model_dir, checkpoints), locked(options.model_dir):
-        remove_litter(checkpoints)
-        resume_from = find_resume(options)
-        config, files = prepare_folder(
-            options.model_dir, config, config_dir=options.config.parent, resuming=resume_from is not None
-        )
-        parts = load_parts(config, options, files, device)
-        if resume_from is not None:
-            parts.state.restore(resume_from)
-            progress = parts.state.progress
-            logger.info("resuming from %s (epoch %d, step %d)", resume_from, progress.epoch, progress.step)
-        elif options.checkpoint is not None:
-            report = take_weights(parts.state.model, options.checkpoint, parts.units)
-            report.log()
-            if world.is_first:
-                report.write(options.model_dir / "fine_tune.json")
-        elif config.freeze:
-            logger.warning("freeze without --checkpoint: what is frozen stays as it was drawn at random")
-        Session(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world).run()
+    with (
+        join_world(find_device(options.device)) as world,
+        naming_full_disk(options.model_dir, checkpoints),
+        locked(options.model_dir) if world.is_first else nullcontext(),
+    ):
+        config = resolve_dtype(load_config(options.config, options.overrides), world.device, where=options.config)
+        if world.is_first:
+            remove_litter(checkpoints)
+        resume_from = _find_resume(options, world)
+        with world.first_before_others():
+            config, files = prepare_folder(
+                options.model_dir,
+                config,
+                config_dir=options.config.parent,
+                resuming=resume_from is not None,
+                writes=world.is_first,
+            )
+        world.agree({**files, "config": hashlib.sha256(config.model_dump_json().encode()).hexdigest(), **_versions()})
+        parts = load_parts(config, options, files, world)
+        world.agree(parts.state.fingerprint)
+        _begin(parts, options, config, resume_from)
+        quarantine = Quarantine(quarantine_path(options.model_dir, world.rank), fresh=resume_from is None)
+        Session(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
     return options.model_dir / "final.pt"
+
+
+def _find_resume(options: TrainOptions, world: World) -> Path | None:
+    """What `find_resume` says on rank 0, which may set damaged checkpoints aside."""
+    found = find_resume(options) if world.is_first else None
+    name = world.gather(b"" if found is None else found.name.encode())[0].decode()
+    return options.model_dir / "checkpoints" / name if name else None
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("torch", "wenet_hs")}
+
+
+def _begin(parts: Parts, options: TrainOptions, config: ExperimentConfig, resume_from: Path | None) -> None:
+    """The weights and everything else that the first step begins with."""
+    state = parts.state
+    if resume_from is not None:
+        state.restore(resume_from)
+        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        return
+    if options.checkpoint is not None:
+        report = take_weights(state.model, options.checkpoint, parts.units)
+        report.log()
+        if state.world.is_first:
+            report.write(options.model_dir / "fine_tune.json")
+    elif config.freeze:
+        logger.warning("freeze without --checkpoint: what is frozen stays as it was drawn at random")
+    state.begin_random()
 
 
 @dataclass(frozen=True)
@@ -73,6 +114,7 @@ class Session:
     train_set: SpeechDataset
     valid_set: SpeechDataset
     world: World
+    quarantine: Quarantine
 
     def run(self) -> None:
         """Train until the config says stop, then write `final.pt`; once it is there, it stays as it is.
@@ -80,85 +122,128 @@ class Session:
         It may have been averaged since. `finished.json` says which end it belongs to, and is written after it.
         """
         progress, final = self.state.progress, self.model_dir / "final.pt"
-        ending = json.dumps({"step": progress.step})
-        if self._is_over() and final.exists() and self._ending.exists() and self._ending.read_text("utf-8") == ending:
+        if self.world.any(self.world.is_first and self._has_ended()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
-        config = self.config
-        steps_per_epoch = -(-len(self._plan(progress.epoch)) // config.accum_grad)
-        with Monitor(
+        with self._monitor() if self.world.is_first else nullcontext() as monitor, listening():
+            if progress.validation_due:
+                self._save(monitor, due=True)
+                self._stop_if_asked()
+            while not self._is_over():
+                self._epoch(monitor)
+            if self.world.is_first:
+                self._write_final()
+                write_atomic(self._ending, json.dumps({"step": progress.step}))
+
+    def _has_ended(self) -> bool:
+        ending, final = json.dumps({"step": self.state.progress.step}), self.model_dir / "final.pt"
+        is_written = final.exists() and self._ending.exists() and self._ending.read_text("utf-8") == ending
+        return is_written and self._is_over()
+
+    def _monitor(self) -> Monitor:
+        config, progress = self.config, self.state.progress
+        steps_per_epoch = -(-len(self.train_set.plan(progress.epoch)) // (config.accum_grad * self.world.size))
+        return Monitor(
             self.model_dir,
             step=progress.step,
             metrics_bytes=progress.metrics_bytes,
             log_interval=config.log_interval,
             total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
-        ) as monitor:
-            while not self._is_over():
-                self._epoch(monitor)
-        write_model(final, self.state.model.state_dict())
-        write_atomic(self._ending, json.dumps({"step": progress.step}))
+            device=self.state.device,
+        )
+
+    @property
+    def _max_bad_clips(self) -> float:
+        return self.config.dataset_conf.max_bad_clips
 
     @property
     def _ending(self) -> Path:
         return self.model_dir / "checkpoints" / "finished.json"
 
-    def _epoch(self, monitor: Monitor) -> None:
+    def _epoch(self, monitor: Monitor | None) -> None:
         """The rest of one epoch; saves at each `save_interval` steps, or at its end, and at the end of all."""
         progress, interval = self.state.progress, self.config.save_interval
-        plan = self._plan(progress.epoch)
-        steps = run_epoch(self.state, self._batches(plan, progress.epoch, progress.batch), self.config)
-        for stats in steps:
-            monitor.step(stats)
+        plan = self.train_set.plan(progress.epoch)
+        mine = plan.share(rank=self.world.rank, world_size=self.world.size, start=progress.batch)
+        for stats in run_epoch(self.state, self._batches(mine, progress.epoch), self.config):
+            if monitor is not None:
+                monitor.step(stats)
             ended = progress.batch >= len(plan)
             if ended:
                 progress.epoch, progress.batch = progress.epoch + 1, 0
             due = ended if interval is None else progress.step % interval == 0
             last = self._is_over()
-            if due or last:
-                self._save(monitor)
-            if last:
+            self.quarantine.record(stats.quarantined)
+            self.quarantine.judge(progress.bad_clips, progress.clips_drawn, self._max_bad_clips, at_end=ended or last)
+            if due or last or self._is_asked_to_stop():
+                self._save(monitor, due=due or last)
+                self._stop_if_asked()
+            if last or self._is_over():
                 return
 
-    def _save(self, monitor: Monitor) -> None:
-        """Validate and commit a checkpoint; then let go of those that are no longer needed."""
-        progress = self.state.progress
+    def _save(self, monitor: Monitor | None, *, due: bool) -> None:
+        """Validate where a checkpoint is due, and commit it; then let go of those that are no longer needed.
+
+        A signal asks for one at any step, without a validation; and one that comes in the midst of a validation leaves
+        that to the next run.
+        """
+        progress, folder = self.state.progress, self.model_dir / "checkpoints"
+        facts = self._validate() if due else None
+        progress.interim, progress.validation_due = facts is None, due and facts is None
+        if facts is not None:
+            if monitor is not None:
+                monitor.valid(progress.step, progress.epoch, progress.seconds, facts)
+            finite = {name: value for name, value in facts.items() if math.isfinite(value)}
+            progress.validations.append({"step": progress.step, **finite})
+        if monitor is not None:
+            progress.metrics_bytes = monitor.sync()
+        files = self.state.to_files()
+        if self.world.is_first:
+            newest = save_checkpoint(folder, progress.step, files)
+            rotate(folder, {newest, *worth_keeping(folder, self.config)})
+
+    def _validate(self) -> dict[str, float] | None:
+        """What the validation list measures; None where a signal came before it was through."""
         plan = plan_epoch(
             self.valid_set.num_frames, self.config.dataset_conf.batch_conf, seed=0, epoch=0, shuffle=False
         )
-        facts = validate(
-            self.state.model, batches(self.valid_set, plan, 0), self.config, self.state.device
-        ).per_target()
-        monitor.valid(progress.step, progress.epoch, progress.seconds, facts)
-        progress.cv_loss = facts["loss"] if math.isfinite(facts["loss"]) else None
-        progress.metrics_bytes = monitor.sync()
-        folder = self.model_dir / "checkpoints"
-        newest = save_checkpoint(folder, progress.step, self.state.to_files())
-        rotate(folder, {newest, *self._worth_keeping(folder)})
+        mine = plan[self.world.rank :: self.world.size]  # not as many on every rank: nothing is repeated here
+        watched = self.quarantine.watch(batches(self.valid_set, mine, 0), self._max_bad_clips)
+        valid = takewhile(lambda _: stop_requested() is None, watched)
+        sums = validate(self.state.model, valid, self.config, self.state.device).over(self.world)
+        (num_bad,) = self.world.sum([watched.num_bad])
+        return None if self._is_asked_to_stop() else sums.per_target() | {"bad_clips": int(num_bad)}
 
-    def _worth_keeping(self, folder: Path) -> set[Path]:
-        """The newest checkpoints and those of lowest validation loss, `keep_checkpoints` of each."""
-        paths, num = list_checkpoints(folder), self.config.keep_checkpoints
-        measured = {path: loss for path in paths if (loss := _cv_loss(path)) is not None}
-        return {*paths[-num:], *sorted(measured, key=lambda path: measured[path])[:num]}
+    def _is_asked_to_stop(self) -> bool:
+        """Whether a signal asks any of the processes to end."""
+        return self.world.any(stop_requested() is not None)
 
-    def _plan(self, epoch: int) -> BatchPlan:
-        return self.train_set.plan(epoch, rank=self.world.rank, world_size=self.world.size)
+    def _stop_if_asked(self) -> None:
+        """End here, where a checkpoint was just written; unless training is over, and has but to write its end."""
+        progress = self.state.progress
+        if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
+            raise stopped_after(progress.step, str(checkpoint_path(self.model_dir / "checkpoints", progress.step)))
 
-    def _batches(self, plan: BatchPlan, epoch: int, start: int) -> Iterator[Batch]:
-        return batches(self.train_set, plan, epoch, num_workers=self.config.num_workers, start=start)
+    def _write_final(self) -> None:
+        """`final.pt`: the weights as they are now; with `early_stopping` those of the best checkpoint."""
+        early, target = self.config.early_stopping, self.model_dir / "final.pt"
+        if early is None:
+            newest = list_checkpoints(self.model_dir / "checkpoints")[-1]
+            write_final(target, self.state.model.state_dict(), [newest], by="last")
+            return
+        best = choose(self.model_dir, 1, early.metric)
+        write_final(target, average(best), best, by=early.metric)
+        logger.info("%s: %s, the best by %s", target, best[0].name, early.metric)
+
+    def _batches(self, plan: BatchPlan, epoch: int) -> Iterator[Batch]:
+        ahead = batches(self.train_set, plan, epoch, num_workers=self.config.num_workers)
+        return on_device(ahead, self.state.device)
 
     def _is_over(self) -> bool:
-        """After `max_epoch`, `max_minutes`, or where `warmup_cosine` has brought the learning rate to 0."""
+        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
         progress, config = self.state.progress, self.config
         out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
         total_steps = config.scheduler_conf.total_steps
         out_of_steps = total_steps is not None and progress.step >= total_steps
-        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps
-
-
-def _cv_loss(path: Path) -> float | None:
-    """The validation loss of a checkpoint; an old one that has been damaged since is no reason to stop training."""
-    try:
-        return progress_of(path).cv_loss
-    except CheckpointError:
-        return None
+        stopped_early = out_of_patience(progress.validations, config.early_stopping)
+        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early

@@ -22,7 +22,8 @@ from wenet_hs.text.tokenize import Tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.checkpoint import damage, list_checkpoints, newest_good, set_newer_aside
 from wenet_hs.train.compiled import compile_layers
-from wenet_hs.train.freeze import freeze
+from wenet_hs.train.distributed import World
+from wenet_hs.train.freeze import check_reached, freeze
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.precision import Precision
 from wenet_hs.train.state import TrainState, progress_of
@@ -86,22 +87,22 @@ def _named_checkpoint(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def load_parts(
-    config: ExperimentConfig, options: TrainOptions, files: Mapping[str, str], device: torch.device
-) -> Parts:
+def load_parts(config: ExperimentConfig, options: TrainOptions, files: Mapping[str, str], world: World) -> Parts:
     """A fresh model, frozen where the config says, its optimizer and the data, from the folder of `config`.
 
     Args:
         config: with base names.
         files: SHA-256 of the files in the folder, by name.
+        world: the ranks that train together; the first one writes and says what is left out of the lists.
     """
+    model_dir, device = options.model_dir, world.device
     check_routes(config, device)
-    model_dir = options.model_dir
     table, tokenizer = read_units(config, model_dir / "units.txt", where=str(options.config))
     torch.manual_seed(config.seed)
     cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
     model = build_from_folder(config, table, model_dir, cmvn=cmvn)
     freeze(model, config.freeze, where=str(options.config))
+    check_reached(model, config.model_conf, where=str(options.config))
     model = model.to(device)
     if config.compile:
         compile_layers(model, device, where=options.config)
@@ -109,8 +110,9 @@ def load_parts(
     valid_list = open_lists((options.cv_data,), options.data_type, flag="--cv_data")
     train_set = _dataset(train_list, tokenizer, config, model, training=True)
     valid_set = _dataset(valid_list, tokenizer, config, model, training=False)
-    _account(train_set, "--train_data", model_dir / "train_rejected.tsv")
-    _account(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
+    if world.is_first:
+        _account(train_set, "--train_data", model_dir / "train_rejected.tsv")
+        _account(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
     fingerprint = {**files, "training list": train_list.digest, "validation list": valid_list.digest}
     state = TrainState(
         model,
@@ -118,6 +120,8 @@ def load_parts(
         device,
         fingerprint=fingerprint,
         precision=Precision(config.dtype, device),
+        world=world,
+        seed=config.seed,
     )
     return Parts(state, train_set, valid_set, table)
 
