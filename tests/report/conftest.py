@@ -6,42 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_up_experiment import BAD, GOOD, REF, TRAIN_YAML, write_metrics, write_scores
 
-from wenet_hs.score import Rules, score
 from wenet_hs.tree.tree import Tree
-
-REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам дүйнө", "ky2": "кыргыз"}
-LANGS = {key: key[:2] for key in REF}
-GOOD = REF | {"ca1": "bon die"}
-BAD = {"ca1": "on di", "ca2": "adeu", "ky1": "салам дуйно"}
-
-TRAIN_YAML = """# Every setting of this experiment, as it was run.
-encoder: conformer
-encoder_conf: {{num_blocks: 4}}
-head: {head}
-head_conf: {conf}
-provenance:
-  command: wenet-hs train --model_dir exp/{head}
-  git: 1a2b3c4
-  torch: 2.11.0
-"""
-
-
-def write_scores(folder: Path, modes: dict[str, dict[str, str]]) -> None:
-    for mode, hypothesis in modes.items():
-        report = score(REF, hypothesis, rules=Rules(metric="cer"), langs=LANGS, num_resamples=50)
-        (folder / mode).mkdir(parents=True)
-        (folder / mode / "score.json").write_text(report.to_json(), "utf-8")
-
-
-def write_metrics(path: Path, steps: int = 5) -> None:
-    records = [
-        {"kind": kind, "step": 10 * step, "epoch": step, "loss": 40 / step, "loss_att": 30 / step, "loss_ctc": 9 / step,
-         "accuracy": step / 10, "bits_per_unit": 4 / step, "lr": 1e-3 * step, "seconds": 60.0 * step}
-        for step in range(1, steps + 1)
-        for kind in ("train", "valid")
-    ]  # fmt: skip
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @pytest.fixture
@@ -67,6 +34,8 @@ def make_experiment(tmp_path: Path) -> Callable[..., Path]:
             "beam_size": 10,
         }
         (folder / "test/rtf.json").write_text(json.dumps(rtf))
+        hyps = [{"key": key, "confidence": 0.5} for key in REF]
+        (folder / "test/attention/hyps.jsonl").write_text("".join(json.dumps(hyp) + "\n" for hyp in hyps))
         return folder
 
     return make

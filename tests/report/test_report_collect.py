@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is read from an experiment folder, what is said to be absent, and what is refused."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from wenet_hs.errors import DataError
-from wenet_hs.report.collect import collect, in_order, is_simulated, read_curves, short_names
+from wenet_hs.report.collect import collect, in_order, read_curves, short_names
 
 Make = Callable[..., Path]
 
@@ -20,12 +19,12 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     assert "provenance" not in experiment.settings
     assert experiment.provenance["git"] == "1a2b3c4"
     assert list(experiment.scores) == ["ctc_greedy_search", "attention"]
-    assert experiment.best_mode == "attention"
     assert experiment.tree is not None and experiment.tree.num_units == 5
     assert [record["step"] for record in experiment.curves["valid"]] == [10, 20, 30, 40, 50]
     assert experiment.curves["train"][0]["loss_ctc"] == 9
     assert experiment.speeds == {"attention": {"audio_seconds": 100.0, "wall_seconds": 25.0, "rtf": 0.25}}
     assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, "beam_size": 10}
+    assert experiment.speed_parts == {"encoder": 9.0}
 
 
 def test_a_softmax_head_lacks_no_tree(make_experiment: Make) -> None:
@@ -52,7 +51,6 @@ def test_what_is_not_there_is_said(files: list[str], phrase: str, make_experimen
         (folder / file).unlink()
     (experiment,) = collect([folder])
     assert experiment.absent == (phrase,)
-    assert (experiment.best_mode is None) == ("score" in phrase)
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
@@ -81,7 +79,6 @@ def test_wrong_folders_are_refused(make_experiment: Make, tmp_path: Path) -> Non
         ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); make it again"),
         ("test/rtf.json", '{"modes": {"attention": 3}}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
-        ("test/attention/score.json", "{}", "attention/score.json: not a file of `score --json`"),
         ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
     ],
 )
@@ -98,16 +95,10 @@ def test_a_last_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
     assert read_curves(path) == {"train": [{"step": 1.0, "loss": 2.0}]}
 
 
-@pytest.mark.parametrize(
-    ("stats", "answer"),
-    [
-        ({"simulated": True}, True),
-        ({"speech": {"simulated": True}}, True),
-        ({"parts": [{"simulated": True}]}, True),
-        ({"simulated": False, "name": "simulated"}, False),
-        ({}, False),
-    ],
-)
-def test_simulated_speech_is_known_from_the_data(stats: dict[str, object], answer: bool, tmp_path: Path) -> None:
-    (tmp_path / "stats.json").write_text(json.dumps(stats))
-    assert is_simulated(tmp_path / "stats.json") is answer
+@pytest.mark.parametrize("content", ["{}", '{"format": "wenet_hs.score/0"}', "cut off"])
+def test_a_score_of_another_version_is_said_and_left_out(content: str, make_experiment: Make) -> None:
+    folder = make_experiment("a")
+    (folder / "test/attention/score.json").write_text(content)
+    (experiment,) = collect([folder])
+    assert list(experiment.scores) == ["ctc_greedy_search"]
+    assert experiment.absent == ("test/attention/score.json that this version can read (run `wenet-hs score` again)",)

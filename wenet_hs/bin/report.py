@@ -3,20 +3,24 @@
 
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
 
-It shows the error rates a language, the speed, the training curves, the tree and the worst utterances, as far as the
-folders have them (metrics.jsonl, tree.json, test/<mode>/score.json of `score --json`, test/rtf.json).
+It shows error rates by language with paired differences, the corpora, the speed, the training curves, the tree, the
+confusions, error against length, utterances to browse with their audio, and the conditions, as far as the folders have
+them (train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, hyps.jsonl, TEST/rtf.json).
 """
 
 import argparse
+import math
 import shlex
 from datetime import datetime
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
+from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.report.collect import collect, is_simulated
-from wenet_hs.report.page import build_page
+from wenet_hs.report import Heading, build_page, collect, gather
+from wenet_hs.report.material import DEFAULT_MODE
 from wenet_hs.report.summary import summary
+from wenet_hs.report.utterances import AUDIO_MB, MOST
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,33 +28,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--exp", type=Path, required=True, action="append", help="experiment folder; once for each experiment")
     add("--out", type=Path, required=True, help="the page to write")
-    add("--stats", type=Path, help="stats.json of the data; if it says so, every result is marked as simulated speech")
+    add("--stats", type=Path, help="stats.json of the data (default: beside the lists of the training, if still there)")
+    add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
+    add("--mode", help=f"decoding mode that is shown (default: {DEFAULT_MODE}, or another that all were scored in)")
+    add("--audio_mb", type=float, default=AUDIO_MB, help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})")
+    add("--utterances", type=int, default=MOST, help=f"utterances to browse, the worst ones (default: {MOST})")
     add("--test", default="test", help="sub-folder of each experiment with the decoding results (default: test)")
     add("--title", help="heading of the page (default: the experiments' names)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Collect, write, say where."""
+    for flag in ("audio_mb", "utterances"):
+        if not 0 <= getattr(args, flag) < math.inf:
+            raise ConfigError(f"--{flag} {getattr(args, flag)}: must be at least 0; 0 is none")
     experiments = collect(args.exp, test=args.test)
-    simulated = args.stats is not None and is_simulated(args.stats)
-    page = build_page(
-        experiments,
+    material = gather(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
+    heading = Heading(
         title=args.title or " against ".join(experiment.name for experiment in experiments),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         command=_command(args),
-        simulated=simulated,
     )
-    write_atomic(args.out, page)
-    text = summary(experiments, said=" (simulated speech)" if simulated else "")
+    write_atomic(args.out, build_page(material, heading, most_utterances=args.utterances, audio_mb=args.audio_mb))
+    text = summary(experiments, said=" (simulated speech)" if material.simulated else "")
     print(f"{text}\n{args.out}" if text else args.out)
 
 
 def _command(args: argparse.Namespace) -> str:
     """The command as the user could type it again."""
     words = ["wenet-hs", "report", *(word for folder in args.exp for word in ("--exp", folder)), "--out", args.out]
-    words += ["--stats", args.stats] if args.stats else []
-    words += ["--test", args.test] if args.test != "test" else []
-    words += ["--title", args.title] if args.title else []
+    given = {"stats": None, "data_list": None, "mode": None, "audio_mb": AUDIO_MB, "utterances": MOST, "test": "test"}
+    for flag, default in {**given, "title": None}.items():
+        value = getattr(args, flag)
+        words += [f"--{flag}", value] if value != default else []
     return shlex.join(map(str, words))
 
 

@@ -2,6 +2,7 @@
 """One HTML page about one or more experiments."""
 
 from wenet_hs.report.collect import Experiment, collect
-from wenet_hs.report.page import build_page
+from wenet_hs.report.material import Material, gather
+from wenet_hs.report.page import Heading, build_page
 
-__all__ = ["Experiment", "build_page", "collect"]
+__all__ = ["Experiment", "Heading", "Material", "build_page", "collect", "gather"]

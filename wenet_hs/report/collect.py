@@ -2,7 +2,7 @@
 """What is known of an experiment, read from its folder. What is not there is listed, not guessed."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,19 +38,17 @@ class Experiment:
     """`audio_seconds`, `wall_seconds` and `rtf` of each mode."""
     speed_conditions: dict[str, Any]
     """Device, number of threads, beam size, as rtf.json has them."""
+    speed_parts: dict[str, float]
+    """Wall seconds of each part of the decoding (features, encoder, …), as rtf.json has them."""
     absent: tuple[str, ...]
     """What the folder lacks, each as a phrase."""
+    test: str = "test"
+    """The sub-folder of the decoding results."""
 
     @property
     def head(self) -> str:
         """The output head, as train.yaml names it."""
         return str(self.settings.get("head", "unknown"))
-
-    @property
-    def best_mode(self) -> str | None:
-        """The mode of the lowest macro average; of equal ones the first. None without a scored mode."""
-        rates = {mode: report.macro.rate for mode, report in self.scores.items() if report.macro.rate is not None}
-        return min(rates, key=lambda mode: rates[mode]) if rates else None
 
 
 def collect(folders: Sequence[Path], *, test: str = "test") -> list[Experiment]:
@@ -76,26 +74,21 @@ def short_names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def is_simulated(stats: Path) -> bool:
-    """Whether the stats.json of the data says that the speech is simulated."""
-    return _says_simulated(_read_json(stats))
-
-
 def _collect(folder: Path, name: str, test: str) -> Experiment:
     settings = _read_settings(folder / "train.yaml")
     curves = read_curves(folder / "metrics.jsonl")
-    scores = _read_scores(folder / test)
-    if not (settings or curves or scores):
+    scores, unreadable = _read_scores(folder / test, test)
+    if not (settings or curves or scores or unreadable):
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
-    speeds, speed_conditions = _read_speeds(folder / test / "rtf.json")
+    speeds, speed_conditions, speed_parts = _read_speeds(folder / test / "rtf.json")
     missing = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
         "tree.json (the tree)": tree or settings.get("head") == "softmax",
-        f"{test}/<mode>/score.json (error rates)": scores,
+        f"{test}/<mode>/score.json (error rates)": scores or unreadable,
         f"{test}/rtf.json (speed)": speeds,
     }
     return Experiment(
@@ -108,7 +101,9 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         scores=scores,
         speeds=speeds,
         speed_conditions=speed_conditions,
-        absent=tuple(what for what, found in missing.items() if not found),
+        speed_parts=speed_parts,
+        absent=(*(what for what, found in missing.items() if not found), *unreadable),
+        test=test,
     )
 
 
@@ -138,36 +133,39 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return dict(settings)
 
 
-def _read_scores(folder: Path) -> dict[str, Report]:
-    modes = [path.parent.name for path in folder.glob("*/score.json")]
-    return {mode: read_report(folder / mode / "score.json") for mode in in_order(modes)}
+def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]:
+    """The scorings by mode, and a phrase for each file that is of another version or damaged."""
+    scores, unreadable = {}, []
+    for mode in in_order(path.parent.name for path in folder.glob("*/score.json")):
+        try:
+            scores[mode] = read_report(folder / mode / "score.json")
+        except DataError:
+            unreadable.append(f"{test}/{mode}/score.json that this version can read (run `wenet-hs score` again)")
+    return scores, unreadable
 
 
-def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The figures of each mode, and the conditions: what the file says once for all of them, sections left out."""
+def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any], dict[str, float]]:
+    """The figures of each mode; the conditions, which the file says once for all of them; the seconds of the parts."""
     if not path.is_file():
-        return {}, {}
-    record = _read_json(path)
+        return {}, {}, {}
+    record = read_json(path)
     modes = record.get("modes") if isinstance(record, dict) else None
     if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
         raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
     common = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
     audio_seconds = common.pop("audio_seconds", None)
-    return {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in in_order(modes)}, common
+    parts = record.get("seconds")
+    known = parts.items() if isinstance(parts, dict) else ()
+    speeds = {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in in_order(modes)}
+    return speeds, common, {name: float(value) for name, value in known if isinstance(value, int | float)}
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises DataError naming the file."""
     try:
         return json.loads("\n".join(read_lines(path)))
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error}); make it again") from error
-
-
-def _says_simulated(value: Any) -> bool:
-    """`"simulated": true` anywhere: the data's own facts may stand in a section."""
-    if isinstance(value, Mapping):
-        return value.get("simulated") is True or any(map(_says_simulated, value.values()))
-    return isinstance(value, list) and any(map(_says_simulated, value))
 
 
 def in_order(modes: Iterable[str]) -> list[str]:

@@ -2,15 +2,18 @@
 """Line charts and interval charts as inline SVG. Colours are CSS variables, so both themes of a browser can be read."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 420, 240
+WIDTH, HEIGHT = 420, 254
 WIDE = 440  # of the interval chart
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 26
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 40
+_SHORT = 26  # below the interval chart, whose numbers bear their unit
 NUM_COLOURS = 6
 MAX_POINTS = 200
+MAX_DOTS = 1000
 _ROW = 22
 
 Point = tuple[float, float]
@@ -58,8 +61,9 @@ def line_chart(
     label: str,
     show: Callable[[float], str] = lambda value: f"{value:g}",
     decades: bool = False,
+    unit: str = "steps",
 ) -> str:
-    """An SVG of the curves over the training step. `label` is what a screen reader says; `show` writes a value.
+    """An SVG of curves over steps or another `unit`. `label` is what a screen reader says; `show` writes a value.
 
     With `decades`, values that span more than one get a logarithmic axis, and the chart says so. No points, no SVG: "".
     """
@@ -75,12 +79,42 @@ def line_chart(
     low, high = min(*values, *y_ticks), max(*values, *y_ticks)
     y = _Axis(low, high, HEIGHT - BOTTOM, TOP, log)
     parts = [_grid(y(tick), show(tick)) for tick in y_ticks]
-    parts += [f'<text class="tick" x="{x(tick):.1f}" y="{HEIGHT - 10}">{short(tick)}</text>' for tick in x_ticks]
+    parts += _x_axis(x, x_ticks, unit)
     if log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     for line in sorted(shown, key=lambda line: not line.faint):
         parts.append(_polyline(line, x, y))
     return _svg(parts, (WIDTH, HEIGHT), label)
+
+
+def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> str:
+    """An SVG with a dot for each utterance: x its length in `unit`, y its rate (a fraction). No points, no SVG: "".
+
+    Equal points are one dot, the larger the more. Of more than `MAX_DOTS`, evenly chosen ones are drawn.
+    """
+    shown = [(cloud.colour, _sample(cloud.points)) for cloud in clouds if cloud.points]
+    points = [point for _, some in shown for point in some]
+    if not points:
+        return ""
+    lengths, values = zip(*points, strict=True)
+    y_ticks = ticks(0, 100 * max(values) or 1)
+    x = _Axis(0, max(lengths), LEFT, WIDTH - RIGHT)
+    y = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = [_grid(y(tick), f"{tick:g} %") for tick in y_ticks]
+    parts += _x_axis(x, [tick for tick in ticks(0, max(lengths)) if tick <= max(lengths)], unit)
+    for place, (colour, some) in enumerate(shown):
+        shift = 5 * (place - (len(shown) - 1) / 2)  # clouds stand beside each other: lengths are whole numbers
+        circles = "".join(
+            f'<circle cx="{x(a) + shift:.1f}" cy="{y(100 * b):.1f}" r="{min(7.0, 1.8 * count**0.4):.1f}"/>'
+            for (a, b), count in sorted(Counter(some).items())
+        )
+        parts.append(f'<g class="cloud k{colour % NUM_COLOURS}">{circles}</g>')
+    return _svg(parts, (WIDTH, HEIGHT), label)
+
+
+def _sample(points: Sequence[Point]) -> list[Point]:
+    step = math.ceil(len(points) / MAX_DOTS)
+    return sorted(points)[::step]
 
 
 def interval_chart(rows: Sequence[tuple[str, Sequence[Dot]]], *, label: str) -> str:
@@ -91,10 +125,10 @@ def interval_chart(rows: Sequence[tuple[str, Sequence[Dot]]], *, label: str) -> 
     marks = ticks(0, 100 * max(dot.high for dot in dots))
     left = 14 + 7 * min(16, max(len(name) for name, _ in rows))
     x = _Axis(0, marks[-1], left, WIDE - RIGHT - 12)
-    height = TOP + _ROW * len(rows) + BOTTOM
+    height = TOP + _ROW * len(rows) + _SHORT
     parts = []
     for tick in marks:
-        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{height - _SHORT}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
     for index, (name, of_row) in enumerate(rows):
         middle = TOP + _ROW * (index + 0.5)
@@ -133,6 +167,13 @@ def log_ticks(low: float, high: float) -> list[float]:
 def short(value: float) -> str:
     """A count in little room: 12000 is 12k."""
     return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _x_axis(x: _Axis, marks: Sequence[float], unit: str) -> list[str]:
+    """The numbers below a chart, and on a line of its own their unit."""
+    base = HEIGHT - BOTTOM + 16
+    texts = [f'<text class="tick" x="{x(tick):.1f}" y="{base}">{short(tick)}</text>' for tick in marks]
+    return [*texts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(unit)}</text>']
 
 
 def _grid(y: float, text: str) -> str:
