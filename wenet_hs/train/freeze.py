@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 
+from wenet_hs.config.schema import ModelConf
 from wenet_hs.errors import ConfigError
 from wenet_hs.model import AsrModel
 
@@ -25,7 +26,7 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
         names: beginnings of names in the state_dict, up to a dot: `encoder.encoders.1` is not the eleventh layer.
         where: the file of the config, for error messages.
 
-    Raises: ConfigError where a name is none of the model's, or nothing is left to train.
+    Raises: ConfigError where a name is none of the model's, or nothing is left to train; see also `check_reached`.
     """
     if not names:
         return
@@ -45,6 +46,27 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     num_frozen = sum(parameters[name].numel() for name in chosen)
     num_all = sum(parameter.numel() for parameter in parameters.values())
     logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_all)
+
+
+def check_reached(model: AsrModel, conf: ModelConf, *, where: str) -> None:
+    """Raise ConfigError if at some step no trained parameter has a part in the loss: there would be no gradient."""
+    final = conf.ctc_weight if conf.ctc_weight_final is None else conf.ctc_weight_final
+    shares = {"ctc_weight": conf.ctc_weight, "ctc_weight_final": final}
+    if conf.ctc_only_steps:
+        shares["ctc_only_steps"] = 1.0
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    right = ("decoder.right_decoder.", "right_head.")
+    for key, share in shares.items():
+        parts: tuple[str, ...] = ("encoder.",)
+        parts += ("ctc.",) if share > 0 else ()
+        parts += ("decoder.", "head.") if share < 1 else ()
+        left_out = () if share < 1 and conf.reverse_weight > 0 else right
+        reached = [name for name in trained if name.startswith((*parts, *right)) and not name.startswith(left_out)]
+        if not reached:
+            raise ConfigError(
+                f"{where}: freeze: nothing that is left to train has a part in the loss while model_conf.{key} makes "
+                f"CTC's share {share:g}; remove a name"
+            )
 
 
 def _beginnings(names: Iterable[str]) -> Iterable[str]:

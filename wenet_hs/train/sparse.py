@@ -32,7 +32,8 @@ class AdamBesideSparseAdam:
         if not checks.is_enabled():  # type: ignore[no-untyped-call]
             # As they are, but said: otherwise torch warns at the first sparse tensor.
             checks.disable()  # type: ignore[no-untyped-call]
-        self._dense = torch.optim.Adam(dense, lr=lr, betas=betas, eps=eps, fused=True)
+        # As a group, which may be empty: all but the sparse parameters may be frozen.
+        self._dense = torch.optim.Adam([{"params": list(dense)}], lr=lr, betas=betas, eps=eps, fused=True)
         self._sparse = torch.optim.SparseAdam(sparse, lr=lr, betas=betas, eps=eps)
 
     @property
