@@ -56,12 +56,14 @@ def calls(folder: Path) -> list[str]:
 
 def test_full_check_gives_duration_or_reason(tmp_path: Path) -> None:
     clips = [*make(tmp_path, a="1.5", b="silent", c="0"), Clip(str(tmp_path / "none"), 2.0)]
+    clips.append(Clip(str(tmp_path / ("x" * 300)), 2.0))
     findings = ClipChecker(AUDIO, tmp_path / "memory").check(clips, "clips")
     assert findings == [
         Finding(1.5, None),
         Finding(None, "silent"),
         Finding(None, "empty: 0 s"),
         Finding(None, "missing: no such file"),
+        Finding(None, "unreadable: File name too long"),
     ]
 
 

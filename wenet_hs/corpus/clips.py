@@ -125,8 +125,11 @@ class _Examine:
 
     def __call__(self, clip: Clip) -> Finding:
         path = Path(clip.path)
-        if not path.is_file():
-            return Finding(None, _MISSING)
+        try:
+            if not path.is_file():
+                return Finding(None, _MISSING)
+        except OSError as error:  # a name that no disk can hold
+            return Finding(None, f"unreadable: {error.strerror}")
         if self.what == "full" and (reason := self.audio.check(path, clip.duration_s)) is not None:
             return Finding(None, reason)
         if clip.duration_s is not None:
