@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Too little memory names the batch; what is not finite names the utterances."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_models import small_batch, small_config, small_model
+
+from wenet_hs.data.dataset import Batch
+from wenet_hs.errors import ConfigError
+from wenet_hs.model import AsrModel
+from wenet_hs.train.guard import naming_batch, suspects
+from wenet_hs.train.loop import run_epoch, validate
+from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.state import TrainState
+
+LINE = (
+    "out of memory with 3 utterances of up to 60 frames and 7 units, the longest utt1; lower batch_size or "
+    "max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
+    "encoder_conf.gradient_checkpointing$"
+)
+BATCH = small_batch([40, 60, 33], [5, 2, 7])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        MemoryError(),
+    ],
+)
+def test_each_kind_of_too_little_memory(error: Exception) -> None:
+    with pytest.raises(ConfigError, match=f"^step 812: {LINE}"), naming_batch(BATCH, "step 812"):
+        raise error
+
+
+def test_real_allocations_that_no_machine_has() -> None:
+    with pytest.raises(ConfigError, match=f"^here: {LINE}"), naming_batch(BATCH, "here"):
+        torch.empty(1 << 60)
+    with pytest.raises(ConfigError, match=f"^here: {LINE}"), naming_batch(BATCH, "here"):
+        np.empty(1 << 57)
+
+
+def test_other_faults_are_left_alone() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), naming_batch(BATCH, "here"):
+        raise RuntimeError("shapes cannot be multiplied")
+
+
+def test_training_and_validation_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config()
+    model = small_model(seed=1)
+    state = TrainState(model, build_optimizer(model, config), torch.device("cpu"))
+    next(run_epoch(state, [BATCH], config))
+    monkeypatch.setattr(AsrModel, "forward", lambda self, batch: torch.empty(1 << 60))
+    with pytest.raises(ConfigError, match=f"^step 2: {LINE}"):
+        next(run_epoch(state, [BATCH], config))
+    with pytest.raises(ConfigError, match=f"^validation: {LINE}"):
+        validate(model, [BATCH], config, torch.device("cpu"))
+
+
+def named(batch: Batch, *keys: str, spoilt: tuple[int, ...] = ()) -> Batch:
+    features = batch.features.clone()
+    features[list(spoilt), 2, 3] = math.inf
+    return replace(batch, keys=list(keys), features=features)
+
+
+def test_suspects_are_as_few_as_can_be_told() -> None:
+    many = small_batch([20] * 7, [2] * 7)
+    good = named(many, *(f"a{i}" for i in range(7)))
+    loud = named(many, *(f"b{i}" for i in range(7)), spoilt=(2, 6))
+    other = named(many, *(f"c{i}" for i in range(7)))
+    assert suspects([good, loud, other], [1.0, math.nan, 1.0]) == ("b2", "b6")
+    assert suspects([good, loud, other], [1.0, 1.0, math.inf]) == ("c0", "c1", "c2", "c3", "c4")
+    unknown = suspects([good, other], [1.0, 1.0])  # losses are finite, the gradient is not
+    assert unknown == ("a0", "a1", "a2", "a3", "a4", "c0", "c1", "c2", "c3", "c4")
+
+
+def test_a_loss_that_is_not_finite_is_left_out_even_where_its_gradient_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(accum_grad=2)
+    model = small_model(seed=1)
+    state = TrainState(model, build_optimizer(model, config), torch.device("cpu"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    forward, second = AsrModel.forward, small_batch([30, 20], [3, 2], seed=2)
+
+    def infinite(self: AsrModel, batch: Batch) -> object:
+        losses = forward(self, batch)
+        return replace(losses, total=losses.total + math.inf) if batch.keys == ["bad", "too"] else losses
+
+    monkeypatch.setattr(AsrModel, "forward", infinite)
+    (stats,) = run_epoch(state, [BATCH, replace(second, keys=["bad", "too"])], config)
+    assert math.isfinite(stats.grad_norm)
+    assert (stats.suspects, stats.skipped_steps) == (("bad", "too"), 1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
