@@ -233,7 +233,9 @@ class Session:
             return
         best = choose(self.model_dir, 1, early.metric)
         write_final(target, average(best), best, by=early.metric)
-        logger.info("%s: %s, the best by %s", target, best[0].name, early.metric)
+        if out_of_patience(self.state.progress.validations, early):
+            logger.info("validation brought nothing better by %s for %d validations", early.metric, early.patience)
+        logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
 
     def _batches(self, plan: BatchPlan, epoch: int) -> Iterator[Batch]:
         ahead = batches(self.train_set, plan, epoch, num_workers=self.config.num_workers)
