@@ -24,7 +24,7 @@ from wenet_hs.train.optim import learning_rate
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TIMES = {"seconds", "wait_seconds", "compute_seconds"}
 TRAIN = LOSSES | TIMES | {
-    *("grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", "skipped_steps")
+    *("grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", "skipped_steps", "bad_clips")
 }
 SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.convolution import ConvolutionModule
+from wenet_hs.nn.dropout import Dropout
 from wenet_hs.nn.feed_forward import FeedForward
 
 
@@ -18,7 +19,7 @@ class Residual(nn.Module):
 
     def __init__(self, dropout_rate: float, normalize_before: bool) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.normalize_before = normalize_before
 
     def forward(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0) -> Tensor:

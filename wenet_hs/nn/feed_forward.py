@@ -3,6 +3,8 @@
 
 from torch import Tensor, nn
 
+from wenet_hs.nn.dropout import Dropout
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "swish": nn.SiLU,
@@ -24,7 +26,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.w_1 = nn.Linear(size, hidden_size)
         self.activation = make_activation(activation)
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.w_2 = nn.Linear(hidden_size, size)
 
     def forward(self, x: Tensor) -> Tensor:

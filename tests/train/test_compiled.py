@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`compile: true`: refused in one line where tools are missing; where they are, names and numbers stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_models import small_batch, small_model
+
+from wenet_hs.errors import ConfigError
+from wenet_hs.train import compiled
+from wenet_hs.train.compiled import compile_layers, missing_tool
+
+CPU = torch.device("cpu")
+WHERE = Path("c.yaml")
+
+
+def test_missing_tools_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small_model()
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler") + " -O2")
+    with pytest.raises(
+        ConfigError, match=r"^c\.yaml: compile: true needs a C\+\+ compiler \(.*no-such-compiler is not"
+    ):
+        compile_layers(model, CPU, where=WHERE)
+    monkeypatch.setenv("CXX", "true")
+    monkeypatch.setattr(compiled.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    with pytest.raises(
+        ConfigError, match=r"needs Python's headers .*Python\.h is not found\); install it, or set comp"
+    ):
+        compile_layers(model, CPU, where=WHERE)
+    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
+    assert missing_tool(torch.device("cuda")) == "Triton (the package triton is not found)"
+    assert all(module._compiled_call_impl is None for module in model.modules())
+
+
+def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(compiled, "missing_tool", lambda device: None)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: asked.append((self, options)))
+    model = small_model()
+    names = list(model.state_dict())
+    compile_layers(model, CPU, where=WHERE)
+    assert [module for module, _ in asked] == [*model.encoder.encoders, *model.decoder.decoders]
+    assert all(options == {"dynamic": True} for _, options in asked)
+    assert list(model.state_dict()) == names
+
+
+@pytest.mark.slow
+def test_compiled_layers_compute_the_same_and_decode() -> None:
+    off = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+    sections = {"encoder_conf": {**off, "num_blocks": 1}, "decoder_conf": {**off, "num_blocks": 1}}
+    plain, fast = small_model(seed=2, **sections).train(), small_model(seed=2, **sections).train()
+    compile_layers(fast, CPU, where=WHERE)
+    for frames, labels in (([60, 41], [9, 2]), ([80, 33, 50], [5, 2, 7]), ([97, 44], [4, 4])):
+        totals = [model(small_batch(frames, labels)).total for model in (plain, fast)]
+        for total in totals:
+            total.backward()
+        assert totals[1].item() == pytest.approx(totals[0].item(), rel=1e-5)
+    for (name, parameter), other in zip(plain.named_parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-3, atol=1e-4, msg=name)
+    fresh = small_model(seed=3, **sections)
+    fresh.load_state_dict(fast.state_dict())
+    for (name, value), other in zip(plain.state_dict().items(), fresh.state_dict().values(), strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5, msg=name)
