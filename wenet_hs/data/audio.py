@@ -250,13 +250,18 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
 
 
 def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
-    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends before."""
+    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends before.
+
+    A read that comes back short is the last one: behind the gap in a damaged mp3 the next would give earlier samples
+    again, and the clip would seem to be as long as it was.
+    """
     blocks: list[Samples] = []
     block = max(1, _BLOCK_SAMPLES // file.channels)
     while num_samples > 0:
-        samples = file.read(min(block, num_samples), dtype="float32", always_2d=True)
-        if not len(samples):
-            break
+        wanted = min(block, num_samples)
+        samples = file.read(wanted, dtype="float32", always_2d=True)
         blocks.append(samples[:, 0] if file.channels == 1 else samples.mean(axis=1))
-        num_samples -= len(samples)
+        if len(samples) < wanted:
+            break
+        num_samples -= wanted
     return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.float32)
