@@ -195,6 +195,22 @@ def test_the_command_writes_a_model_that_decodes(
     assert facts["checkpoints"][0]["validation"].keys() >= {"loss", "accuracy", "bits_per_unit"}
     assert not torch.equal(weights_of(folder)[name], last[name])
     load_experiment(folder)
+    flip(folder / "final.pt")
+    message = "final.pt: differs from its SHA-256 in final.json; copy or make it again, or remove final.json if you"
+    with pytest.raises(CheckpointError, match=message):
+        load_experiment(folder)
+    flip(paths[0] / "model.pt")
+    with pytest.raises(
+        CheckpointError, match="step-00000006/model.pt: differs from its SHA-256 in manifest.json; copy"
+    ):
+        load_experiment(folder, checkpoint=paths[0])
+
+
+def flip(path: Path) -> None:
+    """One bit in the midst of the weights, which torch does not notice."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def test_faults_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,3 +140,16 @@ def test_a_checkpoint_of_an_earlier_release_still_says_its_validation_loss(tmp_p
     assert not (progress.interim or progress.validation_due)
     (tmp_path / "state.json").write_text(json.dumps({"progress": {**old, "cv_loss": None}}))
     assert progress_of(tmp_path).measured() == {}
+
+
+def test_a_checkpoint_without_the_hash_of_its_config_is_one_of_an_earlier_release(tmp_path: Path) -> None:
+    state = state_of()
+    old = save_checkpoint(tmp_path, 1, state.to_files())
+    state.fingerprint = {**state.fingerprint, "config": "a"}
+    state.restore(old)
+    new = save_checkpoint(tmp_path, 2, state.to_files())
+    state.fingerprint = {**state.fingerprint, "config": "b"}
+    with pytest.raises(
+        CheckpointError, match="step-00000002: was trained with another config; use another --model_dir"
+    ):
+        state.restore(new)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights from files into models: read without running code, and refused with one line where they do not fit."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,8 @@ _EMBEDDINGS = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
 def load_state(path: Path | str) -> dict[str, Tensor]:
     """The state_dict in a file, or in the `model.pt` of a checkpoint folder. No code in the file is ever run.
 
-    Parameters that an earlier release named otherwise have their present names.
+    Parameters that an earlier release named otherwise have their present names. A file whose SHA-256 stands beside it
+    (`final.json`, the manifest of a checkpoint) must have it: torch itself does not notice a flipped bit.
 
     Raises: CheckpointError, one line, whatever is wrong with the file.
     """
@@ -26,6 +29,7 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
     path = path / "model.pt" if path.is_dir() else path
     if not path.exists():
         raise CheckpointError(f"{path}: no such file; `wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
+    _check_sha256(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # remarks about the pickle protocol of old files
@@ -38,6 +42,34 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
         raise CheckpointError(f"{path}: holds no state_dict (parameter names with tensors); give the model's weights")
     return current_names(state)
+
+
+def _check_sha256(path: Path) -> None:
+    for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
+        expected = _recorded_sha256(record, path.name)
+        if expected is not None and _sha256(path) != expected:
+            raise CheckpointError(
+                f"{path}: differs from its SHA-256 in {record.name}; copy or make it again, or remove {record.name} if "
+                "you have put other weights here"
+            )
+
+
+def _recorded_sha256(record: Path, name: str) -> str | None:
+    """What a file beside the weights says of them; None where it is not there, or is not about them."""
+    try:
+        content = json.loads(record.read_text("utf-8"))
+        entry = content if content.get("file") == name else content["files"][name]
+        return str(entry["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _is_parameter(item: tuple[object, object]) -> bool:

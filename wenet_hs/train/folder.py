@@ -5,6 +5,7 @@ import errno
 import fcntl
 import hashlib
 import itertools
+import json
 import os
 import platform
 import shlex
@@ -162,6 +163,13 @@ def _first_difference(ours: bytes, theirs: bytes) -> str:
         for text in (line, other)
     ]
     return f" (line {number} {shown[0]}, there it {shown[1]})"
+
+
+def config_sha256(config: ExperimentConfig) -> str:
+    """Of the settings that a resumed run may not change, but for those at their defaults: a later release has more."""
+    changes = config_changes(ExperimentConfig(), config)
+    fixed = {key: value for key, _, value in changes if key not in FREE_TO_CHANGE}
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def _provenance() -> dict[str, str]:

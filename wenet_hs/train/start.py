@@ -23,10 +23,11 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.train.checkpoint import damage, list_checkpoints, newest_good, set_newer_aside
 from wenet_hs.train.compiled import compile_layers
 from wenet_hs.train.distributed import World
+from wenet_hs.train.folder import config_sha256
 from wenet_hs.train.freeze import check_reached, freeze
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.precision import Precision
-from wenet_hs.train.state import TrainState, progress_of
+from wenet_hs.train.state import CONFIG, TrainState, progress_of
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ def load_parts(config: ExperimentConfig, options: TrainOptions, files: Mapping[s
     if world.is_first:
         _account(train_set, "--train_data", model_dir / "train_rejected.tsv")
         _account(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
-    fingerprint = {**files, "training list": train_list.digest, "validation list": valid_list.digest}
+    lists = {"training list": train_list.digest, "validation list": valid_list.digest}
+    fingerprint = {**files, **lists, CONFIG: config_sha256(config)}
     state = TrainState(
         model,
         build_optimizer(model, config),

@@ -24,6 +24,9 @@ from wenet_hs.train.replica import Replica
 
 logger = logging.getLogger(__name__)
 
+CONFIG = "config"
+"""In a fingerprint: the settings that a resumed run may not change."""
+
 _EARLIER = "use an earlier checkpoint"
 
 _CPU = torch.device("cpu")
@@ -113,7 +116,8 @@ class TrainState:
         files = read_checkpoint(path)
         record = json.loads(files["state.json"])
         for name, sha256 in self.fingerprint.items():
-            if record["fingerprint"].get(name) != sha256:
+            # Releases before this one kept no hash of the config; the train.yaml is compared before in any case.
+            if record["fingerprint"].get(name, sha256 if name == CONFIG else None) != sha256:
                 raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
         try:
             self.model.load_state_dict(current_names(saved(files["model.pt"], path / "model.pt", self.device)))
