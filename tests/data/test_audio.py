@@ -236,6 +236,14 @@ def test_a_damaged_clip_is_read_or_refused_but_nothing_else(data: st.DataObject)
     assert torch.isfinite(waveform).all()
 
 
+def test_an_mp3_with_a_gap_is_not_read_twice_behind_it() -> None:
+    """libsndfile gives up at a gap; asked again it gives earlier samples once more, which would fill the length."""
+    whole = encoded(noisy(1.3), 16000, "MP3")
+    for start in (3804, 3900):  # where it does
+        with pytest.raises(DataError, match=r"cut off: 0\.79 s decoded, its header declares 1\.30 s"):
+            read_audio(whole[:start] + whole[start + 1700 :])
+
+
 # What `prepare` rejects
 
 

@@ -133,9 +133,9 @@ class Quarantine:
             logger.warning("%d clips cannot be read and are left out; see %s", len(self._known), self.path)
             self._count_at = 2 * len(self._known)
 
-    def watch(self, batches: Iterable[AnyBatch], limit: float) -> "Watched[AnyBatch]":
-        """The batches of a validation, their bad clips recorded and counted as they come, and judged at the end."""
-        return Watched(self, batches, limit)
+    def watch(self, batches: Iterable[AnyBatch]) -> "Watched[AnyBatch]":
+        """The batches of a validation, their bad clips recorded and counted as they come."""
+        return Watched(self, batches)
 
     def judge(self, num_bad: int, num_drawn: int, limit: float, *, at_end: bool) -> None:
         """End the run where the share of bad clips is too high.
@@ -157,8 +157,8 @@ class Quarantine:
 class Watched(Generic[AnyBatch]):
     """Batches that pass through; see `Quarantine.watch`."""
 
-    def __init__(self, quarantine: Quarantine, batches: Iterable[AnyBatch], limit: float) -> None:
-        self._quarantine, self._batches, self._limit = quarantine, batches, limit
+    def __init__(self, quarantine: Quarantine, batches: Iterable[AnyBatch]) -> None:
+        self._quarantine, self._batches = quarantine, batches
         self.num_bad = self.num_drawn = 0
 
     def __iter__(self) -> Iterator[AnyBatch]:
@@ -167,7 +167,6 @@ class Watched(Generic[AnyBatch]):
             self.num_bad += len(batch.quarantined)
             self.num_drawn += batch.num_drawn
             yield batch
-        self._quarantine.judge(self.num_bad, self.num_drawn, self._limit, at_end=True)
 
 
 def quarantine_path(model_dir: Path, rank: int) -> Path:

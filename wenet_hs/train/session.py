@@ -208,11 +208,14 @@ class Session:
             self.valid_set.num_frames, self.config.dataset_conf.batch_conf, seed=0, epoch=0, shuffle=False
         )
         mine = plan[self.world.rank :: self.world.size]  # not as many on every rank: nothing is repeated here
-        watched = self.quarantine.watch(batches(self.valid_set, mine, 0), self._max_bad_clips)
+        watched = self.quarantine.watch(batches(self.valid_set, mine, 0))
         valid = takewhile(lambda _: stop_requested() is None, watched)
         sums = validate(self.state.model, valid, self.config, self.state.device).over(self.world)
-        (num_bad,) = self.world.sum([watched.num_bad])
-        return None if self._is_asked_to_stop() else sums.per_target() | {"bad_clips": int(num_bad)}
+        num_bad, num_drawn = map(int, self.world.sum([watched.num_bad, watched.num_drawn]))
+        if self._is_asked_to_stop():
+            return None
+        self.quarantine.judge(num_bad, num_drawn, self._max_bad_clips, at_end=True)
+        return sums.per_target() | {"bad_clips": num_bad}
 
     def _is_asked_to_stop(self) -> bool:
         """Whether a signal asks any of the processes to end."""
