@@ -424,6 +424,20 @@ def test_another_body_is_refused(tmp_path: Path) -> None:
         take_weights(both, tmp_path / "exp", TABLE)
 
 
+def test_the_statistics_of_the_features_stay_with_the_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cmvn = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "global_cmvn"}, **sections("softmax")}
+    models = [
+        build_model(small_config(**cmvn), 11, SPECIAL, cmvn=(torch.full((20,), mean), torch.ones(20)))
+        for mean in (1.0, 1.0, 2.0)
+    ]
+    torch.save(models[0].state_dict(), tmp_path / "final.pt")
+    take_weights(models[1], tmp_path, TABLE)
+    assert not caplog.records
+    take_weights(models[2], tmp_path, TABLE)
+    assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
+    assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
+
+
 # ---- freezing
 
 
@@ -446,6 +460,18 @@ def test_frozen_parts_stay_as_they_are(tiny_corpus: TinyCorpus, trained: Path, t
         ConfigError, match=r"m/train.yaml: freeze was \['encoder.embed', .* is now \['decoder'\]; a resumed"
     ):
         tiny_corpus.train(folder, "freeze=[decoder]", "max_epoch=2")
+
+
+def test_a_frozen_part_without_a_checkpoint_is_random(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And of a head with sparse gradients all but the head may be frozen: nothing is left for the dense optimizer."""
+    sparse = ("head_conf.sparse_grad=true", "model_conf.lsm_weight=0", "max_minutes=1e-9")
+    folder = tiny_corpus.train(tmp_path / "m", "freeze=[encoder, decoder, ctc]", *sparse, head="hsoftmax")
+    assert "freeze without --checkpoint: what is frozen stays as it was drawn at random" in caplog.text
+    newest = max((folder / "checkpoints").glob("step-*"))
+    optimizer = torch.load(newest / "optimizer.pt", weights_only=True)
+    assert (len(optimizer["dense"]["state"]), len(optimizer["sparse"]["state"])) == (0, 1)
 
 
 def test_a_frozen_module_computes_what_it_did(caplog: pytest.LogCaptureFixture) -> None:

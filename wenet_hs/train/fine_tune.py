@@ -4,6 +4,7 @@
 Dimension key: V units, D width, R rows of a parameter.
 """
 
+import itertools
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _EMBEDDING = ".embed.0.weight"
 _MOST_LISTED = 20
+_ALL_HEADS = tuple(itertools.chain(*HEAD_PREFIXES.values()))
 _STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
 
 
@@ -108,22 +110,36 @@ def take_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTun
     for name in own:
         if name.startswith("decoder.") and name.endswith(_EMBEDDING) and name in base.state:
             rows[name] = Rows(name, unit_map.inputs)
-    prefixes = tuple(prefix for group in HEAD_PREFIXES.values() for prefix in group)
-    state = {name: value for name, value in base.state.items() if not name.startswith(prefixes)}
-    counts: dict[str, RowCount] = {}
-    for name, value in own.items():
-        if name in rows:
-            state[name], counts[name] = mixed(value, base.state[rows[name].name], rows[name])
-        elif name.startswith(prefixes):
-            state[name], counts[name] = value, RowCount(0, len(value))
+    state, counts = _new_state(own, base.state, rows)
+    # Asked before the weights are loaded: `own` may be the model's own memory.
+    has_own_statistics = _has_own_statistics(own, base.state)
     load_weights(model, state, str(base.path))
-    _warn_of_statistics(own, base)
+    if has_own_statistics:
+        logger.warning(
+            "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its encoder "
+            "was trained on them",
+            base.path,
+        )
     used = {taken.name for taken in rows.values()}
     return replace(
         _report(base, units, unit_map, heads, counts),
         parameters_taken=sum(name not in counts or counts[name].taken == counts[name].rows for name in own),
-        parameters_unused=[name for name in base.state if name.startswith(prefixes) and name not in used],
+        parameters_unused=[name for name in base.state if name.startswith(_ALL_HEADS) and name not in used],
     )
+
+
+def _new_state(
+    own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], rows: Mapping[str, Rows]
+) -> tuple[dict[str, Tensor], dict[str, RowCount]]:
+    """All weights of the new model, and how many rows are taken of those that belong to units."""
+    state = {name: value for name, value in theirs.items() if not name.startswith(_ALL_HEADS)}
+    counts: dict[str, RowCount] = {}
+    for name, value in own.items():
+        if name in rows:
+            state[name], counts[name] = mixed(value, theirs[rows[name].name], rows[name])
+        elif name.startswith(_ALL_HEADS):
+            state[name], counts[name] = value, RowCount(0, len(value))
+    return state, counts
 
 
 def _match_units(base: BaseModel, units: UnitTable) -> UnitMap:
@@ -183,15 +199,10 @@ def mixed(own: Tensor, theirs: Tensor, rows: Rows) -> tuple[Tensor, RowCount]:
     return result, RowCount(int(is_taken.sum()), len(own))
 
 
-def _warn_of_statistics(own: Mapping[str, Tensor], base: BaseModel) -> None:
-    for name in _STATISTICS:
-        if name in own and not torch.allclose(own[name], base.state[name].to(own[name].dtype), rtol=1e-4, atol=1e-5):
-            logger.warning(
-                "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its "
-                "encoder was trained on them",
-                base.path,
-            )
-            return
+def _has_own_statistics(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
+    """Whether the trained model normalises features otherwise than this one was built to."""
+    both = [name for name in _STATISTICS if name in own and name in theirs and own[name].shape == theirs[name].shape]
+    return any(not torch.allclose(own[name], theirs[name].to(own[name].dtype), rtol=1e-4, atol=1e-5) for name in both)
 
 
 def _report(
