@@ -36,6 +36,12 @@ def test_writes_the_page_and_says_where(folder: Path, capsys: pytest.CaptureFixt
     assert f"<code>{again}</code>" in page
 
 
+def test_the_command_on_the_page_has_every_flag(folder: Path) -> None:
+    options = "--exp exp/a --out r.html --mode attention --audio_mb 1.5 --utterances 7 --test decoded"
+    assert call(options) == 0
+    assert f"<code>wenet-hs report {options}</code>" in (folder / "r.html").read_text("utf-8")
+
+
 def test_the_title_names_the_experiments(folder: Path) -> None:
     assert call("--exp exp/a --test decoded --out r.html") == 0
     page = (folder / "r.html").read_text("utf-8")
@@ -48,6 +54,14 @@ def test_the_title_names_the_experiments(folder: Path) -> None:
     [
         ("--exp exp/z", "exp/z: no such experiment folder; check --exp"),
         ("--exp exp/a", "exp/a: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an experiment folder?"),
+        (
+            "--exp exp/a --test decoded --mode joint",
+            "--mode joint: no experiment was scored in it; choose one of those scored: attention",
+        ),
+        ("--exp exp/a --test decoded --audio_mb -1", "--audio_mb -1.0: must be at least 0; 0 is none"),
+        ("--exp exp/a --test decoded --audio_mb nan", "--audio_mb nan: must be at least 0; 0 is none"),
+        ("--exp exp/a --test decoded --utterances -1", "--utterances -1: must be at least 0; 0 is none"),
+        ("--exp exp/a --test decoded --data_list no.list", "no.list: cannot be read (No such file or directory)"),
         ("--exp exp/a --test decoded --stats no.json", "no.json: cannot be read (No such file or directory)"),
     ],
 )

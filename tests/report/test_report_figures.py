@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_hs.report.figures import Dot, Line, interval_chart, line_chart, log_ticks, short, thin, ticks
+from wenet_hs.report.figures import Dot, Line, interval_chart, line_chart, log_ticks, scatter_chart, short, thin, ticks
 
 
 def parse(svg: str) -> ElementTree.Element:
@@ -96,3 +96,18 @@ def test_long_curves_are_thinned_by_means() -> None:
     assert len(thin([(step, 1.0) for step in range(12_345)])) <= 200
     svg = line_chart([Line(points=[(step, 1.0) for step in range(5000)], colour=0)], label="x")
     assert len(re.findall(r"\d,\d", svg)) <= 200
+
+
+def test_equal_dots_are_one_larger_dot_and_clouds_stand_apart() -> None:
+    clouds = [Line(points=[(4, 0.5), (4, 0.5), (8, 1.0)], colour=0), Line(points=[(4, 0.5)], colour=1)]
+    svg = parse(scatter_chart(clouds, label="x", unit="phones"))
+    groups = {group.attrib["class"]: list(group.iter("circle")) for group in svg.iter("g")}
+    twice, once = groups["cloud k0"]
+    (other,) = groups["cloud k1"]
+    assert float(twice.attrib["r"]) > float(once.attrib["r"]) == float(other.attrib["r"])
+    assert float(other.attrib["cx"]) - float(twice.attrib["cx"]) == pytest.approx(5)
+    assert other.attrib["cy"] == twice.attrib["cy"]
+    assert {"phones", "100 %"} <= {text.text for text in svg.iter("text")}
+    assert scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
+    many = scatter_chart([Line(points=[(n, 0.1) for n in range(5000)], colour=0)], label="x", unit="phones")
+    assert many.count("<circle") == 1000

@@ -254,6 +254,13 @@ def test_a_tree_of_classes_is_drawn(make_experiment: Make) -> None:
     assert "a has no tree.json (the tree)" in text_of(build(folder))
 
 
+def test_what_several_lack_is_said_once(make_experiment: Make) -> None:
+    folders = [make_experiment("a"), make_experiment("b")]
+    for folder in folders:
+        (folder / "test/rtf.json").unlink()
+    assert "Not on this page: a and b have no test/rtf.json (speed)." in text_of(build(*folders))
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_any_number_of_experiments(count: int, make_experiment: Make) -> None:
     page = build(*(make_experiment(f"e{number}") for number in range(count)))

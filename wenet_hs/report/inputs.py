@@ -9,7 +9,7 @@ from pathlib import Path
 from wenet_hs.report.markup import plain_table
 from wenet_hs.report.material import Material
 
-_OF_EXPERIMENT = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt")
+_OF_EXPERIMENT = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
 
 
 def inputs_table(material: Material) -> str:

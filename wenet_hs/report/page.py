@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from wenet_hs.report.confusion import confusion_section
 from wenet_hs.report.curves import training_section
-from wenet_hs.report.errors import errors_section, unscored
+from wenet_hs.report.errors import errors_section
 from wenet_hs.report.figures import NUM_COLOURS
 from wenet_hs.report.lengths import lengths_section
 from wenet_hs.report.markup import missing
@@ -54,7 +54,6 @@ def build_page(material: Material, heading: Heading, *, most_utterances: int = M
         audio_mb: room for their audio, in megabytes of the page; 0 for none.
     """
     sections = (
-        _opening(material, heading),
         errors_section(material),
         corpora_section(material),
         speed_section(material),
@@ -70,16 +69,16 @@ def build_page(material: Material, heading: Heading, *, most_utterances: int = M
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f"<title>{escape(heading.title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        + f"{_opening(material, heading)}\n<main>\n"
         + "\n".join(sections)
-        + f"\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
 def _opening(material: Material, heading: Heading) -> str:
     experiments = material.experiments
     names = ", ".join(f"{experiment.name} ({experiment.head} head)" for experiment in experiments)
-    absent = [f"{experiment.name} has no {what}" for experiment in experiments for what in experiment.absent]
-    note = missing(f"Not on this page: {'; '.join([*absent, *unscored(material)])}.") if absent else ""
+    note = _absent(material)
     links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in _LINKS)
     return (
         f'<header><div class="top"><h1>{escape(heading.title)}</h1>'
@@ -88,6 +87,18 @@ def _opening(material: Material, heading: Heading) -> str:
         f'{material.said}</p>\n<div class="cards">{_cards(material)}</div>\n{note}\n'
         f'<nav aria-label="Sections">{links}</nav></header>'
     )
+
+
+def _absent(material: Material) -> str:
+    """What the folders lack, each thing once with everybody who lacks it; "" where nothing is missing."""
+    lacking: dict[str, list[str]] = {}
+    for experiment in material.experiments:
+        for what in experiment.absent:
+            lacking.setdefault(what, []).append(experiment.name)
+    told = [
+        f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no {what}" for what, names in lacking.items()
+    ]
+    return missing(f"Not on this page: {'; '.join(told)}.") if told else ""
 
 
 def _cards(material: Material) -> str:

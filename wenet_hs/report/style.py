@@ -5,7 +5,7 @@ _LIGHT = """--text: #1c1e21; --quiet: #5c6370; --page: #fff; --line: #d9dce1; --
   --s: #ffe0b8; --d: #ffd0d0; --i: #cfe3ff; --heat: #e2731b;
   --c0: #0b62b8; --c1: #c2410c; --c2: #15803d; --c3: #8b3fb5; --c4: #8a6a00; --c5: #0e7c86;"""
 _DARK = """--text: #e6e8eb; --quiet: #9aa2af; --page: #16181c; --line: #363b44; --panel: #1f2228;
-  --s: #6b4512; --d: #6d2626; --i: #1e4579; --heat: #c8641a;
+  --s: #6b4512; --d: #6d2626; --i: #1e4579; --heat: #a34d0f;
   --c0: #6cb2ff; --c1: #ff9357; --c2: #5fd38a; --c3: #d09bf0; --c4: #e2c04b; --c5: #5fd0da;"""
 
 CSS = """
@@ -54,7 +54,7 @@ tfoot tr:first-child > * { border-top: 2px solid var(--line); }
   padding: .25rem .35rem; }
 .map th { padding: .25rem .45rem; }
 .map tr > :first-child { min-width: 3.2rem; }
-.map thead button::after { content: none; }
+.map thead th[aria-sort=none] button::after { content: none; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); gap: 1rem; }
 figure { margin: 0; }
 .charts + figure { margin-top: 1.5rem; }

@@ -36,7 +36,7 @@ def corpora_section(material: Material) -> str:
 def _corpus(path: Path, stats: Mapping[str, Any], said: str) -> str:
     """Hours, utterances and speakers of each language and split; for a sampled corpus the paper's λ."""
     langs = stats.get("langs")
-    if not isinstance(langs, dict) or not langs:
+    if not isinstance(langs, dict) or not langs or not all(isinstance(found, dict) for found in langs.values()):
         return missing(f"{path}: no languages in it; run the stage that prepares the data again.")
     total = stats.get("total")
     sampled = [(key, name, digits) for key, name, digits in _HOURS if any(key in found for found in langs.values())]
@@ -80,12 +80,16 @@ def speed_table(experiments: Sequence[Experiment], *, caption: str) -> str:
     rows = [
         [experiment.name, mode, number(speed.get("audio_seconds"), 1), number(speed.get("wall_seconds"), 1)]
         + [number(speed.get("rtf"), 4)]
-        + [experiment.speed_conditions.get(name, UNDEFINED) for name in conditions]
+        + [_condition(experiment.speed_conditions.get(name)) for name in conditions]
         for experiment in experiments
         for mode, speed in experiment.speeds.items()
     ]
     names = ["experiment", "mode", "speech, s", "decoding, s", "RTF", *(name.replace("_", " ") for name in conditions)]
     return plain_table(names, rows, caption=caption) if rows else ""
+
+
+def _condition(value: object) -> str:
+    return "—" if value is None else str(value)
 
 
 def _parts_table(experiments: Sequence[Experiment], said: str) -> str:

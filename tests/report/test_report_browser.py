@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page in a real headless Chromium: no error in its console; sorting, filtering, themes, phone, paper, sound."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from headless import VARIABLE, Page, find_browser
+from made_up_experiment import REF, write_data
+
+from wenet_hs.report import Heading, build_page, collect, gather
+
+Make = Callable[..., Path]
+pytestmark = pytest.mark.slow
+ATTENTION = REF | {"ca1": "bon", "ky2": "кыргызча"}
+SHOWN = "[...document.querySelectorAll('.utterance')].filter(item => !item.hidden).map(item => item.dataset.key)"
+
+
+@pytest.fixture
+def opened(make_experiment: Make, tmp_path: Path) -> Iterator[Page]:
+    """A page of two experiments with audio, open in a window of a desk."""
+    browser = find_browser()
+    if browser is None:
+        pytest.skip(f"no Chromium on the PATH; {VARIABLE} can name one")
+    folders = [make_experiment("a"), make_experiment("b", head="softmax", attention=ATTENTION)]
+    material = gather(collect(folders), mode="attention", stats=write_data(tmp_path / "data", simulated=True))
+    path = tmp_path / "report.html"
+    path.write_text(build_page(material, Heading(title="a against b", date="today", command="wenet-hs")), "utf-8")
+    with Page(browser, tmp_path / "profile") as page:
+        page.resize(1280)
+        page.open(path)
+        yield page
+        assert page.console == []
+
+
+def choose(page: Page, control: str, value: str) -> None:
+    page.run(f"{control}.value = {value!r}; {control}.dispatchEvent(new Event('input', {{bubbles: true}})); "
+             f"{control}.dispatchEvent(new Event('change'))")  # fmt: skip
+
+
+def test_tables_are_sorted_and_filtered(opened: Page) -> None:
+    column = "[...document.querySelector('#errors table').tBodies[0].rows].map(row => row.cells[0].textContent)"
+    button = "document.querySelectorAll('#errors table')[0].tHead.rows[1].cells[4].querySelector('button')"
+    sort = f"{button}.parentElement.getAttribute('aria-sort')"
+    assert opened.run(column) == ["ca", "ky"]
+    opened.run(f"{button}.click()")
+    assert (opened.run(column), opened.run(sort)) == (["ky", "ca"], "ascending"), "b: 15 % of ky, 30 % of ca"
+    opened.run(f"{button}.click()")
+    assert (opened.run(column), opened.run(sort)) == (["ca", "ky"], "descending")
+    rows = (
+        "[...document.querySelector('#confusions-1').tBodies[0].rows]"
+        ".filter(row => !row.hidden).map(row => row.cells[0].textContent)"
+    )
+    assert set(opened.run(rows)) == {"all"}
+    choose(opened, "document.querySelector('[data-filter=confusions-1]')", "ky")
+    assert set(opened.run(rows)) == {"ky"}
+
+
+def test_utterances_are_found_ordered_and_heard(opened: Page) -> None:
+    by_id = "document.getElementById('{}')".format
+    assert opened.run(SHOWN) == ["ca1", "ky2", "ca2", "ky1"]
+    assert opened.run(f"{by_id('count')}.textContent") == "4 of 4 shown"
+    choose(opened, by_id("order"), "length")
+    assert opened.run(SHOWN) == ["ca2", "ca1", "ky2", "ky1"]
+    choose(opened, by_id("order"), "d1-0")
+    assert opened.run(SHOWN)[0] == "ca1", "where a is most better than b"
+    choose(opened, by_id("lang"), "ky")
+    choose(opened, by_id("find"), "КЫРГЫЗ")
+    assert opened.run(SHOWN) == ["ky2"]
+    choose(opened, by_id("find"), "")
+    opened.run(f"{by_id('wrong')}.click()")
+    assert opened.run(SHOWN) == ["ky2"]
+    heard = "new Promise((done, fail) => { const sound = document.querySelector('audio'); sound.onerror = fail; \
+        sound.onloadedmetadata = () => done(sound.duration); sound.load(); })"
+    assert 0.4 < opened.run(heard) < 0.8
+
+
+def test_it_fits_a_phone_paper_and_both_themes(opened: Page, tmp_path: Path) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    opened.resize(390, 844)
+    assert opened.run("document.documentElement.scrollWidth") == 390, "wide tables scroll in their own boxes"
+    box = "document.querySelector('#errors .scroll')"
+    assert opened.run(f"{box}.scrollWidth > {box}.clientWidth")
+    opened.run(f"{box}.scrollLeft = 150")
+    edges = f"{box}.querySelector('tbody th').getBoundingClientRect().left - {box}.getBoundingClientRect().left"
+    assert abs(opened.run(edges)) < 1.5, "the first column stands still"
+    opened.screenshot(tmp_path / "phone.png")
+    assert (tmp_path / "phone.png").read_bytes().startswith(b"\x89PNG")
+    opened.resize(1280, dark=True)
+    dark = opened.run(colour)
+    opened.run("document.getElementById('theme').click()")
+    assert opened.run("document.getElementById('theme').textContent") == "Theme: light"
+    assert dark != opened.run(colour) == "rgb(255, 255, 255)"
+    opened.print(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
