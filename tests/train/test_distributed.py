@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two real processes that train together: what they tell each other, equal steps, resumes, and how they end."""
+
+import json
+import logging
+import math
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import row_of, small_batch, small_config, small_model
+from tiny_corpus import TinyCorpus, bits, cut_back, metrics
+from torch import distributed as dist
+
+from wenet_hs.data.dataset import Batch
+from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.train import distributed, session
+from wenet_hs.train.distributed import World, join_world
+from wenet_hs.train.loop import run_epoch, validate
+from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.rendezvous import TIMEOUT_VARIABLE
+from wenet_hs.train.state import TrainState
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+CPU = torch.device("cpu")
+STILL = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+PLAIN: dict[str, Any] = {"encoder_conf": STILL, "decoder_conf": STILL, "accum_grad": 2, "grad_clip": 1e9}
+CASES: dict[str, dict[str, Any]] = {
+    "batch norm": {},
+    "a cluster that one early batch alone needs": {"head": "adaptive", "head_conf": {"tree": "t"}},
+    "sparse rows": {
+        "head": "hsoftmax",
+        "head_conf": {"tree": "t", "sparse_grad": True, "route": "torch-path"},
+        "model_conf": {"lsm_kind": "node"},
+    },
+    "CTC alone": {"model_conf": {"ctc_only_steps": 5}},
+    "an idle direction": {"decoder": "bitransformer", "decoder_conf": {**STILL, "r_num_blocks": 1}},
+}
+ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
+ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))
+"""Unit 6 stands in a cluster of its own, which only the first utterance needs."""
+VALID = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
+
+
+def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> tuple[dict[str, torch.Tensor], Any]:
+    """What the optimizer sees (rows made dense), and the facts of the step."""
+    sections = {**PLAIN, **CASES[name]}
+    config, model = small_config(**sections), small_model(seed=1, **sections)
+    model.encoder.embed.requires_grad_(False)
+    state = TrainState(model, build_optimizer(model, config), CPU, world=world)
+    state.optimizer.step = lambda: None  # type: ignore[method-assign, union-attr, assignment]
+    state.optimizer.zero_grad = lambda set_to_none: None  # type: ignore[method-assign, union-attr, assignment]
+    (stats,) = run_epoch(state, micro_batches, config)
+    found = {key: value.grad.to_dense() for key, value in model.named_parameters() if value.grad is not None}
+    found |= {key: value for key, value in model.state_dict().items() if "running" in key}
+    return found, stats
+
+
+def both(first: int, second: int) -> Batch:
+    """Two utterances as the batch of one process."""
+    rows = [first, second]
+    frames, labels = int(ROWS.feature_lengths[rows].max()), int(ROWS.target_lengths[rows].max())
+    return Batch(
+        keys=[ROWS.keys[row] for row in rows],
+        features=ROWS.features[rows, :frames],
+        feature_lengths=ROWS.feature_lengths[rows],
+        num_frames=int(ROWS.feature_lengths[rows].sum()),
+        targets=ROWS.targets[rows, :labels],
+        target_lengths=ROWS.target_lengths[rows],
+        audio_seconds=float(ROWS.feature_lengths[rows].sum()) / 100,
+        num_targets=int(ROWS.target_lengths[rows].sum()) + 2,
+    )
+
+
+def told(world: World) -> dict[str, Any]:
+    """What the two say to each other."""
+    values = torch.full((2,), 1.0 + world.rank, requires_grad=True)
+    stacked = world.stack(values)
+    ((stacked**2).sum() * (1 + world.rank)).backward()
+    order = []
+    with world.first_before_others():
+        order = [float(world.rank)]
+    try:
+        world.agree({"units.txt": "abc", "config": "x" if world.rank else "y"})
+    except ConfigError as error:
+        refused = str(error)
+    assert values.grad is not None
+    return {
+        "sum": world.sum([1.5, world.rank]),
+        "any": [world.any(False), world.any(world.rank == 1)],
+        "gather": [part.decode() for part in world.gather("é".encode() * world.rank)],
+        "stack": [stacked.tolist(), values.grad.tolist()],
+        "turn": order,
+        "refused": refused,
+    }
+
+
+def skipped(world: World) -> list[Any]:
+    """A feature of rank 1 that is not finite: neither rank takes the step."""
+    batch = small_batch([40, 30], [5, 3], seed=world.rank)
+    features = batch.features.clone()
+    features[0, 3, 5] = math.nan if world.rank else 0.0
+    batch = replace(batch, features=features, keys=[f"rank {world.rank} {key}" for key in batch.keys])
+    model, config = small_model(seed=1), small_config()
+    state = TrainState(model, build_optimizer(model, config), CPU, world=world)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    (stats,) = run_epoch(state, [batch], config)
+    untouched = all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    return [stats.suspects, stats.skipped_steps, untouched]
+
+
+def of_a_session(corpus: TinyCorpus, folder: Path, rank: int) -> dict[str, Any]:
+    """Trainings of both ranks in the same folder."""
+    outcomes: dict[str, Any] = {}
+    options = corpus.options
+    session.train(options(folder / "whole"))
+    if rank == 0:
+        cut_back(folder / "whole", folder / "cut", 1)
+    session.train(options(folder / "cut"))
+    if rank == 0:  # two ranks, then one, then two
+        cut_back(folder / "whole", folder / "alone", 1)
+        os.environ["WORLD_SIZE"] = "1"
+        session.train(options(folder / "alone"))
+        os.environ["WORLD_SIZE"] = "2"
+        cut_back(folder / "alone", folder / "changed", 2)
+    session.train(options(folder / "changed"))
+    altered = ("optim_conf.lr=0.1",) if rank else ()
+    outcomes["altered"] = ending(partial(session.train, options(folder / "altered", *altered)))
+    missing = {"config": folder / "nowhere.yaml"} if rank else {}
+    outcomes["missing"] = ending(partial(session.train, options(folder / "missing", **missing)))
+    return outcomes
+
+
+def ending(run: Callable[[], object]) -> str:
+    """How a run ended, as its caller sees it."""
+    try:
+        run()
+    except WenetHsError as error:
+        return f"{type(error).__name__}: {error}"
+    except SystemExit as error:
+        return f"exit {error.code}"
+    return "done"
+
+
+def dies(rank: int) -> str:
+    """Rank 1 is gone in the middle of a step."""
+
+    def run() -> None:
+        with join_world(CPU) as world:
+            if rank:
+                os._exit(9)
+            world.barrier()
+
+    return ending(run)
+
+
+def one_rank(rank: int, port: int, corpus: TinyCorpus, folder: Path) -> None:
+    """The life of one process."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", TIMEOUT_VARIABLE: "60"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]
+    distributed._GRACE_S = 0.0
+    torch.set_num_threads(1)
+    logging.basicConfig(filename=folder / f"log{rank}", level=logging.INFO, force=True)
+    with join_world(CPU) as world:
+        found: dict[str, Any] = {"told": told(world), "skipped": skipped(world)}
+        steps = {name: gradients_of_a_step(name, [row_of(ROWS, rank), row_of(ROWS, 2 + rank)], world) for name in CASES}
+        torch.save({name: grads for name, (grads, _) in steps.items()}, folder / f"gradients{rank}.pt")
+        found["losses"] = {name: [stats.loss, stats.num_targets, stats.grad_norm] for name, (_, stats) in steps.items()}
+        found["valid"] = validate(small_model(seed=1), VALID[rank::2], small_config(), CPU).over(world).per_target()
+    found |= of_a_session(corpus, folder, rank)
+    (folder / f"found{rank}.json").write_text(json.dumps(found))
+    if rank == 0:
+        (folder / "died").write_text(dies(rank))
+    dies(rank)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus, trained: Path) -> Path:
+    """The folder in which two processes have left what they found; `trained` first, whose imports they share."""
+    folder = tmp_path_factory.mktemp("pair")
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=one_rank, args=(rank, store.port, tiny_corpus, folder)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(100)
+        process.kill()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(pair: Path) -> list[dict[str, Any]]:
+    """What each of the two says of itself."""
+    return [json.loads((pair / f"found{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_ranks_tell_each_other(found: list[dict[str, Any]]) -> None:
+    for rank, one in enumerate(found):
+        told = one["told"]
+        assert told["sum"] == [3.0, 1.0]
+        assert told["any"] == [False, True]
+        assert told["gather"] == ["", "é"]
+        # The loss of both together is 3 * (1 + 1 + 4 + 4), and 6 times its own values is what each should see.
+        assert told["stack"] == [[[1, 1], [2, 2]], [6.0 * (1 + rank)] * 2]
+        assert told["turn"] == [rank]
+        assert told["refused"] == (
+            "config: rank 1 has another one than rank 0; start every rank with the same files, flags and versions"
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_step_as_one_process_with_both_batches(pair: Path, found: list[dict[str, Any]], name: str) -> None:
+    alone, stats = gradients_of_a_step(name, [both(0, 1), both(2, 3)], World())
+    ranks = [torch.load(pair / f"gradients{rank}.pt", weights_only=True)[name] for rank in range(2)]
+    assert ranks[0].keys() == ranks[1].keys() == alone.keys()
+    for key, value in alone.items():
+        assert torch.equal(ranks[0][key], ranks[1][key]), key
+        torch.testing.assert_close(ranks[0][key], value, rtol=2e-5, atol=2e-6, msg=key)
+    for one in found:
+        assert one["losses"][name] == pytest.approx([stats.loss, stats.num_targets, stats.grad_norm], rel=1e-5)
+
+
+def test_a_step_that_one_rank_spoils_is_left_out_on_both(found: list[dict[str, Any]]) -> None:
+    assert [one["skipped"] for one in found] == [[["rank 1 utt0"], 1, True]] * 2
+
+
+def test_validation_is_shared(found: list[dict[str, Any]]) -> None:
+    alone = validate(small_model(seed=1), VALID, small_config(), CPU).per_target()
+    for one in found:
+        assert one["valid"] == pytest.approx(alone, rel=1e-6)
+
+
+def test_a_run_of_two_ranks_goes_on_with_the_same_bits(pair: Path) -> None:
+    whole = metrics(pair / "whole")
+    assert bits(pair / "cut") == bits(pair / "whole")
+    assert metrics(pair / "cut") == whole
+    assert bits(pair / "whole")["step"] == 4
+
+
+def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) -> None:
+    def targets(model_dir: Path) -> list[int]:
+        return [record["num_targets"] for record in metrics(model_dir) if record["kind"] == "train"]
+
+    one = targets(trained)
+    assert targets(pair / "whole") == [sum(one[0:2]), sum(one[2:4]), sum(one[4:6]), sum(one[6:8])]
+    changed = targets(pair / "changed")
+    assert changed[:2] == [sum(one[0:2]), one[2]]
+    assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
+    assert changed[3:] == targets(pair / "whole")[2:]
+    log = (pair / "log0").read_text()
+    assert "step-00000001: saved by 2 ranks, now 1: the order of batches is the same, batches a step and random" in log
+    assert "step-00000002: saved by 1 ranks, now 2: " in log
+
+
+def test_only_rank_0_writes_and_logs(pair: Path) -> None:
+    assert "resuming from" in (pair / "log0").read_text()
+    lines = (pair / "log1").read_text().splitlines()
+    assert all(":rank 1: " in line for line in lines), lines
+    assert not list((pair / "whole").rglob("*.tmp"))
+
+
+def test_a_fault_of_one_rank_is_one_line_and_ends_both(found: list[dict[str, Any]]) -> None:
+    altered = sorted(one["altered"] for one in found)
+    assert altered == [
+        "ConfigError: config: rank 1 has another one than rank 0; start every rank with the same files, flags and "
+        "versions",
+        "exit 2",
+    ]
+    first, second = (one["missing"] for one in found)
+    assert first == "exit 2"
+    assert second.startswith("ConfigError: ")
+    assert "nowhere.yaml" in second
+
+
+def test_a_rank_that_died_is_named_in_one_line(pair: Path) -> None:
+    line = (pair / "died").read_text()
+    assert line.startswith("RankLost: rank 0: another rank has died (")
+    assert line.endswith("then run the same command again: it goes on from the last checkpoint")
+    assert "\n" not in line
+
+
+def test_alone_there_is_no_group_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (None, "1"):
+        monkeypatch.delenv("WORLD_SIZE", raising=False) if value is None else monkeypatch.setenv("WORLD_SIZE", value)
+        with join_world(CPU) as world:
+            assert world == World()
+            assert not dist.is_initialized()
+            assert world.sum([1, 2.5]) == [1, 2.5]
+            assert world.gather(b"x") == [b"x"]
+            world.agree({"units.txt": "a"})
+            with world.first_before_others():
+                world.barrier()
+
+
+def test_variables_that_no_launcher_sets_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(match: str, device: torch.device = CPU) -> None:
+        with pytest.raises(ConfigError, match=match), join_world(device):
+            pass
+
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    refused(r"^WORLD_SIZE=two: must be a whole number of at least 1; set it so, or unset it$")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    refused(r"^WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun$")
+    refused(r"^--device cuda:1: is one GPU for several processes; use --device cuda", torch.device("cuda", 1))
+    monkeypatch.setenv("LOCAL_RANK", "99")
+    refused(r"^LOCAL_RANK=99: there are \d+ CUDA devices here; use --nproc_per_node", torch.device("cuda"))
+
+
+def test_a_meeting_to_which_nobody_comes_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    line = rf"^rank 0: no meeting at 127.0.0.1:{port} \(rank 1 did not come in time\); check the launcher's address$"
+    with pytest.raises(WenetHsError, match=line), join_world(CPU):
+        pass
