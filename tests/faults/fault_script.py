@@ -163,7 +163,7 @@ def one_thread() -> None:
 def forget_fsync() -> Callable[[], None]:
     """Nobody pulls the plug while a script counts bits: make fsync nothing, which is faster. Returns the way back."""
     original = os.fsync
-    os.fsync = lambda descriptor: None
+    os.fsync = lambda fd: None
 
     def back() -> None:
         os.fsync = original

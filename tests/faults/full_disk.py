@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill the disk at every point of a checkpoint: what was finished still loads, the text says disk, nothing is left over.
+"""Fill the disk at every point of a checkpoint: what was finished loads, the text says disk, nothing is left over.
 
 RLIMIT_FSIZE is swept over the size of the checkpoint of a real training; every limit is met by the real save code in a
 process of its own, some of them by a whole `wenet-hs train`, which then goes on without the limit and ends with the

@@ -2,9 +2,10 @@
 """Stop a training after every step and resume it: every loss and every bit at the end is that of the unbroken one.
 
 For each variant a tiny model is trained for --steps optimizer steps without a break. Then for every k it stands where a
-run killed after step k would, goes on to the end, and is compared: all records of metrics.jsonl (losses, gradient norms,
-learning rates of each step), and the SHA-256 of the last weights, moments, random state and of final.pt. Dropout,
-dither, speeds and masks are on. Worker processes of 2 are the variants that end in w2, windows of two batches in a2.
+run killed after step k would, goes on to the end, and is compared: all records of metrics.jsonl (losses, gradient
+norms, learning rates of each step), and the SHA-256 of the last weights, moments, random state and of final.pt.
+Dropout, dither, speeds and masks are on. In w2 two processes read the
+data, in a2 a step has two batches.
 
 Example: python tests/faults/resume_sweep.py --steps 60
 """

@@ -38,13 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = script_parser(__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="at random instants (default: %(default)s)")
     parser.add_argument("--bytes", type=int, default=200_000, help="of a checkpoint's weights (default: %(default)s)")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="NAME")
     args = parser.parse_args(argv)
     one_thread()
     tally = Tally(args.seed)
     with tempfile.TemporaryDirectory() as temporary:
         scratch = args.scratch or Path(temporary)
         saved = random_kills(scratch / "random", args.kills, args.bytes, tally)
-        calls = {name: kills_at_every_call(scratch / name, name, args.bytes, tally) for name in SCENARIOS}
+        calls = {name: kills_at_every_call(scratch / name, name, args.bytes, tally) for name in args.scenarios}
     by_call = ", ".join(f"{name} {count}" for name, count in calls.items())
     return tally.conclude(
         f"{args.kills} kills at random instants ({saved} checkpoints reported)",

@@ -2,10 +2,10 @@
 """Score hypotheses that do not belong to the reference: never a rate over another set of utterances than was asked for.
 
 Lines of a hypothesis file are dropped, doubled, renamed, added, shuffled and emptied, alone and together. `wenet-hs
-score` must refuse doubled and unknown keys by name, and count and name missing ones; where it prints a rate, that is the
-one of all utterances of the reference, a missing one being all deletions, by the edit distance of a textbook. `compare`
-must refuse two systems that cover other utterances. Then random pairs in twenty scripts: the counts are those of the
-textbook and of jiwer.
+score` must refuse doubled and unknown keys by name, and count and name missing ones; where it prints a rate, that is
+the one of all utterances of the reference, a missing one being all deletions, by the edit distance of a textbook.
+`compare` must refuse two systems that cover other utterances. Then random pairs in
+twenty scripts: the counts are those of the textbook and of jiwer.
 
 Example: python tests/faults/scored_sets.py --mutations 200 --pairs 5000
 """
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AssertionError as error:
         tally.check(False, f"random pairs: {error}")
     return tally.conclude(
-        f"{args.mutations} hypothesis files ({refused} refused, {args.mutations - refused} with a rate that counts all)",
+        f"{args.mutations} hypothesis files ({refused} refused, {args.mutations - refused} with a rate of all)",
         f"silent rates {len(tally.violations)}/{args.mutations}",
         f"{args.pairs} random pairs as the textbook and jiwer count them",
     )

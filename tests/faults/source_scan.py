@@ -16,6 +16,10 @@ METHODS = frozenset(
     | {"yaml.FullLoader", "yaml.UnsafeLoader", "torch.hub", "subprocess.getoutput", "subprocess.getstatusoutput"}
 )
 KEYWORDS = {"allow_pickle": True, "weights_only": False, "shell": True}
+_WORDS = ("pickle", "dill", "joblib", "shelve", "marshal", "yaml", "weights_only", "shell", ".load(", "system", "popen")
+_WORDS += ("torch.hub", "getoutput", "getstatusoutput")
+_SUSPECT = re.compile("|".join(map(re.escape, _WORDS)) + r"|(?<![.\w])(eval|exec|compile|__import__)\(")
+"""What a file must have somewhere to be worth parsing."""
 NEEDED = {"torch.load": "weights_only", "np.load": "allow_pickle"}
 """Calls that must say how careful they are, rather than rely on the default of a release."""
 SHELL = re.compile(r"(^|[;&|(]\s*)\s*(eval|source /dev/stdin)\s|\|\s*(ba)?sh\b")
@@ -35,8 +39,8 @@ def scan_sources(tally: Tally, root: Path = ROOT) -> int:
 
 def faults_of_python(text: str) -> list[tuple[int, str]]:
     """(line, what) of each way to run code in a Python file."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(text if _SUSPECT.search(text) else "")):
         for what in _faults(node):
             found.append((getattr(node, "lineno", 0), what))
     return found
@@ -57,7 +61,7 @@ def _faults(node: ast.AST) -> list[str]:
     faults += [
         f"{key}={value}"
         for key, value in KEYWORDS.items()
-        if key in named and not (isinstance(named[key], ast.Constant) and named[key].value is not value)
+        if key in named and ast.unparse(named[key]) != str(not value)
     ]
     missing = NEEDED.get(name)
     return [*faults, f"{name} without {missing}"] if missing and missing not in named else faults

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every script of this folder at a small size; and that each would notice what it is there to notice."""
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run_all
+import save_kills
+import scored_sets
+import source_scan
+from fault_script import Tally
+
+from wenet_hs.train import checkpoint as ckpt
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+Printed = pytest.CaptureFixture[str]
+
+
+def figures(capsys: Printed, script: str, arguments: str) -> str:
+    """The line that a script prints, which must have found nothing."""
+    code = importlib.import_module(script).main(arguments.split())
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert printed.out.count("\n") == 1
+    assert printed.out.endswith("| no violation\n")
+    return printed.out
+
+
+def test_kills_in_saves(capsys: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    line = figures(capsys, "save_kills", "--kills 3 --bytes 500 --scenarios final.pt")
+    assert "| 3 kills at random instants (" in line
+    assert "| unloadable or lost 0/10 |" in line
+
+
+def test_scores_of_other_sets(capsys: Printed) -> None:
+    line = figures(capsys, "scored_sets", "--mutations 12 --pairs 20")
+    assert "silent rates 0/12 | 20 random pairs" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "arguments", "expected"),
+    [
+        ("save_kills", "--kills 100", "unloadable or lost 0/2"),
+        ("resume_sweep", "--steps 8 --every 3", "softmax 3/3"),
+        ("damaged_checkpoints", "--flips 60 --cuts 20 --trainings 3", "named, and the checkpoint before used,"),
+        ("full_disk", "--limits 20 --trainings 2 --disks 4", "20 limits over the"),
+        ("hostile_files", "--pickles 16 --yamls 8 --arrays 8", "code run by the commands 0/32"),
+        ("mistakes", "--mismatches 25 --mistakes 60", "60 mistakes (exit 0: "),
+    ],
+)
+def test_the_others(capsys: Printed, script: str, arguments: str, expected: str) -> None:
+    assert expected in figures(capsys, script, arguments)
+
+
+def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script must have teeth: here files go straight to their place."""
+
+    def in_place(folder: Path, step: int, files: dict[str, bytes]) -> Path:
+        path = ckpt.checkpoint_path(folder, step)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in {**files, ckpt.MANIFEST: ckpt._manifest(files)}.items():
+            with (path / name).open("wb") as file:
+                file.write(content)
+        return path
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(ckpt, "save_checkpoint", in_place)
+    tally = Tally(1)
+    save_kills.kills_at_every_call(tmp_path, "save and rotate", 500, tally)
+    assert any("left a damaged checkpoint" in violation for violation in tally.violations)
+
+
+def test_a_silent_rate_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
+    monkeypatch.setattr("wenet_hs.bin.score.check_keys", lambda *arguments, **named: None)
+    library = importlib.import_module("wenet_hs.score.error_rate")
+    monkeypatch.setattr(library, "check_keys", lambda *arguments, **named: None)
+    assert scored_sets.main(["--mutations", "12", "--pairs", "1"]) == 1
+    assert "a rate over other utterances" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("import pickle", "import pickle"),
+        ("from dill import loads", "from dill import"),
+        ("np.load(p)", "np.load without allow_pickle"),
+        ("np.load(p, allow_pickle=True)", "allow_pickle=True"),
+        ("torch.load(p, weights_only=careful)", "weights_only=False"),
+        ("yaml.load(text, yaml.Loader)", "yaml.load"),
+        ("x = eval(text)", "eval()"),
+        ("subprocess.run(line, shell=True)", "shell=True"),
+        ("os.system(line)", "os.system"),
+    ],
+)
+def test_the_scan_sees_ways_to_run_code(text: str, fault: str) -> None:
+    assert fault in [what for _, what in source_scan.faults_of_python(text)]
+
+
+def test_no_source_runs_code_that_came_with_data() -> None:
+    tally = Tally(1)
+    assert source_scan.scan_sources(tally) > 100
+    assert tally.violations == []
+    assert source_scan.faults_of_python("model.eval()\nnp.load(p, allow_pickle=False)") == []
+    assert source_scan.faults_of_shell('eval "$line"\n# eval is evil\ncurl x | sh') == [
+        (1, 'eval "$line"'),
+        (3, "curl x | sh"),
+    ]
+
+
+def test_all_scripts_in_one_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:
+    """Every script of the folder is in the list, and a violation in any is the exit code."""
+    folder = Path(__file__).parent
+    scripts = {path.name for path in folder.glob("[!t]*.py") if "__main__" in path.read_text("utf-8")}
+    assert {script.file for script in run_all.SCRIPTS} >= scripts - {"run_all.py"}
+    made = fake_results({"full_disk.py": 1})
+    monkeypatch.setattr(run_all, "run", made)
+    assert run_all.main(["--quick", "--out", str(tmp_path / "faults")]) == 1
+    note = (tmp_path / "faults.md").read_text("utf-8")
+    assert "violations in: full_disk.py" in note
+    assert "- power loss" in note
+    record: dict[str, Any] = json.loads((tmp_path / "faults.json").read_text("utf-8"))
+    assert len(record["results"]) == len(run_all.SCRIPTS)
+    assert run_all.main(["--only", "scored_sets.py"]) == 0
+    capsys.readouterr()
+
+
+def fake_results(codes: dict[str, int]) -> Callable[[run_all.Script, str], run_all.Result]:
+    """`run_all.run` without running."""
+    return lambda script, arguments: run_all.Result(
+        script.promise, script.file, "figures", 0.1, codes.get(script.file, 0)
+    )
+
+
+def test_a_script_is_run_and_its_last_line_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    (tmp_path / "script.py").write_text("import sys\nprint('first')\nprint('a | b', *sys.argv[1:])\nsys.exit(3)\n")
+    monkeypatch.setattr(run_all, "FOLDER", tmp_path)
+    result = run_all.run(run_all.Script("script.py", "promise", "", ""), "--kills 2")
+    assert (result.exit_code, result.figure, result.promise) == (3, "a · b --kills 2", "promise")
+    assert capsys.readouterr().err.endswith("first\na | b --kills 2\n")
