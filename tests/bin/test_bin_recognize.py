@@ -262,3 +262,32 @@ def test_transcribe_goes_on_behind_a_file_that_cannot_be_read(
     assert last == "1 of 2 files could not be read; see the lines above"
     assert transcribe(folder, "--beam_size", "0", utterances[0].wav) == 2
     assert capsys.readouterr().err == "--beam_size 0: must be at least 1\n"
+
+
+def test_settings_of_the_searches(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    units = load_experiment(folder).tokenizer.table.units
+    grams = "\n".join(f"-1\t{unit}" for unit in ("</s>", *units[3:]))
+    (tmp_path / "lm.arpa").write_text(
+        f"\\data\\\nngram 1={len(units) - 2}\n\n\\1-grams:\n{grams}\n\n\\end\\\n", "utf-8"
+    )
+    modes = ("attention", "joint", "attention_rescoring")
+    flags = ["--nbest", "2", "--max_len_ratio", "0.5", "--finished_list", "--lm", str(tmp_path / "lm.arpa")]
+    flags += ["--lm_weight", "0.5", "--length_bonus", "0.3", "--modes", *modes]
+    assert run(folder, utterances[:2], tmp_path / "out", *flags) == 0
+    settings = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
+    assert (settings["nbest"], settings["lm_weight"], settings["finished_list"]) == (2, 0.5, True)
+    for mode in modes:
+        lines = (tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8").splitlines()
+        assert [len(json.loads(line)["nbest"]) for line in lines] == [2, 2]
+    capsys.readouterr()
+    for wrong, said in (
+        (["--nbest", "2"], "nbest 2: ctc_greedy_search has one hypothesis; leave it out of the modes"),
+        (["--nbest", "9"], "--nbest 9: must be from 1 to beam_size, which is 4"),
+        (["--lm_weight", "0.5"], "lm_weight 0.5: there is no language model; give one by --lm"),
+        (["--lm", str(tmp_path / "no.arpa")], "no.arpa: no such file; give an n-gram model in ARPA format"),
+    ):
+        assert run(folder, utterances[:1], tmp_path / "wrong", *wrong) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()

@@ -10,6 +10,7 @@ RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. One to
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.build import load_experiment
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import check_options
 from wenet_hs.decode.recognition import Recognition, recognize
 from wenet_hs.decode.results import write_results, write_speed
@@ -49,13 +51,14 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         "--ctc_weight",
         type=float,
         default=default.ctc_weight,
-        help=f"attention_rescoring: weight of the CTC score beside the decoder's (default: {default.ctc_weight})",
+        help="attention_rescoring: weight of the CTC score beside the decoder's; joint: CTC's share of the score, from "
+        f"0 to 1 (default: {default.ctc_weight})",
     )
     add(
         "--length_penalty",
         type=float,
         default=default.length_penalty,
-        help="attention: divide the score by (number of units) ** length_penalty (default: 0)",
+        help="attention, joint: divide the score by (number of units) ** length_penalty (default: 0)",
     )
     add(
         "--reverse_weight",
@@ -63,17 +66,23 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         default=default.reverse_weight,
         help="attention_rescoring: share of the right-to-left decoder of a bitransformer (default: 0)",
     )
+    add("--nbest", type=int, help="hypotheses written, at most beam_size (default: all that a mode has)")
+    add(
+        "--finished_list",
+        action="store_true",
+        help="attention: ended hypotheses leave the beam for a list, as in joint (default: they hold their place)",
+    )
+    add("--max_len_ratio", type=float, default=1.0, help="attention, joint: most units an encoder frame (default: 1)")
+    add("--min_len_ratio", type=float, default=0.0, help="attention, joint: fewest units an encoder frame (default: 0)")
+    add("--lm", type=Path, metavar="FILE.arpa", help="n-gram language model over units, for all modes but greedy")
+    add("--lm_weight", type=float, default=0.0, help="of the language model's log-probability (needed with --lm)")
+    add("--length_bonus", type=float, default=0.0, help="added for each unit, beside a language model (default: 0)")
 
 
 def search_options(args: argparse.Namespace) -> DecodeOptions:
     """The settings of the searches. Raises ConfigError on a value out of range."""
     try:
-        return DecodeOptions(
-            beam_size=args.beam_size,
-            ctc_weight=args.ctc_weight,
-            length_penalty=args.length_penalty,
-            reverse_weight=args.reverse_weight,
-        )
+        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
     except ValueError as error:
         raise ConfigError(f"--{error}") from error
 
@@ -86,7 +95,8 @@ def run(args: argparse.Namespace) -> None:
     device = find_device(args.device)
     utterances = list(open_lists((args.test_data,), args.data_type, flag="--test_data"))
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
-    check_options(experiment.model, options)
+    lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
+    check_options(experiment.model, options, args.modes, lm)
     args.result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
     with _progress() as progress:
         task = progress.add_task("decode", total=len(utterances))
@@ -95,6 +105,7 @@ def run(args: argparse.Namespace) -> None:
             utterances,
             tuple(dict.fromkeys(args.modes)),
             options,
+            lm=lm,
             batch_size=args.batch_size,
             on_progress=lambda count: progress.advance(task, count),
         )

@@ -148,13 +148,25 @@ def _number(where: str, text: str) -> float:
     return value
 
 
-def _tables(reading: _Reading) -> Ngrams:
-    nodes: dict[tuple[int, ...], int] = {(): 0}
-    for words in reading.entries:  # a pruned model may lack the 1-gram or 2-gram that a longer one begins with
+def _complete(reading: _Reading) -> None:
+    """Add what a pruned model lacks: the n-grams that longer ones begin with, of the probability that they have."""
+
+    def log_prob(words: tuple[int, ...]) -> float:
+        found = reading.entries.get(words)
+        return reading.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+
+    for words in list(reading.entries):
         for size in range(1, len(words)):
-            nodes.setdefault(words[:size], len(nodes))
+            if words[:size] not in reading.entries:
+                reading.entries[words[:size]] = log_prob(words[:size])
+                reading.backoffs[words[:size]] = 0.0
+
+
+def _tables(reading: _Reading) -> Ngrams:
+    _complete(reading)
+    nodes: dict[tuple[int, ...], int] = {(): 0}
     for words in reading.backoffs:
-        nodes.setdefault(words, len(nodes))
+        nodes[words] = len(nodes)
 
     def longest(words: tuple[int, ...]) -> int:
         return next(nodes[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in nodes)

@@ -47,7 +47,8 @@ def attention_beam_search(
     found: list[list[Hypothesis]] = [[] for _ in range(len(memory))]
     while len(search.beam.utterances):
         for utterance, units_NL, scores_N in search.step():
-            found[utterance] = _rank(units_NL, scores_N, model.special, options.length_penalty)
+            nbest = _rank(units_NL, scores_N, model.special, options.length_penalty)
+            found[utterance] = nbest[: options.nbest]
     return found
 
 
@@ -93,14 +94,15 @@ class _Search:
     def _candidates(self) -> tuple[Tensor, Tensor]:
         """The K best next units of each hypothesis, two (B, N, K); one that has ended has its end again, for free."""
         hidden_MD, places = self.beam.hidden()
-        shape, forbids_end = self._scores_BN.shape, self._limits.forbid_end(self.beam.num_units)
-        wide = shape[1] * (1 if self._fusion is None else Fusion.WIDER) + forbids_end
+        shape = self._scores_BN.shape
+        # One more where the end may be forbidden, to whichever utterance: the company must not change the candidates.
+        wide = shape[1] * (1 if self._fusion is None else Fusion.WIDER) + (self._options.min_len_ratio > 0)
         values_MK, ids_MK = self._head.topk(hidden_MD, min(wide, self._head.num_units))
         values_BNK = place(values_MK, places, shape, -math.inf)
         ids_BNK = place(ids_MK, places, shape, self._eos)
         if self._fusion is not None:
             values_BNK = values_BNK + self._fusion.gains(ids_BNK, self._eos)
-        if forbids_end:
+        if self._limits.forbid_end(self.beam.num_units):
             early_B = self._limits.too_early(self.beam.num_units)
             values_BNK = values_BNK.masked_fill(early_B[:, None, None] & (ids_BNK == self._eos), -math.inf)
         again_K = torch.full_like(values_BNK[0, 0], -math.inf)

@@ -26,7 +26,7 @@ class Beam:
     def __init__(self, model: AsrModel, memory: Tensor, lengths: Tensor, beam_size: int) -> None:
         self._decoder = model.decoder
         self._cache = model.decoder.remember(memory, length_mask(lengths, memory.size(1)))
-        self._waits = memory.device.type == "cpu"
+        self._waits = self.waits(memory.device)
         shape = (len(memory), beam_size)
         self.units = lengths.new_full((*shape, 1), model.special.sos, dtype=torch.int64)
         """(B, N, L)"""
@@ -38,6 +38,11 @@ class Beam:
         self._compact_at = _COMPACT_ABOVE
         self.utterances = torch.arange(len(memory), device=memory.device)
         """(B,) which of the given utterances are still searched."""
+
+    @staticmethod
+    def waits(device: torch.device) -> bool:
+        """Whether a look at what was computed is free."""
+        return device.type == "cpu"
 
     @property
     def num_units(self) -> int:

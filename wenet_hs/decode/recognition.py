@@ -18,6 +18,7 @@ from wenet_hs.data.audio import probe_audio
 from wenet_hs.data.features import fbank, utterance_features
 from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.modes import decode, warn_of_wide_beam
 from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import DataError
@@ -62,6 +63,7 @@ def recognize(
     modes: Sequence[str],
     options: DecodeOptions,
     *,
+    lm: LanguageModel | None = None,
     batch_size: int = 16,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> Recognition:
@@ -71,18 +73,19 @@ def recognize(
     and is named in a warning. One second of noise is decoded before the clock starts.
 
     Args:
+        lm: a language model for the searches.
         batch_size: most utterances in a batch; it never changes a result.
         on_progress: told how many utterances are done since it was last called.
     """
     device = next(experiment.model.parameters()).device
     warn_of_wide_beam(experiment.model, options)
-    _warm_up(experiment, modes, options, device)
+    _warm_up(experiment, modes, options, lm, device)
     clock = frame_clock(experiment.model.encoder, experiment.config.dataset_conf)
     found = Recognition(StageTimes(device), {mode: {} for mode in modes}, clock)
     clips = _probe(utterances, found.failed)
     on_progress(len(found.failed))
     for batch in plan_batches(clips, batch_size):
-        _recognize_batch(experiment, batch, options, found, device=device)
+        _recognize_batch(experiment, batch, options, found, lm=lm, device=device)
         on_progress(len(batch))
     _warn(found)
     return found
@@ -130,7 +133,13 @@ def _duration(utterance: Utterance) -> float:
 
 
 def _recognize_batch(
-    experiment: Experiment, batch: list[_Clip], options: DecodeOptions, found: Recognition, *, device: torch.device
+    experiment: Experiment,
+    batch: list[_Clip],
+    options: DecodeOptions,
+    found: Recognition,
+    *,
+    lm: LanguageModel | None,
+    device: torch.device,
 ) -> None:
     with found.times.measure(FEATURES):
         features = _read_features(experiment, batch, found)
@@ -140,7 +149,8 @@ def _recognize_batch(
         lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
     shortest = experiment.model.encoder.subsampled_length
     found.too_short += [key for key, frames in features.items() if shortest(len(frames)) < 1]
-    results = decode(experiment.model, padded, lengths, list(found.nbest), options, align=True, times=found.times)
+    modes, times = list(found.nbest), found.times
+    results = decode(experiment.model, padded, lengths, modes, options, lm=lm, align=True, times=times)
     for mode, lists in results.items():
         found.nbest[mode].update(zip(features, lists, strict=True))
 
@@ -158,14 +168,20 @@ def _read_features(experiment: Experiment, batch: list[_Clip], found: Recognitio
     return features
 
 
-def _warm_up(experiment: Experiment, modes: Sequence[str], options: DecodeOptions, device: torch.device) -> None:
+def _warm_up(
+    experiment: Experiment,
+    modes: Sequence[str],
+    options: DecodeOptions,
+    lm: LanguageModel | None,
+    device: torch.device,
+) -> None:
     """Load whatever is loaded at first use: filter banks, kernels, tables."""
     conf = experiment.config.dataset_conf
     num_samples = int(conf.resample_conf.resample_rate * _WARM_UP_S)
     noise_N = 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(0))
     features = waveform_features(noise_N, conf)
     lengths = torch.tensor([len(features)], device=device)
-    decode(experiment.model, features[None].to(device), lengths, modes, options, align=True)
+    decode(experiment.model, features[None].to(device), lengths, modes, options, lm=lm, align=True)
 
 
 def _warn(found: Recognition) -> None:

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The searches as one reads them in a paper: one utterance, no batch, no cache, no early stop, sums without logarithms.
+
+What the searches of the package are tested against. A language model is a plain function of history and unit.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from small_models import SPECIAL
+from torch import Tensor
+
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.model import AsrModel
+
+Ids = tuple[int, ...]
+Scored = list[tuple[Ids, float]]
+Lm = Callable[[Ids, int], float]
+"""(history, unit or end) → natural logarithm."""
+
+
+@torch.no_grad()
+def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: list[Ids]) -> Tensor:
+    """(N, V): the distribution behind each prefix, all of one length."""
+    units_in = torch.tensor([(SPECIAL.sos, *ids) for ids in prefixes])
+    size = torch.full((len(prefixes),), units_in.size(1))
+    rows = [part.expand(len(prefixes), *part.shape[1:]) for part in memory]
+    return model.head.log_probs(model.decoder(*rows, units_in, size)[:, -1]).double()
+
+
+def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:
+    most = max(1, math.floor(frames * options.max_len_ratio + 1e-9))
+    return min(most, math.floor(frames * options.min_len_ratio + 1e-9)), most
+
+
+def wenet_search(
+    model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, lm: Lm | None = None
+) -> Scored:
+    """Ended hypotheses hold their place in the beam."""
+    least, most = bounds(int(memory[1]), options)
+    size, fuses = options.beam_size, lm is not None or options.length_bonus != 0
+    wide = size * (2 if fuses else 1) + (options.min_len_ratio > 0)
+    beam: list[tuple[float, Ids, bool]] = [(0.0, (), False)]
+    for length in range(most):
+        live = [ids for _, ids, ended in beam if not ended]
+        rows = dict(zip(live, next_log_probs(model, memory, live), strict=True)) if live else {}
+        ways = []
+        for score, ids, ended in beam:
+            if ended:
+                ways.append((score, ids, True))
+                continue
+            values, units = rows[ids].topk(min(wide, len(rows[ids])))
+            for value, unit in zip(values.tolist(), units.tolist(), strict=True):
+                ends = unit == SPECIAL.eos
+                gain = gain_of(options, lm, ids, unit)
+                if not ends or length >= least:
+                    ways.append((score + value + gain, ids if ends else (*ids, unit), ends))
+        beam = sorted(ways, key=lambda way: way[0], reverse=True)[:size]
+    power = options.length_penalty
+    scored = [(ids, score / len(ids) ** power if ids else score) for score, ids, _ in beam]
+    ranked = sorted(scored, key=lambda found: (bool(found[0]) or not power, found[1]), reverse=True)
+    return ranked[: options.nbest]
+
+
+def finished_list(
+    model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, ctc_weight: float, lm: Lm | None = None
+) -> Scored:
+    """Ended hypotheses go to a list; always to the length limit."""
+    least, most = bounds(int(memory[1]), options)
+    probs_TV = None
+    if ctc_weight:
+        with torch.no_grad():
+            probs_TV = model.ctc.log_probs(memory[0])[0, : int(memory[1])].double().exp().tolist()
+    beam: list[tuple[float, Ids]] = [(0.0, ())]  # scores without CTC's
+    ended: list[tuple[float, Ids]] = []
+    for length in range(most + 1):
+        log_probs = next_log_probs(model, memory, [ids for _, ids in beam])
+        ways = []
+        for (score, ids), row in zip(beam, log_probs, strict=True):
+            if length >= least:
+                whole = score + (1 - ctc_weight) * float(row[SPECIAL.eos]) + gain_of(options, lm, ids, SPECIAL.eos)
+                whole += ctc_weight * log(ctc_sums(probs_TV, ids, model.ctc.blank)[1]) if probs_TV else 0.0
+                ended.append((whole / max(1, length) ** options.length_penalty, ids))
+            values, units = row.topk(min(2 * options.beam_size + 1, len(row)))
+            for value, unit in zip(values.tolist(), units.tolist(), strict=True):
+                if unit == SPECIAL.eos or (probs_TV and unit == model.ctc.blank):
+                    continue
+                longer = (*ids, unit)
+                part = score + (1 - ctc_weight) * value + gain_of(options, lm, ids, unit)
+                total = part
+                if probs_TV:
+                    total += ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0])
+                ways.append((total, part, longer))
+        best = sorted(ways, key=lambda way: way[0], reverse=True)[: options.beam_size]
+        beam = [(part, ids) for total, part, ids in best if total > -math.inf]
+        if not beam:
+            break
+    ranked = sorted(((ids, score) for score, ids in ended if score > -math.inf), key=lambda x: x[1], reverse=True)
+    return ranked[: options.nbest or options.beam_size] or [((), 0.0)]
+
+
+def gain_of(options: DecodeOptions, lm: Lm | None, ids: Ids, unit: int) -> float:
+    bonus = 0.0 if unit == SPECIAL.eos else options.length_bonus
+    return bonus + (options.lm_weight * lm(ids, unit) if lm is not None else 0.0)
+
+
+def ctc_sums(probs_TV: list[list[float]], ids: Ids, blank: int) -> tuple[float, float]:
+    """The sum over alignments of all texts that begin with `ids`, and of `ids` itself: Watanabe et al., algorithm 2."""
+    in_unit, in_blank, prefix = [0.0] * len(probs_TV), [0.0] * len(probs_TV), 1.0
+    total = 1.0
+    for t, probs in enumerate(probs_TV):
+        total *= probs[blank]
+        in_blank[t] = total
+    for index, unit in enumerate(ids):
+        new_unit, new_blank, prefix = [], [], 0.0
+        for t, probs in enumerate(probs_TV):
+            if t == 0:
+                before = 1.0 if index == 0 else 0.0
+            else:
+                before = in_blank[t - 1] + (in_unit[t - 1] if index == 0 or ids[index - 1] != unit else 0.0)
+            prefix += before * probs[unit]
+            new_unit.append(((new_unit[-1] if t else 0.0) + before) * probs[unit])
+            new_blank.append((new_blank[-1] + new_unit[-2]) * probs[blank] if t else 0.0)
+        in_unit, in_blank = new_unit, new_blank
+    return prefix, in_unit[-1] + in_blank[-1]
+
+
+def log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ARPA files read, n-grams with backoff worked by hand, prefix search and rescoring with a language model, faults."""
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
+
+from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
+from wenet_hs.decode.ctc import prefix_beam_search
+from wenet_hs.decode.ctc_fused import fused_prefix_search
+from wenet_hs.decode.lm import NgramModel, load_language_model
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.text.units import SpecialIds, UnitTable
+
+UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁"), SPECIAL)
+A, B, C, SPACE = 3, 4, 5, 6
+ARPA = """
+\\data\\
+ngram 1=6
+ngram 2=5
+ngram 3=2
+
+\\1-grams:
+-1.0\t<unk>
+-99\t<s>\t-0.5
+-0.8\t</s>
+-0.4\ta\t-0.3
+-0.7\tb\t-0.2
+-1.2\t▁\t-0.1
+
+\\2-grams:
+-0.2\t<s> a\t-0.05
+-0.6\ta b\t-0.15
+-0.9\tb a
+-1.1\tb </s>
+-0.35\ta a\t-0.25
+
+\\3-grams:
+-0.11\t<s> a b
+-0.22\ta b a
+
+\\end\\
+"""
+HAND_WORKED = [  # history, next unit, sum of log10 probability and backoffs
+    ((), A, -0.2),  # <s> a
+    ((), B, -0.5 - 0.7),  # backoff(<s>) + b
+    ((A,), B, -0.11),  # <s> a b
+    ((A,), A, -0.05 - 0.35),  # backoff(<s> a) + a a
+    ((A,), SPACE, -0.05 - 0.3 - 1.2),  # backoff(<s> a) + backoff(a) + space
+    ((A, B), A, -0.22),  # a b a
+    ((A, B), SPECIAL.eos, -0.15 - 1.1),  # backoff(a b) + b </s>
+    ((A, B), B, -0.15 - 0.2 - 0.7),
+    ((B,), A, -0.9),  # <s> b is no bigram: the context is b alone
+    ((B, A), SPECIAL.eos, 0.0 - 0.3 - 0.8),  # b a has no backoff written: 0
+    ((A,), C, -0.05 - 0.3 - 1.0),  # c is unknown
+    ((A, C), A, -0.4),  # behind an unknown unit nothing is left of the history
+    ((A, A, B), A, -0.22),
+    ((C,), SPECIAL.unk, -1.0),
+]
+
+
+def model_of(folder: Path, text: str = ARPA) -> NgramModel:
+    path = folder / "lm.arpa"
+    path.write_text(text, "utf-8")
+    found = load_language_model(path, UNITS)
+    assert isinstance(found, NgramModel)
+    return found
+
+
+def log_prob(model: NgramModel, history: tuple[int, ...], unit: int) -> float:
+    states = model.start(1)
+    for past in history:
+        states = model.advance(states, torch.tensor([past]))
+    return float(model.score(states, torch.tensor([[unit]])))
+
+
+def test_backoff_by_hand(tmp_path: Path) -> None:
+    model = model_of(tmp_path)
+    assert model.num_unknown == 1
+    for history, unit, log10 in HAND_WORKED:
+        assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6), (history, unit)
+    # All at once, the same: hypotheses of different histories, several candidates of each.
+    states = model.advance(model.start(3), torch.tensor([A, B, C]))
+    scores = model.score(states[[2, 0]], torch.tensor([[A, B], [B, SPACE]]))
+    expected = [[-0.4, -0.7], [-0.11, -0.05 - 0.3 - 1.2]]
+    assert (scores / math.log(10)).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
+def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
+    text = "\\data\\\nngram 1=2\nngram 2=0\nngram 3=1\n\n\\1-grams:\n-1\ta\n-0.5\t</s>\n\n\\2-grams:\n\n"
+    model = model_of(tmp_path, text + "\\3-grams:\n-0.3\ta a a\n\n\\end\\\n")
+    assert log_prob(model, (A, A), A) == pytest.approx(-0.3 * math.log(10))
+    assert log_prob(model, (A,), A) == pytest.approx(-math.log(10))
+    assert log_prob(model, (A,), B) == pytest.approx(-100 * math.log(10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("\\data\\", "data"), r"lm.arpa: no line \\data\\; give an n-gram model in ARPA format"),
+        (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
+        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams where the head says 6; the file is damaged"),
+        (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
+        (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
+        (("-0.7\tb", "nan\tb"), r"lm.arpa:12: 'nan' is no logarithm"),
+        (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),
+        (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
+        (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' comes twice; take one of them out"),
+        (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
+        (("\\end\\", ""), r"lm.arpa: no line \\end\\; the file is cut off"),
+        (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model over whole sentences"),
+        (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
+    ],
+)
+def test_faults_of_a_file(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        model_of(tmp_path, ARPA.replace(*change))
+
+
+def test_files_that_are_no_model_of_these_units(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--lm .*gone.arpa: no such file; give an n-gram model in ARPA format"):
+        load_language_model(tmp_path / "gone.arpa", UNITS)
+    others = UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL)
+    model_of(tmp_path)
+    with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it over text"):
+        load_language_model(tmp_path / "lm.arpa", others)
+    (tmp_path / "latin.arpa").write_bytes(b"\xff\xfe\\data\\")
+    with pytest.raises(DataError, match=r"latin.arpa: is not UTF-8 text"):
+        load_language_model(tmp_path / "latin.arpa", UNITS)
+
+
+def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
+    path = tmp_path / "lm.bin"
+    path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0")
+    try:
+        import kenlm  # noqa: F401
+    except ImportError:
+        with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install kenlm`"):
+            load_language_model(path, UNITS)
+    else:
+        with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
+            load_language_model(path, UNITS)
+
+
+def test_kenlm_finds_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("kenlm", reason="kenlm is not installed")
+    from wenet_hs.decode.lm import KenlmModel
+
+    ours = model_of(tmp_path)
+    theirs = KenlmModel(tmp_path / "lm.arpa", UNITS)
+    for history, unit, _ in HAND_WORKED:
+        states = theirs.start(1)
+        for past in history:
+            states = theirs.advance(states, torch.tensor([past]))
+        found = float(theirs.score(states, torch.tensor([[unit]])))
+        assert found == pytest.approx(log_prob(ours, history, unit), abs=1e-5)
+
+
+# ---- searches
+
+OPTIONS = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
+
+
+def test_a_prefix_search_that_holds_all_prefixes_is_the_sum_over_alignments_and_the_model(tmp_path: Path) -> None:
+    lm = model_of(tmp_path)
+    log_probs = torch.randn(1, 4, 7, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    values, ids = topk_lowest_id_first(log_probs, 4)
+    sums: dict[tuple[int, ...], float] = {}
+    for alignment in itertools.product(range(4), repeat=4):
+        text = tuple(unit for unit, _ in itertools.groupby(int(ids[0, t, k]) for t, k in enumerate(alignment)) if unit)
+        product = math.exp(sum(float(values[0, t, k]) for t, k in enumerate(alignment)))
+        sums[text] = sums.get(text, 0.0) + product
+    (found,) = fused_prefix_search(values, ids, torch.tensor([4]), special=(0, 2), options=OPTIONS, lm=lm)
+    assert {prefix.ids for prefix in found} == set(sums)
+    scores = [prefix.hypothesis.score for prefix in found]
+    assert scores == sorted(scores, reverse=True)
+    for prefix in found:
+        lm_score = sum(log_prob(lm, prefix.ids[:i], unit) for i, unit in enumerate((*prefix.ids, SPECIAL.eos)))
+        assert prefix.ctc == pytest.approx(math.log(sums[prefix.ids]), abs=1e-5)
+        assert prefix.gain == pytest.approx(0.7 * lm_score + 0.4 * len(prefix.ids), abs=1e-4)
+
+
+def test_without_a_model_the_prefix_search_is_the_kernels() -> None:
+    log_probs = (2 * torch.randn(3, 30, 9, generator=torch.Generator().manual_seed(2))).log_softmax(-1)
+    values, ids = topk_lowest_id_first(log_probs, 5)
+    lengths = torch.tensor([30, 17, 0])
+    options = DecodeOptions(beam_size=5)
+    fused = fused_prefix_search(values, ids, lengths, special=(0, 2), options=options, lm=None)
+    expected = prefix_beam_search(values, ids, lengths, blank=0, beam_size=5)
+    assert [[prefix.ids for prefix in nbest] for nbest in fused] == [[h.ids for h in nbest] for nbest in expected]
+
+
+def small_lm(tmp_path: Path) -> NgramModel:
+    """Of a model's units: it finds every second unit much better."""
+    symbols = ("<blank>", "<unk>", "<sos/eos>", *"abcdefgh")
+    grams = "\n".join(f"{-0.5 if i % 2 else -3}\t{unit}" for i, unit in enumerate(symbols[3:]))
+    path = tmp_path / "small.arpa"
+    path.write_text(f"\\data\\\nngram 1=9\n\n\\1-grams:\n-1\t</s>\n{grams}\n\n\\end\\\n", "utf-8")
+    return load_language_model(path, UnitTable(symbols, SpecialIds(0, 1, 2, 2)))  # type: ignore[return-value]
+
+
+def test_every_mode_with_a_language_model_and_its_score(tmp_path: Path) -> None:
+    lm, model, batch = small_lm(tmp_path), small_model(seed=1), small_batch([40, 25], [1, 1])
+    assert len(lm._words_V) == NUM_UNITS
+    plain = DecodeOptions(beam_size=4)
+    fused = DecodeOptions(beam_size=4, lm_weight=2.0, length_bonus=0.5)
+    run: Callable[..., dict[str, list[list[Hypothesis]]]] = lambda options, lm=None: decode(  # noqa: E731
+        model, batch.features, batch.feature_lengths, MODES, options, lm=lm
+    )
+    without, found = run(plain), run(fused, lm)
+    assert found["ctc_greedy_search"] == without["ctc_greedy_search"]
+
+    def share(nbest: list[Hypothesis]) -> float:
+        units = [unit for hypothesis in nbest for unit in hypothesis.ids]
+        return sum(unit > 2 and (unit - 3) % 2 == 1 for unit in units) / max(1, len(units))
+
+    for mode in ("attention", "ctc_prefix_beam_search", "joint"):
+        assert share(found[mode][0]) > share(without[mode][0]), mode
+    rescored = {h.ids: h.score for h in found["attention_rescoring"][0]}
+    assert set(rescored) == {h.ids for h in found["ctc_prefix_beam_search"][0]}
+    assert run(fused, lm) == found
+
+
+def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> None:
+    from wenet_hs.decode.rescoring import rescore
+
+    lm, model = small_lm(tmp_path), small_model(seed=1)
+    memory = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(1))
+    candidates = [[Hypothesis((3, 4, 4), -1.0), Hypothesis((), -2.0), Hypothesis((5,), -3.0)]]
+    plain = rescore(model, memory, torch.tensor([6]), candidates, DecodeOptions())[0]
+    options = DecodeOptions(lm_weight=0.5, length_bonus=0.2)
+    found = {h.ids: h.score for h in rescore(model, memory, torch.tensor([6]), candidates, options, lm)[0]}
+    for hypothesis in plain:
+        log10 = sum(-3.0 if (unit - 3) % 2 == 0 else -0.5 for unit in hypothesis.ids) - 1.0
+        gain = 0.5 * log10 * math.log(10) + 0.2 * len(hypothesis.ids)
+        assert found[hypothesis.ids] == pytest.approx(hypothesis.score + gain, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "modes", "with_lm", "message"),
+    [
+        ({"lm_weight": 0.3}, MODES, False, r"lm_weight 0.3: there is no language model; give one by --lm"),
+        ({}, MODES, True, r"lm_weight 0: the language model would not count; give --lm_weight above 0"),
+        ({"ctc_weight": 1.5}, ["joint"], False, r"ctc_weight 1.5: joint needs it from 0 to 1"),
+        ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has one hypothesis; leave it out of the modes"),
+    ],
+)
+def test_what_models_and_modes_cannot_do(
+    tmp_path: Path, setting: dict[str, float], modes: list[str], with_lm: bool, message: str
+) -> None:
+    model, batch = small_model(), small_batch([30], [1])
+    lm = small_lm(tmp_path) if with_lm else None
+    with pytest.raises(ConfigError, match=message):
+        decode(model, batch.features, batch.feature_lengths, modes, DecodeOptions(**setting), lm=lm)  # type: ignore[arg-type]
