@@ -226,7 +226,9 @@ def same_names(model: AsrModel, theirs: dict[str, torch.Tensor]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["softmax", "hsoftmax", "class", "adaptive"])
-def test_the_same_model_is_taken_whole_and_another_tree_in_part(tmp_path: Path, kind: str) -> None:
+def test_the_same_model_is_taken_whole_and_another_tree_in_part(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     trees: Trees = (None, None) if kind == "softmax" else (BINARY, OTHER)
     chosen = sections(kind, kind)
     theirs = write_base(tmp_path / "exp", trees, **chosen)
@@ -243,6 +245,11 @@ def test_the_same_model_is_taken_whole_and_another_tree_in_part(tmp_path: Path, 
         assert (report.parameters_taken, report.parameters_in_part) == (len(theirs), {})
         assert report.parameters_new == report.parameters_unused == []
         assert all(head.matched == head.of > 0 and head.old == head.new for head in report.heads.values())
+        is_alone = checkpoint.name == "other.pt"
+        assert {head.is_assumed for head in report.heads.values()} == {is_alone and kind != "softmax"}
+    caplog.clear()
+    report.log()
+    assert ("ctc_conf.head_conf: no tree of it beside" in caplog.text) == (kind != "softmax")
     if kind != "softmax":
         model = built(TABLE, (OTHER, OTHER), **chosen)
         before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -420,6 +427,14 @@ def test_another_body_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"of another shape .*, expected "):
         take_weights(built(TABLE, **wider), tmp_path / "exp", TABLE)
     both = built(TABLE, **sections("softmax", **BIDIRECTIONAL))
+    state = both.state_dict()
+    for name, message in (
+        ("decoder.right_decoder.embed.0.weight", "is of 7 units, the first of 11; take another checkpoint of this"),
+        ("right_head.output.weight", r"its right_head.\* has other shapes than its head.\*; take another checkpoint"),
+    ):
+        torch.save({**state, name: state[name][:7]}, tmp_path / "odd.pt")
+        with pytest.raises(CheckpointError, match=f"odd.pt: .*{message}"):
+            take_weights(both, tmp_path / "odd.pt", TABLE)
     with pytest.raises(CheckpointError, match="missing decoder.left_decoder"):
         take_weights(both, tmp_path / "exp", TABLE)
 

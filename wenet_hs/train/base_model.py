@@ -77,7 +77,14 @@ class BaseModel:
 
         Raises: CheckpointError where the train.yaml or the tree beside the weights is not theirs.
         """
-        shapes = self.head_shapes(HEAD_PREFIXES[section][0])
+        first, *others = (self.head_shapes(prefix) for prefix in HEAD_PREFIXES[section])
+        if any(shapes not in ({}, first) for shapes in others):
+            raise CheckpointError(f"{self.path}: its right_head.* has other shapes than its head.*; {_WHOLE}")
+        return self._head(section, first, like, same_units=same_units)
+
+    def _head(
+        self, section: str, shapes: Mapping[str, torch.Size], like: OutputHead, *, same_units: bool
+    ) -> OutputHead | None:
         tree = self.trees.get(section)
         if tree is None and not self._is_softmax(section, shapes):
             is_flat = isinstance(like, ClassHead) and like.num_edges == like.num_units
@@ -117,6 +124,9 @@ class BaseModel:
         return SoftmaxHeadConf() if tree is None else ClassHeadConf(tree=path)
 
 
+_WHOLE = "take another checkpoint of this model"
+
+
 def _shapes(head: OutputHead) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in head.state_dict().items()}
 
@@ -131,6 +141,10 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     home, table_path, config = _surroundings(path)
     table = None if table_path is None else UnitTable.read(table_path)
     state = convert_state_dict(raw) if is_wenet(raw) else raw
+    num_units = state_num_units(state, str(path))
+    for name, value in state.items():
+        if name.startswith("decoder.") and name.endswith(".embed.0.weight") and len(value) != num_units:
+            raise CheckpointError(f"{path}: {name} is of {len(value)} units, the first of {num_units}; {_WHOLE}")
     if config is not None:
         check_files(home, config)
     if table is not None and table_path is not None:

@@ -50,6 +50,8 @@ class HeadReport:
     matched: int = 0
     """Units of a softmax, nodes of a tree, children of classes, choices of the first adaptive softmax."""
     of: int = 0
+    is_assumed: bool = False
+    """Whether its tree is taken to be the new model's, as none stands beside the weights."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class FineTuneReport:
         for section, head in self.heads.items():
             old = head.old or "a head that nothing beside it describes"
             logger.info("%s: %s from %s, %d of %d rows matched", section, head.new, old, head.matched, head.of)
+            if head.is_assumed:
+                logger.warning("%s: no tree of it beside %s; it is taken to be this one", section, self.checkpoint)
         parts = [f"{name} {count.taken} of {count.rows} rows" for name, count in self.parameters_in_part.items()]
         logger.info("parameters: %d taken; in part: %s", self.parameters_taken, _listed(parts))
 
@@ -178,7 +182,7 @@ def _head_report(old: OutputHead | None, new: OutputHead, found: Mapping[str, Ro
     if not names:
         return HeadReport(kind, type(new).__name__)
     matched = int((found[names[0]].source >= 0).sum()) if names[0] in found else 0
-    return HeadReport(kind, type(new).__name__, matched, len(new.get_parameter(names[0])))
+    return HeadReport(kind, type(new).__name__, matched, len(new.get_parameter(names[0])), is_assumed=old is new)
 
 
 def mixed(own: Tensor, theirs: Tensor, rows: Rows) -> tuple[Tensor, RowCount]:
