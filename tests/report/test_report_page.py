@@ -254,6 +254,14 @@ def test_a_tree_of_classes_is_drawn(make_experiment: Make) -> None:
     assert "a has no tree.json (the tree)" in text_of(build(folder))
 
 
+def test_letters_that_look_alike_have_their_script(make_experiment: Make) -> None:
+    folder = make_experiment("a", attention=REF | {"ky1": "cалам дүйнo"})
+    page = build(folder, mode="attention")
+    assert "substituted с (Cyrillic) c (Latin) 1 50.00 100.00" in text_of(page), "Cyrillic es as Latin c"
+    assert '<th scope="row">с <span class="script">Cyrillic</span></th>' in page
+    assert '<th scope="col">c <span class="script">Latin</span></th>' in page
+
+
 def test_what_several_lack_is_said_once(make_experiment: Make) -> None:
     folders = [make_experiment("a"), make_experiment("b")]
     for folder in folders:

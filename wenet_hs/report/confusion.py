@@ -9,12 +9,12 @@ from wenet_hs.report.markup import missing, options, plain_table, section, table
 from wenet_hs.report.material import Material
 from wenet_hs.score import Report
 from wenet_hs.score.confusions import Confusion, ConfusionReport, Confusions, count_confusions
-from wenet_hs.score.table import percent, show_unit
+from wenet_hs.score.table import percent, script_of, show_pair, show_unit
 
 MOST = 15  # of each kind in the table
 MAP_SIZE = 16  # rows and columns of the map
 _ALL_PAIRS = 1_000_000
-ALL = "all"
+ALL = ""  # no language has this name
 _KINDS = (("substituted", "substitutions"), ("deleted", "deletions"), ("inserted", "insertions"))
 _NONE = "—"
 
@@ -35,10 +35,14 @@ def _experiment(name: str, place: int, report: Report, material: Material) -> st
     if not found.overall.num_errors:
         return f"<details><summary>{escape(heading)}{material.said}</summary></details>"
     table_name = f"confusions-{place}"
-    return (
-        f"<details><summary>{escape(heading)}{material.said}</summary>\n{_map(found.overall, material.said)}\n"
-        f"{_filter(table_name, found)}\n{_table(table_name, found, material.said)}</details>"
+    name_scripts = report.rules.metric != "per"  # phones are one alphabet, whatever Unicode calls its letters
+    parts = (
+        _map(found.overall, material.said, name_scripts=name_scripts),
+        _filter(table_name, found),
+        _table(table_name, found, material.said, name_scripts=name_scripts),
     )
+    body = "\n".join(part for part in parts if part)
+    return f"<details><summary>{escape(heading)}{material.said}</summary>\n{body}</details>"
 
 
 def _filter(name: str, found: ConfusionReport) -> str:
@@ -51,12 +55,12 @@ def _filter(name: str, found: ConfusionReport) -> str:
     )
 
 
-def _table(name: str, found: ConfusionReport, said: str) -> str:
+def _table(name: str, found: ConfusionReport, said: str, *, name_scripts: bool) -> str:
     languages: Mapping[str, Confusions] = found.languages if len(found.languages) > 1 else {}
     rows, attributes = [], []
     for lang, confusions in {ALL: found.overall, **languages}.items():
-        for row in _rows(confusions):
-            rows.append([lang, *row])
+        for row in _rows(confusions, name_scripts):
+            rows.append([lang or "all", *row])
             attributes.append(f' data-lang="{escape(lang)}"' + ("" if lang == ALL else " hidden"))
     names = ["language", "kind", "reference", "recognised", "count", "of errors, %", "of the unit, %"]
     caption = (
@@ -66,16 +70,16 @@ def _table(name: str, found: ConfusionReport, said: str) -> str:
     return plain_table(names, rows, caption=caption, name=name, attributes=attributes)
 
 
-def _rows(confusions: Confusions) -> Iterator[list[str]]:
+def _rows(confusions: Confusions, name_scripts: bool) -> Iterator[list[str]]:
     for kind, field in _KINDS:
         pairs: Sequence[Confusion] = getattr(confusions, field)
         for pair in pairs[:MOST]:
-            units = [_NONE if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+            units = show_pair(pair.ref, pair.hyp, gap=_NONE, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
             yield [kind, *units, f"{pair.count:,}", percent(pair.share), of_unit]
 
 
-def _map(found: Confusions, said: str) -> str:
+def _map(found: Confusions, said: str, *, name_scripts: bool) -> str:
     """Reference units (rows) × what stands for them (columns), the darker the more often; "" without substitutions."""
     counts = {(pair.ref or "", pair.hyp or ""): pair.count for pair in (*found.substitutions, *found.deletions)}
     refs = _most(((ref, count) for (ref, _), count in counts.items()))
@@ -83,9 +87,11 @@ def _map(found: Confusions, said: str) -> str:
     if not hyps:
         return ""
     top = max(counts.get((ref, hyp), 0) for ref in refs for hyp in (*hyps, "")) or 1
-    columns = "".join(f'<th scope="col">{escape(show_unit(hyp))}</th>' for hyp in hyps)
+    scripts = {script_of(unit) for unit in (*refs, *hyps)} - {""}
+    named = name_scripts and len(scripts) > 1
+    columns = "".join(f'<th scope="col">{_label(hyp, named=named)}</th>' for hyp in hyps)
     rows = (
-        f'<tr><th scope="row">{escape(show_unit(ref))}</th>'
+        f'<tr><th scope="row">{_label(ref, named=named)}</th>'
         + "".join(_shade(counts.get((ref, hyp), 0), top) for hyp in (*hyps, ""))
         + "</tr>"
         for ref in refs
@@ -96,6 +102,12 @@ def _map(found: Confusions, said: str) -> str:
     )
     header = f'<tr><th scope="col">unit</th>{columns}<th scope="col">left out</th></tr>'
     return f'<div class="map">{table([header], rows, caption=caption)}</div>'
+
+
+def _label(unit: str, *, named: bool) -> str:
+    """HTML of a unit; `named` adds its script, for letters of two may look alike."""
+    script = script_of(unit) if named else ""
+    return escape(show_unit(unit)) + (f' <span class="script">{escape(script)}</span>' if script else "")
 
 
 def _most(counts: Iterator[tuple[str, int]]) -> list[str]:

@@ -50,6 +50,8 @@ td.best { font-weight: 700; }
 .interval { display: block; font-size: .78rem; font-weight: 400; }
 tfoot { display: table-row-group; }
 tfoot tr:first-child > * { border-top: 2px solid var(--line); }
+.script { display: block; font-size: .65rem; font-weight: 400; color: var(--quiet); }
+tbody .script { display: inline; margin-left: .3em; }
 .map td { background: color-mix(in srgb, var(--heat) calc(var(--w, 0) * 100%), transparent); min-width: 2.2rem;
   padding: .25rem .35rem; }
 .map th { padding: .25rem .45rem; }

@@ -84,7 +84,7 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
-def _script(unit: str) -> str:
+def script_of(unit: str) -> str:
     """The first word of the name that Unicode gives a letter, which is its script; nothing for other characters."""
     return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
 
@@ -99,6 +99,15 @@ def show_unit(unit: str) -> str:
     return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
 
 
+def show_pair(ref: str | None, hyp: str | None, *, gap: str, name_scripts: bool) -> list[str]:
+    """Two units as `show_unit`, `gap` for none. Units of two scripts may look alike, so their scripts are named."""
+    units = [gap if unit is None else show_unit(unit) for unit in (ref, hyp)]
+    scripts = [script_of(unit) for unit in (ref, hyp) if unit is not None]
+    if name_scripts and len(set(scripts)) == 2 and all(scripts):
+        return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
+    return units
+
+
 def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> Iterator[str]:
     """A line for each of the most frequent substitutions, deletions and insertions, shares in %.
 
@@ -108,10 +117,7 @@ def format_confusions(confusions: Confusions, *, name_scripts: bool = True) -> I
     rows = [["error", "ref", "hyp", "count", "of errors", "of the unit"]]
     for kind, found in kinds:
         for pair in found:
-            units = [GAP if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
-            scripts = [_script(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
-            if name_scripts and len(set(scripts)) == 2 and all(scripts):
-                units = [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
+            units = show_pair(pair.ref, pair.hyp, gap=GAP, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else f"{percent(pair.of_unit)} %"
             rows.append([kind, *units, f"{pair.count:,}", f"{percent(pair.share)} %", of_unit])
     yield f"most frequent of {count_of(confusions.num_errors, 'error')}"
