@@ -10,6 +10,7 @@ Example: OMP_NUM_THREADS=1 python tests/faults/run_all.py --out benchmarks/notes
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -51,7 +52,7 @@ SCRIPTS = (
         "save_kills.py",
         "Killed at any instant of a save, the newest checkpoint loads and none that was reported is lost",
         "--kills 1000",
-        "--kills 20 --bytes 20000",
+        "--kills 20 --bytes 20000 --scenarios 'save and rotate'",
     ),
     Script(
         "resume_sweep.py",
@@ -157,7 +158,7 @@ def run(script: Script, arguments: str) -> Result:
     command = f"python tests/faults/{script.file} {arguments}"
     sys.stderr.write(f"$ {command}\n")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    line = [sys.executable, str(FOLDER / script.file), *arguments.split()]
+    line = [sys.executable, str(FOLDER / script.file), *shlex.split(arguments)]
     started = time.perf_counter()
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
         assert process.stdout is not None

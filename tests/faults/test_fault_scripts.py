@@ -2,6 +2,7 @@
 """Every script of this folder at a small size; and that each would notice what it is there to notice."""
 
 import importlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -13,9 +14,13 @@ import run_all
 import save_kills
 import scored_sets
 import source_scan
+import torch
 from fault_script import Tally
+from tiny_corpus import cut_back, write_tiny_corpus
 
+from wenet_hs.errors import CheckpointError
 from wenet_hs.train import checkpoint as ckpt
+from wenet_hs.train.state import saved
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -60,6 +65,7 @@ def test_the_others(capsys: Printed, script: str, arguments: str, expected: str)
     assert expected in figures(capsys, script, arguments)
 
 
+@pytest.mark.slow
 def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script must have teeth: here files go straight to their place."""
 
@@ -76,6 +82,52 @@ def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytes
     tally = Tally(1)
     save_kills.kills_at_every_call(tmp_path, "save and rotate", 500, tally)
     assert any("left a damaged checkpoint" in violation for violation in tally.violations)
+
+
+def test_a_checkpoint_that_was_being_replaced_comes_back(tmp_path: Path) -> None:
+    """Killed between the two renames of a save over the same step."""
+    path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"weights"})
+    path.rename(tmp_path / ".step-00000007.replaced")
+    ckpt.remove_litter(tmp_path)
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"weights"}
+    path.rename(tmp_path / ".step-00000007.replaced")
+    ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
+    ckpt.remove_litter(tmp_path)
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"cos\nsystem\n(S'true'\ntR.",
+            r"^model.pt: cannot be read \(Weights only load failed.*; use an earlier check",
+        ),
+        (b"", r"^model.pt: cannot be read \(.*\); use an earlier checkpoint$"),
+        ([1, 2], "^model.pt: is no dict of names; use an earlier checkpoint$"),
+        ({1: 2}, "^model.pt: is no dict of names; use an earlier checkpoint$"),
+    ],
+)
+def test_a_file_of_a_checkpoint_that_is_none(content: object, message: str) -> None:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    with pytest.raises(CheckpointError, match=message):
+        saved(content if isinstance(content, bytes) else buffer.getvalue(), Path("model.pt"))
+
+
+@pytest.mark.slow
+def test_files_of_another_training_are_named(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    whole = corpus.train(tmp_path / "whole", "max_epoch=1")
+    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    buffer = io.BytesIO()
+    torch.save({"state": 1}, buffer)
+    for name, fault in (("optimizer.pt", "is of another optimizer"), ("rng.pt", "holds no random state")):
+        copy = cut_back(whole, tmp_path / name, 4)
+        ckpt.save_checkpoint(copy / "checkpoints", 4, {**files, name: buffer.getvalue()})
+        with pytest.raises(CheckpointError, match=f"step-00000004/{name}: {fault}; use an earlier checkpoint$"):
+            corpus.train(copy, "max_epoch=1")
 
 
 def test_a_silent_rate_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed) -> None:

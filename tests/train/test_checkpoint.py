@@ -6,7 +6,6 @@ import os
 import random
 import resource
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -220,46 +219,3 @@ def test_too_little_free_space_is_seen_before_anything_is_written(
     with pytest.raises(CheckpointError, match="disk full .*need 0.0 MB.*last good checkpoint: step-00000001"):
         save(tmp_path, 2)
     assert ckpt.list_checkpoints(tmp_path) == [first]
-
-
-def kill_at_random(folder: Path, times: int, seed: int) -> None:
-    """Save in a child that is killed at a random instant; after each kill the newest checkpoint must load."""
-    rng = random.Random(seed)
-    acknowledged = 0
-    for _ in range(times):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            for step in range(acknowledged + 1, acknowledged + 10_000):
-                newest = save(folder, step)
-                os.write(writer, step.to_bytes(4, "big"))
-                ckpt.rotate(folder, {newest})
-            os._exit(0)
-        os.close(writer)
-        time.sleep(rng.uniform(0.0, 0.03))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        with os.fdopen(reader, "rb") as pipe:
-            steps = pipe.read()
-        if steps:
-            acknowledged = int.from_bytes(steps[-4:], "big")
-        newest_path = ckpt.newest_good(folder)
-        if acknowledged:
-            assert newest_path is not None
-            assert ckpt.step_of(newest_path) >= acknowledged, "an acknowledged checkpoint was lost"
-            acknowledged = ckpt.step_of(newest_path)
-            assert ckpt.read_checkpoint(newest_path) == FILES
-    assert acknowledged > 0
-    assert not list(folder.glob("*.bad")), "no kill may ever leave a damaged checkpoint"
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_kills_at_random_instants_lose_nothing(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, times=40, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_thousand_kills_lose_nothing(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, times=1000, seed=2)
