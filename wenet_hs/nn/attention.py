@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wenet_hs.nn.linear import Linear
+
 
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention (Vaswani et al. 2017). A query that may see no key gets zero, never NaN."""
@@ -21,17 +23,18 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.head_size = size // num_heads
         self.dropout_rate = dropout_rate
-        self.linear_q = nn.Linear(size, size)
-        self.linear_k = nn.Linear(size, size)
-        self.linear_v = nn.Linear(size, size)
-        self.linear_out = nn.Linear(size, size)
+        self.linear_q = Linear(size, size)
+        self.linear_k = Linear(size, size)
+        self.linear_v = Linear(size, size)
+        self.linear_out = Linear(size, size)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """What a decoder may cache: memory (B, S, D) → keys and values, (B, H, S, K) each."""
         return self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """query (B, L, D), keys and values (B, H, S, K), mask (B or 1, L or 1, S) bool or None → (B, L, D)."""
+        """query (B, L, D), keys and values (B, H, S, K), mask (B or 1, L or 1, S) bool, float to be added
+        to the scores, or None → (B, L, D)."""
         mask_B1LS = None if mask is None else mask[:, None]
         return self._combine(self._split(self.linear_q(query)), keys, values, mask_B1LS)
 
@@ -73,7 +76,7 @@ class RelPositionAttention(MultiHeadAttention):
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
         super().__init__(num_heads, size, dropout_rate=dropout_rate)
-        self.linear_pos = nn.Linear(size, size, bias=False)
+        self.linear_pos = Linear(size, size, bias=False)
         self.pos_bias_u = nn.Parameter(torch.empty(num_heads, self.head_size))
         self.pos_bias_v = nn.Parameter(torch.empty(num_heads, self.head_size))
         nn.init.xavier_uniform_(self.pos_bias_u)

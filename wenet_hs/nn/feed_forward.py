@@ -4,6 +4,7 @@
 from torch import Tensor, nn
 
 from wenet_hs.nn.dropout import Dropout
+from wenet_hs.nn.linear import Linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -24,10 +25,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: int, hidden_size: int, *, dropout_rate: float, activation: str) -> None:
         super().__init__()
-        self.w_1 = nn.Linear(size, hidden_size)
+        self.w_1 = Linear(size, hidden_size)
         self.activation = make_activation(activation)
         self.dropout = Dropout(dropout_rate)
-        self.w_2 = nn.Linear(hidden_size, size)
+        self.w_2 = Linear(hidden_size, size)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) → (B, T, D)."""

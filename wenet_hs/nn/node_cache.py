@@ -11,6 +11,7 @@ M new nodes that are real, D width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -44,13 +45,13 @@ class NodeCache:
     """All layers of a decoder, for the utterances that are still searched."""
 
     layers: list[LayerCache]
-    memory_mask: Tensor
-    """(B, 1, T) bool: which frames are real."""
+    memory_bias: Tensor
+    """(B, 1, T) what is added to the attention scores of frames: 0, or -inf where there is none."""
     num_nodes: int = 0
 
     def keep_utterances(self, rows: Tensor) -> None:
         """Go on with the utterances `rows` (B',) alone, in that order."""
-        self.memory_mask = self.memory_mask[rows]
+        self.memory_bias = self.memory_bias[rows]
         for layer in self.layers:
             layer.memory_keys, layer.memory_values = layer.memory_keys[rows], layer.memory_values[rows]
             layer.keys, layer.values = (x[rows, :, : self.num_nodes] for x in (layer.keys, layer.values))
@@ -62,6 +63,11 @@ class NodeCache:
             index_BHSK = nodes[:, None, :, None].expand(-1, heads, -1, width)
             layer.keys, layer.values = layer.keys.gather(2, index_BHSK), layer.values.gather(2, index_BHSK)
         self.num_nodes = nodes.size(1)
+
+
+def as_bias(visible: Tensor, like: Tensor) -> Tensor:
+    """A mask as attention takes it without converting it, layer by layer: 0 where it is True, else -inf."""
+    return torch.zeros_like(visible, dtype=like.dtype).masked_fill_(~visible, -math.inf)
 
 
 def _widened(x_BHCK: Tensor, filled: int, needed: int) -> Tensor:

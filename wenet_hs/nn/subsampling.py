@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wenet_hs.nn.linear import Linear
 from wenet_hs.nn.positional import PositionalEncoding
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
@@ -61,7 +62,7 @@ class Conv2dSubsampling(Subsampling):
         bins = int(_output_length(feature_dim, self.geometry))
         if bins < 1:
             raise ValueError(f"{kind} cannot subsample {feature_dim} features: nothing is left of them")
-        linear = nn.Linear(size * bins, size)
+        linear = Linear(size * bins, size)
         if kind == "conv2d":  # WeNet's names
             self.out = nn.Sequential(linear)
         else:
@@ -91,7 +92,7 @@ class LinearSubsampling(Subsampling):
 
     def __init__(self, feature_dim: int, size: int, *, dropout_rate: float, positional: PositionalEncoding) -> None:
         super().__init__()
-        self.out = nn.Sequential(nn.Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
+        self.out = nn.Sequential(Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
         self.pos_enc = positional
 
     @overload

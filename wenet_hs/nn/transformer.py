@@ -14,7 +14,7 @@ from wenet_hs.nn.conformer import Residual
 from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.masks import causal_mask, length_mask
-from wenet_hs.nn.node_cache import LayerCache, NewNodes, NodeCache
+from wenet_hs.nn.node_cache import LayerCache, NewNodes, NodeCache, as_bias
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
 from wenet_hs.nn.recomputing import run_layer
 
@@ -66,19 +66,19 @@ class TransformerDecoderLayer(nn.Module):
         none_yet_BH0K = memory_keys[:, :, :0]
         return LayerCache(memory_keys, memory_values, none_yet_BH0K, none_yet_BH0K)
 
-    def grow(self, x: Tensor, nodes: NewNodes, cache: NodeCache, layer: LayerCache) -> Tensor:
-        """x (M, D) of the new nodes alone → (M, D); their keys and values are written to `layer`."""
+    def grow(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: NodeCache, layer: LayerCache) -> Tensor:
+        """x (M, D) of the new nodes alone, bias (B, R, S + R) of `visible` → (M, D); `layer` gets keys and values."""
 
         def attend_to_units(y_MD: Tensor) -> Tensor:
             y_BRD = nodes.spread(y_MD)
             keys, values = layer.append(cache.num_nodes, *self.self_attn.keys_values(y_BRD))
-            return nodes.gather(self.self_attn.attend(y_BRD, keys, values, nodes.visible))
+            return nodes.gather(self.self_attn.attend(y_BRD, keys, values, bias))
 
         def attend_to_memory(y_MD: Tensor) -> Tensor:
             # The hypotheses of an utterance are more queries of the same memory, which so is never repeated.
             query_BRD = nodes.spread(y_MD)
             return nodes.gather(
-                self.src_attn.attend(query_BRD, layer.memory_keys, layer.memory_values, cache.memory_mask)
+                self.src_attn.attend(query_BRD, layer.memory_keys, layer.memory_values, cache.memory_bias)
             )
 
         x = self.residual(x, self.norm1, attend_to_units)
@@ -140,7 +140,7 @@ class TransformerDecoder(nn.Module):
     def remember(self, memory: Tensor, memory_mask: Tensor) -> NodeCache:
         """What `grow` begins with: memory (B, T, D), memory_mask (B, T) bool. It knows no unit yet."""
         layers = [cast(TransformerDecoderLayer, module).remember(memory) for module in self.decoders]
-        return NodeCache(layers, memory_mask[:, None])
+        return NodeCache(layers, as_bias(memory_mask[:, None], memory))
 
     def grow(self, cache: NodeCache, nodes: NewNodes) -> Tensor:
         """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`; `cache` then has them.
@@ -148,13 +148,14 @@ class TransformerDecoder(nn.Module):
         Raises: ValueError where `nodes.visible` does not fit the nodes that are cached.
         """
         batch, room, seen = nodes.visible.shape
-        if seen != cache.num_nodes + room or batch != len(cache.memory_mask):
-            known = f"{len(cache.memory_mask)} utterances of {cache.num_nodes} nodes"
+        if seen != cache.num_nodes + room or batch != len(cache.memory_bias):
+            known = f"{len(cache.memory_bias)} utterances of {cache.num_nodes} nodes"
             raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {room} new ones")
         embedding, positional = self.embed[0], cast(AbsolutePositionalEncoding, self.embed[1])
         x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=seen)
+        bias_BRS = as_bias(nodes.visible, x_MD)
         for module, layer in zip(self.decoders, cache.layers, strict=True):
-            x_MD = cast(TransformerDecoderLayer, module).grow(x_MD, nodes, cache, layer)
+            x_MD = cast(TransformerDecoderLayer, module).grow(x_MD, nodes, bias_BRS, cache, layer)
         cache.num_nodes = seen
         return self._finish(x_MD)
 
