@@ -5,7 +5,10 @@ import hashlib
 import io
 import json
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -218,3 +221,44 @@ def test_faults_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "--num 0: must be at least 1\n"
     assert run_command(command, ["--model_dir", str(tmp_path / "nowhere")]) == 2
     assert "no intact checkpoint to average; run `wenet-hs train` first" in capsys.readouterr().err
+
+
+def test_a_kill_at_any_call_leaves_a_whole_model_and_no_wrong_word_about_it(tmp_path: Path) -> None:
+    source = save(tmp_path, 4, w=vector(1.0))
+    contents = []
+    for value in (1.0, 2.0):
+        write_final(tmp_path / "final.pt", {"w": vector(value)}, [source], by="last")
+        contents.append((tmp_path / "final.pt").read_bytes())
+    calls = 0
+    while _killed_at(calls, lambda: write_final(tmp_path / "final.pt", {"w": vector(1.0)}, [source], by="last")):
+        content, beside = (tmp_path / "final.pt").read_bytes(), tmp_path / "final.json"
+        assert content in contents
+        if beside.exists():
+            assert json.loads(beside.read_text())["sha256"] == hashlib.sha256(content).hexdigest()
+        write_final(tmp_path / "final.pt", {"w": vector(2.0)}, [source], by="last")
+        calls += 1
+    assert calls >= 8, "two files to fsync and to rename, their folder, and a file to unlink"
+
+
+def _killed_at(call: int, work: Callable[[], None]) -> bool:
+    """Run it in a process that ends at its call number `call` to the disk; whether it had so many."""
+    pid = os.fork()
+    if pid == 0:
+        left = [call]
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def count(*args: Any, **kwargs: Any) -> Any:
+                if left[0] == 0:
+                    os._exit(9)
+                left[0] -= 1
+                return function(*args, **kwargs)
+
+            return count
+
+        for name in ("fsync", "replace", "rename", "unlink"):
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values computed ahead of their use, in order, by a thread or by worker processes; how many changes no value."""
 
+import os
 import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -16,6 +18,9 @@ from wenet_hs.errors import WenetHsError
 
 AHEAD = 2
 """Values kept ready by the thread, or by each worker process."""
+
+_PARENTS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
+"""Signals that are for the process that trains, not for those that load its data."""
 
 Value = TypeVar("Value")
 
@@ -84,7 +89,12 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
         worker_init_fn=_leave_signals_to_parent,
         generator=torch.Generator(),  # or DataLoader draws from the global state, and a resumed run differs
     )
-    for value in loader:
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENTS)  # until the workers that are forked here ignore them
+    try:
+        values = iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+    for value in values:
         if isinstance(value, _Fault):
             raise value.kind(value.message)
         yield value
@@ -92,9 +102,20 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
 
 def _leave_signals_to_parent(worker: int) -> None:
     """Ctrl-C and a scheduler's signals reach the whole process group; the parent may have a step to finish with these
-    workers, and they end when it does."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+    workers, and they end when it does. Here its signals are blocked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # elsewhere (macOS) torch's handler ends the worker, whoever sent it
+        Thread(target=_end_by_parent, args=(os.getppid(),), daemon=True).start()
+    else:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
+
+
+def _end_by_parent(parent: int) -> None:
+    """SIGTERM is how a parent ends its worker; from anybody else it is for the parent. No handler knows the sender."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
 
 
 def _unchanged(value: Value) -> Value:
