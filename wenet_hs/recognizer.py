@@ -76,7 +76,7 @@ class Recognizer:
             source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
                 array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
                 averaged and any rate is resampled.
-            mode: attention, ctc_greedy_search, ctc_prefix_beam_search or attention_rescoring.
+            mode: attention, ctc_greedy_search, ctc_prefix_beam_search, attention_rescoring or joint.
         Raises: DataError where a file cannot be read; ValueError on a wrong waveform or mode.
         """
         rate = self._conf.resample_conf.resample_rate
