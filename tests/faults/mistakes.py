@@ -101,13 +101,11 @@ def look_at(ended: Ended, what: str, tally: Tally) -> None:
 
 
 def names_a_place(line: str, what: str) -> bool:
-    """Whether a line tells where to look: a path, a flag, an argument, an utterance, or the word that was wrong."""
+    """Whether a line tells where to look: a path, a flag, an argument, a key of the config, an utterance, or the word
+    that was wrong."""
     place = line.partition(": ")[0]
-    return any(sign in line for sign in ("/", "--", "utterance ", "argument")) or place in (
-        *what.split("\n"),
-        ".",
-        "checkpoints",
-    )
+    signs = ("/", "--", "utterance ", "argument", "in the config", "_conf.")
+    return any(sign in line for sign in signs) or place in (*what.split("\n"), ".", "checkpoints")
 
 
 # ---- commands that work
