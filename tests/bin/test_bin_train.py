@@ -92,13 +92,23 @@ def test_an_absent_device_is_one_line(
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("size", ["2", "many"])
-def test_a_launcher_with_several_processes_is_one_line(
-    corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, size: str
+@pytest.mark.parametrize(
+    ("size", "line"),
+    [
+        ("2", "WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun"),
+        ("many", "WORLD_SIZE=many: must be a whole number of at least 1; set it so, or unset it"),
+    ],
+)
+def test_a_launcher_that_says_too_little_is_one_line(
+    corpus: TinyCorpus,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    size: str,
+    line: str,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", size)
-    found = fault(capsys, corpus.arguments(tmp_path / "m"))
-    assert found == f"WORLD_SIZE={size}: training runs in one process in this version; start it without torchrun"
+    assert fault(capsys, corpus.arguments(tmp_path / "m")) == line
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert run_command(command, corpus.arguments(tmp_path / "m", "max_epoch=1")) == 0
 
