@@ -18,7 +18,7 @@ def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
     if not (recompute and torch.is_grad_enabled()):
         out: Tensor = layer(*inputs)
         return out
-    recomputed: Tensor = checkpoint(  # type: ignore[no-untyped-call]
+    recomputed: Tensor = checkpoint(
         layer, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _unchanged_buffers(layer))
     )
     return recomputed

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.devices import has_native_bf16, has_native_fp16
@@ -50,7 +51,7 @@ class Precision:
         if dtype != "fp32" and dtype not in _AUTOCAST:
             raise ValueError(f"dtype must be fp32, {' or '.join(_AUTOCAST)}, got {dtype!r}")
         self._dtype, self._device = _AUTOCAST.get(dtype), device
-        self._scaler = torch.amp.GradScaler(device.type) if dtype == "fp16" else None
+        self._scaler = GradScaler(device.type) if dtype == "fp16" else None
 
     @property
     def loss_scale(self) -> float:

@@ -50,7 +50,7 @@ class CudaSender:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, batch: Batch) -> Arrival:
         pinned = {name: getattr(batch, name).pin_memory() for name in TENSORS}

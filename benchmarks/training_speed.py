@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many seconds of audio does training take in a second, and what does each option gain?
+
+Whole steps of the training loop at the paper's size and at the mini recipe's: each option against the plain path in
+alternating rounds. Then what padding costs, what of the real loop is not forward, backward or optimizer, and how much
+faster than the steps the data are made.
+
+Example: python benchmarks/training_speed.py --threads 2 --out benchmarks/notes/training_speed_cpu
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from paired import (
+    Side,
+    alternate,
+    common_arguments,
+    in_a_process_of_its_own,
+    markdown_table,
+    number,
+    peak_extra_bytes,
+    publish,
+    ratios,
+)
+from torch.utils.flop_counter import FlopCounterMode
+from training_sides import (
+    Size,
+    batch_of,
+    make_batch,
+    make_dataset,
+    make_state,
+    options,
+    sizes,
+    speech_lengths,
+    training_step,
+    write_corpus,
+)
+
+from wenet_hs.config.schema import BatchConf, DatasetConf
+from wenet_hs.data.batching import plan_epoch
+from wenet_hs.data.dataset import batches
+from wenet_hs.manifest import Utterance
+from wenet_hs.train.loop import run_epoch
+from wenet_hs.train.monitor import Monitor
+
+WENET = "WeNet at the paper's size on 2 cores: 7 to 11 audio seconds a second (from earlier notes: not paired)."
+
+
+def measure_options(size: Size, head: str, args: argparse.Namespace) -> dict[str, object]:
+    """Audio seconds a second of each option, and its ratio to the plain path."""
+    device, batch = torch.device(args.device), batch_of(size)
+    steps: dict[str, Side] = {}
+    first = {}
+    for side in options(size, head, device, compiled=not args.quick):
+        steps[side] = training_step(*make_state(size, head, side, device), [batch])
+        start = time.perf_counter()
+        steps[side]()
+        first[side] = time.perf_counter() - start
+    times = alternate(steps, args.rounds, device=args.device)
+    record: dict[str, object] = {
+        "size": size.name,
+        "head": head,
+        "ratio": ratios(times, "plain"),
+        "first_step_s": first,
+    }
+    record["audio_seconds_a_second"] = {
+        side: size.audio_seconds / statistics.median(values) for side, values in times.items()
+    }
+    if head == "softmax":
+        record["peak_extra_mb"] = {side: memory(size, side, args) for side in ("fp32", "checkpointing")}
+    print(record, flush=True)
+    return record
+
+
+def memory(size: Size, side: str, args: argparse.Namespace) -> float:
+    """Megabytes that a step holds above what stood before it, in a process of its own."""
+    flags = ["--memory", side, "--size", size.name, "--device", args.device, "--threads", str(args.threads)]
+    return float(in_a_process_of_its_own(Path(__file__), *flags, *(["--quick"] if args.quick else [])))
+
+
+def print_memory(args: argparse.Namespace) -> None:
+    """The child of `memory`."""
+    (size,) = (size for size in sizes(quick=args.quick) if size.name == args.size)
+    state, config = make_state(size, "softmax", args.memory, torch.device(args.device))
+    training_step(state, config, [make_batch([60])])()  # libraries and kernels load, the optimizer's state is made
+    print(peak_extra_bytes(training_step(state, config, [batch_of(size)]), args.device) / 1e6)
+
+
+def measure_padding(size: Size, args: argparse.Namespace) -> dict[str, object]:
+    """Utterances of unequal lengths, as the plan groups them and padded in the order they come."""
+    device = torch.device(args.device)
+    frames = (100 * speech_lengths(16 if args.quick else 48)).astype(int)
+    conf = BatchConf(batch_type="dynamic", max_frames_in_batch=4000)
+    planned = [frames[group].tolist() for group in plan_epoch(frames.tolist(), conf, seed=0, epoch=0)]
+    arrival = [group.tolist() for group in np.array_split(frames, len(planned))]
+    state, config = make_state(size, "softmax", "fp32", device)
+    sides = {
+        name: training_step(state, config, [make_batch(group) for group in groups])
+        for name, groups in (("arrival", arrival), ("planned", planned))
+    }
+    gain = ratios(alternate(sides, args.rounds, device=args.device), "arrival")["planned"]
+    many = (100 * speech_lengths(1_000 if args.quick else 100_000)).astype(int)
+    conf = BatchConf(batch_type="dynamic", max_frames_in_batch=12000)
+    waste = padding([many[group].tolist() for group in plan_epoch(many.tolist(), conf, seed=0, epoch=0)])
+    return {
+        "gain": gain,
+        "waste_arrival": padding(arrival),
+        "waste_planned": padding(planned),
+        "num_utterances": len(many),
+        "waste_of_plan": waste,
+    }
+
+
+def padding(groups: Sequence[Sequence[int]]) -> float:
+    """The share of frames behind the end of an utterance."""
+    return 1 - sum(map(sum, groups)) / sum(len(group) * max(group) for group in groups)
+
+
+def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Namespace) -> dict[str, float]:
+    """What of the wall time of the real loop, log included, is not forward, backward or optimizer.
+
+    Files are read, features computed and batches made beside the steps, as in every training.
+    """
+    device = torch.device(args.device)
+    dtype = options(size, "hsoftmax", device, compiled=False)[-1]
+    state, config = make_state(size, "softmax", dtype, device)
+    conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=round(100 * size.audio_seconds)))
+    dataset = make_dataset(utterances, conf, {})
+    list(run_epoch(state, [batch_of(size)], config))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Monitor(Path(folder), step=1, metrics_bytes=0, log_interval=10, total_steps=0, device=device) as monitor,
+    ):
+        start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
+        for stats in run_epoch(state, batches(dataset, dataset.plan(0), 0), config):
+            monitor.step(stats)
+            busy, waited, steps = busy + stats.compute_seconds, waited + stats.wait_seconds, steps + 1
+        wall = time.perf_counter() - start
+    return {"steps": steps, "outside": 1 - busy / wall, "wait": waited / wall}
+
+
+def measure_data(utterances: Sequence[Utterance], args: argparse.Namespace) -> dict[str, float]:
+    """Audio seconds a second of reading, features and batches: in a thread, in two processes, and from the cache."""
+    total = sum(utterance.duration or 0.0 for utterance in utterances)
+    conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=4000))
+    plain, cached = make_dataset(utterances, conf, {}), make_dataset(utterances, conf, {"cache_features": True})
+    sides: dict[str, Side] = {
+        "thread": lambda: sum(1 for _ in batches(plain, plain.plan(0), 0)),
+        "2 workers": lambda: sum(1 for _ in batches(plain, plain.plan(0), 0, num_workers=2)),
+        "cached": lambda: sum(1 for _ in batches(cached, cached.plan(0), 0)),
+    }
+    times = alternate(sides, args.rounds)
+    return {name: total / statistics.median(values) for name, values in times.items()}
+
+
+def measure_gpu(size: Size, args: argparse.Namespace) -> dict[str, float]:
+    """Audio hours an hour in bfloat16, and the share of the rate of a large product of matrices on the same device."""
+    device = torch.device(args.device)
+    state, config = make_state(size, "softmax", "bf16", device)
+    step = training_step(state, config, [batch_of(size)])
+    with FlopCounterMode(display=False) as counter:
+        step()
+    wide = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
+    times = alternate({"step": step, "product": lambda: wide @ wide}, args.rounds, device=args.device)
+    seconds = {name: statistics.median(values) for name, values in times.items()}
+    peak = 2 * 8192**3 / seconds["product"]
+    return {
+        "audio_hours_an_hour": size.audio_seconds / seconds["step"],
+        "share_of_matrix_rate": counter.get_total_flops() / seconds["step"] / peak,
+        "matrix_tflops": peak / 1e12,
+    }
+
+
+def options_table(records: Sequence[dict[str, object]]) -> str:
+    """A row for each size, head and option."""
+    rows = []
+    for record in records:
+        speed, ratio, first = (record[name] for name in ("audio_seconds_a_second", "ratio", "first_step_s"))
+        held = record.get("peak_extra_mb", {})
+        assert isinstance(speed, dict)
+        assert isinstance(ratio, dict)
+        assert isinstance(first, dict)
+        assert isinstance(held, dict)
+        for side in speed:
+            row = [str(record["size"]), str(record["head"]), side, number(speed[side]), f"{number(ratio[side])}×"]
+            rows.append([*row, number(first[side]), number(held[side]) if side in held else "–"])
+    return markdown_table(
+        ["size", "head", "option", "audio s/s", "to plain", "first step, s", "memory of a step, MB"], rows
+    )
+
+
+def text_of(facts: dict[str, object]) -> str:
+    """The note."""
+    records, waste, loop, data, gpu = (facts[name] for name in ("options", "padding", "loop", "data", "gpu"))
+    assert isinstance(records, list)
+    assert isinstance(waste, dict)
+    assert isinstance(loop, dict)
+    assert isinstance(data, dict)
+    assert isinstance(gpu, dict)
+    fastest = {
+        record["size"]: max(record["audio_seconds_a_second"].values())
+        for record in records
+        if record["head"] == "softmax"
+    }
+    loops = [
+        f"{name}: {one['outside']:.1%} of {one['steps']} steps outside forward, backward and optimizer, of it "
+        f"{one['wait']:.1%} waiting for data"
+        for name, one in loop.items()
+    ]
+    speeds = [_speed(name, speed, fastest) for name, speed in data.items()]
+    on_gpu = [f"{name}: {number(value)}" for name, value in gpu.items()]
+    return "\n\n".join(
+        [
+            "Whole steps: forward, backward, clipping, Adam. `plain`: float32 with torch's dropout, what WeNet "
+            "computes; `fp32`: with our dropout; every other option changes one thing of `fp32`. Ratios are medians of "
+            f"paired rounds. {WENET}",
+            options_table(records),
+            f"Padding: in batches of the plan the same utterances train {number(waste['gain'])}× as fast as in the "
+            f"order they come ({waste['waste_planned']:.1%} of the frames are padding instead of "
+            f"{waste['waste_arrival']:.1%}); a plan of {waste['num_utterances']:,} utterances and 12,000 frames a "
+            f"batch: {waste['waste_of_plan']:.1%}.",
+            "The real loop, files to log lines: " + "; ".join(loops) + ".",
+            "Audio to batches (and how many times the fastest step of a size): " + ", ".join(speeds) + ".",
+            "GPU: " + ("; ".join(on_gpu) if on_gpu else "none here, not measured") + ".",
+        ]
+    )
+
+
+def _speed(name: str, speed: float, fastest: Mapping[str, float]) -> str:
+    times = ", ".join(f"{number(speed / fast)}× {size}" for size, fast in fastest.items())
+    return f"{name} {number(speed)} audio s/s ({times})"
+
+
+def measure(args: argparse.Namespace) -> dict[str, object]:
+    """All facts of the note."""
+    paper, mini = sizes(quick=args.quick)
+    records = [measure_options(size, head, args) for size in (paper, mini) for head in ("softmax", "hsoftmax")]
+    with tempfile.TemporaryDirectory() as folder:
+        utterances = write_corpus(Path(folder), speech_lengths(12 if args.quick else 60, seed=3).tolist())
+        loop = {size.name: measure_loop(size, utterances, args) for size in (paper, mini)}
+        data = measure_data(utterances, args)
+    gpu = {} if args.device == "cpu" else measure_gpu(paper, args)
+    return {"options": records, "padding": measure_padding(mini, args), "loop": loop, "data": data, "gpu": gpu}
+
+
+def main() -> None:
+    """Measure and publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common_arguments(parser, rounds=5)
+    parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
+    parser.add_argument("--memory", choices=("fp32", "checkpointing"), help=argparse.SUPPRESS)
+    parser.add_argument("--size", choices=("paper", "mini"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory:
+        print_memory(args)
+        return
+    if args.quick:
+        args.rounds = 1
+    facts = measure(args)
+    publish("Speed of training", text_of(facts), facts, device=args.device, out=args.out)
+
+
+if __name__ == "__main__":
+    main()
