@@ -104,7 +104,7 @@ def names_a_place(line: str, what: str) -> bool:
     """Whether a line tells where to look: a path, a flag, an argument, a key of the config, an utterance, or the word
     that was wrong."""
     place = line.partition(": ")[0]
-    signs = ("/", "--", "utterance ", "argument", "in the config", "_conf.")
+    signs = ("/", "--", "utterance ", "argument", "check the path", "_conf.")
     return any(sign in line for sign in signs) or place in (*what.split("\n"), ".", "checkpoints")
 
 
