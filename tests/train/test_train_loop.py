@@ -232,7 +232,7 @@ def test_bfloat16_trains_with_finite_losses() -> None:
     state = state_of(config, **PLAIN)
     batch = small_batch([40, 33], [5, 2])
     (low,) = run_epoch(state, [batch], config)
-    (full,) = run_epoch(state_of(config, **PLAIN), [batch], small_config(**PLAIN))
+    (full,) = run_epoch(state_of(small_config(**PLAIN), **PLAIN), [batch], small_config(**PLAIN))
     assert low.loss == pytest.approx(full.loss, rel=0.05)
     assert low.loss != full.loss
     assert all(value.dtype == torch.float32 for value in state.model.parameters())
