@@ -23,9 +23,22 @@ from wenet_hs.train.optim import learning_rate
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TIMES = {"seconds", "wait_seconds", "compute_seconds"}
-TRAIN = LOSSES | TIMES | {
-    *("grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", "skipped_steps", "bad_clips")
-}
+TRAIN = (
+    LOSSES
+    | TIMES
+    | {
+        *(
+            "grad_norm",
+            "lr",
+            "num_targets",
+            "audio_seconds",
+            "padding_share",
+            "loss_scale",
+            "skipped_steps",
+            "bad_clips",
+        )
+    }
+)
 SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 
 
@@ -58,7 +71,7 @@ def test_metrics_hold_every_fact_of_steps_and_validations(trained: Path, tiny_co
     assert [record["step"] for record in by_kind["train"]] == list(range(1, 9))
     assert [record["epoch"] for record in by_kind["train"]] == [0] * 4 + [1] * 4
     assert all(set(record) == TRAIN | SPEED | {"kind", "step", "epoch"} for record in by_kind["train"])
-    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds"} for record in by_kind["valid"])
+    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds", "bad_clips"} for record in by_kind["valid"])
     assert [record["step"] for record in by_kind["valid"]] == list(range(1, 9))
     for record in by_kind["train"]:
         assert 0 < record["wait_seconds"] < record["seconds"]
@@ -82,7 +95,7 @@ def test_metrics_hold_every_fact_of_steps_and_validations(trained: Path, tiny_co
 def test_tensorboard_says_what_metrics_say(trained: Path) -> None:
     found = scalars(trained)
     assert set(found) == {f"train/{name}" for name in TRAIN | SPEED} | {
-        f"valid/{name}" for name in LOSSES | {"seconds"}
+        f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips"}
     }
     for kind in ("train", "valid"):
         rows = [record for record in records(trained) if record["kind"] == kind]
