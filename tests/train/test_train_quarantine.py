@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_corpus import cut_back, outcome, write_tiny_corpus
+from tiny_corpus import cut_back, metrics, outcome, write_tiny_corpus
 
 from wenet_hs.errors import DataError
 from wenet_hs.train.state import progress_of
@@ -47,3 +47,15 @@ def test_a_validation_with_too_many_bad_clips_is_an_end(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "clips" / "cv0.wav").unlink()
     with pytest.raises(DataError, match=r"quarantine\.tsv: 1 of 3 clips cannot be read"):
         corpus.train(tmp_path / "m")
+
+
+def test_features_computed_on_the_device_train_the_same_to_rounding(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    plain = ("max_epoch=1", "save_interval=2", "dataset_conf.fbank_conf.dither=0")
+    worker = corpus.train(tmp_path / "worker", *plain)
+    device = corpus.train(tmp_path / "device", *plain, "dataset_conf.features_on=device")
+    losses = [[record["loss"] for record in metrics(folder)] for folder in (worker, device)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    resumed = cut_back(device, tmp_path / "resumed", 2)
+    corpus.train(resumed, *plain, "dataset_conf.features_on=device")
+    assert outcome(resumed) == outcome(device)

@@ -165,6 +165,8 @@ class DatasetConf(Section):
     """Batches."""
     cache_features: bool = False
     """Keep the features of an utterance in memory after they were computed once (with `dither` 0 nothing changes)."""
+    features_on: Literal["worker", "device"] = "worker"
+    """`worker`: features are computed where audio is read; `device`: of a whole batch, where the model is."""
     max_bad_clips: Fraction = 0.01
     """Share of clips that may turn out unreadable before training ends; each one is left out. 0: the first ends it."""
     sampling: SamplingConf | None = None
@@ -178,6 +180,18 @@ class DatasetConf(Section):
     @classmethod
     def _empty_section_is_all_defaults(cls, value: object) -> object:
         return {} if value is None else value
+
+    @field_validator("features_on")
+    @classmethod
+    def _device_has_neither_cache_nor_dither(cls, value: str, info: ValidationInfo) -> str:
+        if value == "worker":
+            return value
+        if info.data.get("cache_features"):
+            raise setting_error("features_on", "device computes features anew; set cache_features: false, or worker")
+        fbank_conf = info.data.get("fbank_conf")
+        if fbank_conf is not None and fbank_conf.dither:
+            raise setting_error("features_on", "device has no dither; set fbank_conf.dither: 0, or worker")
+        return value
 
     @field_validator("noise_conf", "reverb_conf")
     @classmethod

@@ -4,6 +4,8 @@
 Both are pure functions; whatever is random comes from the caller's generator.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,16 @@ from wenet_hs.config.dataset import SpecAugConf
 from wenet_hs.data.audio import resample
 
 SPEED_FACTORS = (1.0, 0.9, 1.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What SpecAugment leaves of an utterance."""
+
+    keep_frames: Tensor
+    """(T,) bool."""
+    keep_bins: Tensor
+    """(F,) bool."""
 
 
 def spec_augment(features: Tensor, conf: SpecAugConf, generator: torch.Generator) -> Tensor:
@@ -27,16 +39,23 @@ def spec_augment(features: Tensor, conf: SpecAugConf, generator: torch.Generator
     num_frames, num_bins = features.shape
     if not num_frames:
         return features
-    keep_T1 = torch.ones(num_frames, 1, dtype=torch.bool)
-    keep_1F = torch.ones(1, num_bins, dtype=torch.bool)
+    masks = draw_masks(num_frames, num_bins, conf, generator)
+    keep_TF = masks.keep_frames[:, None] & masks.keep_bins
+    return torch.where(keep_TF, features, features.mean(dim=0, keepdim=True))
+
+
+def draw_masks(num_frames: int, num_bins: int, conf: SpecAugConf, generator: torch.Generator) -> Masks:
+    """What `spec_augment` hides of features (num_frames, num_bins)."""
+    keep_T = torch.ones(num_frames, dtype=torch.bool)
+    keep_F = torch.ones(num_bins, dtype=torch.bool)
     max_t = min(conf.max_t, num_frames // (2 * max(1, conf.num_t_mask)))
     for _ in range(conf.num_t_mask):
         begin, end = _band(num_frames, max_t, generator)
-        keep_T1[begin:end] = False
+        keep_T[begin:end] = False
     for _ in range(conf.num_f_mask):
         begin, end = _band(num_bins, min(conf.max_f, num_bins), generator)
-        keep_1F[:, begin:end] = False
-    return torch.where(keep_T1 & keep_1F, features, features.mean(dim=0, keepdim=True))
+        keep_F[begin:end] = False
+    return Masks(keep_T, keep_F)
 
 
 def _band(size: int, max_width: int, generator: torch.Generator) -> tuple[int, int]:

@@ -8,26 +8,27 @@ is the same whenever, wherever and in whatever order it is made, so a resumed ru
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf, SamplingConf
 from wenet_hs.data.audio import AudioFault, probe
-from wenet_hs.data.augment import SPEED_FACTORS, spec_augment
+from wenet_hs.data.augment import SPEED_FACTORS, Masks, draw_masks, spec_augment
+from wenet_hs.data.batch import Batch, Example, collate
 from wenet_hs.data.batching import BatchPlan, plan_epoch
+from wenet_hs.data.device_features import collate_waves, frames_of
 from wenet_hs.data.distort import Distortions
-from wenet_hs.data.features import utterance_features
+from wenet_hs.data.features import utterance_features, utterance_waveform_at
 from wenet_hs.data.frame_counts import FrameCounts, conv2d_length
 from wenet_hs.data.listing import ListedUtterances, UtteranceTable
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.plan_kernels import numbered_hashes, text_hash
-from wenet_hs.data.quarantine import BadClip, clip_error, take_readable
+from wenet_hs.data.quarantine import clip_error, take_readable
 from wenet_hs.data.sampling import Sampler, make_sampler
 from wenet_hs.data.selection import reason_to_reject, usable
 from wenet_hs.data.transcripts import Transcripts, read_transcripts
@@ -39,72 +40,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Batch", "Example", "SpeechDataset", "batches", "collate", "conv2d_length"]
 
-PADDING_ID = -1
 _ITEMS_AT_ONCE = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Example:
-    """One utterance, ready for a batch."""
-
-    key: str
-    features: Tensor
-    """(T, F) float32, before CMVN."""
-    target: Tensor
-    """(L,) int64 unit ids, without begin and end."""
-    audio_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
-    """Some utterances, padded to one length."""
-
-    keys: list[str]
-    features: Tensor
-    """(B, T, F) float32, 0 where padded."""
-    feature_lengths: Tensor
-    """(B,) int64, in frames."""
-    num_frames: int
-    """Their sum."""
-    targets: Tensor
-    """(B, L) int64, -1 where padded."""
-    target_lengths: Tensor
-    """(B,) int64."""
-    audio_seconds: float
-    num_targets: int
-    """Labels plus one end of sentence each: what the attention decoder predicts."""
-    quarantined: tuple[BadClip, ...] = ()
-    """Clips that were drawn for this batch and cannot be read."""
-
-    @property
-    def num_drawn(self) -> int:
-        """Clips that were drawn for this batch, those that cannot be read among them."""
-        return len(self.keys) + len(self.quarantined)
-
-    def to(self, device: torch.device | str) -> "Batch":
-        """The batch with its tensors on a device."""
-        return replace(
-            self,
-            features=self.features.to(device, non_blocking=True),
-            feature_lengths=self.feature_lengths.to(device, non_blocking=True),
-            targets=self.targets.to(device, non_blocking=True),
-            target_lengths=self.target_lengths.to(device, non_blocking=True),
-        )
-
-
-def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples to the longest of them, in their order."""
-    target_lengths = torch.tensor([len(example.target) for example in examples])
-    return Batch(
-        keys=[example.key for example in examples],
-        features=pad_sequence([example.features for example in examples], batch_first=True),
-        feature_lengths=torch.tensor([len(example.features) for example in examples]),
-        num_frames=sum(len(example.features) for example in examples),
-        targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=PADDING_ID),
-        target_lengths=target_lengths,
-        audio_seconds=sum(example.audio_seconds for example in examples),
-        num_targets=int(target_lengths.sum()) + len(examples),
-    )
 
 
 class SpeechDataset:
@@ -169,6 +105,10 @@ class SpeechDataset:
         """Whether features are kept in memory: about 32 kB a second of audio and speed."""
         return self._conf.cache_features
 
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """A batch of items, of features or of waveforms as `features_on` says."""
+        return collate_waves(examples, self._conf) if self._conf.features_on == "device" else collate(examples)
+
     @property
     def stops_at_bad_clips(self) -> bool:
         """Whether the first clip that cannot be read ends the run."""
@@ -206,12 +146,17 @@ class SpeechDataset:
         place = index % len(self)
         utterance = self._table.row(int(self._rows[place]))
         speed = self._speed(index, epoch)
-        features = self._features(utterance, index, epoch, speed)
-        if self._training and self._conf.spec_aug:
-            features = spec_augment(features, self._conf.spec_aug_conf, self._generator("mask", epoch, index))
+        masks = None
+        if self._conf.features_on == "device":
+            features, masks = self._wave(utterance, index, epoch, speed)
+        else:
+            features = self._features(utterance, index, epoch, speed)
+            if self._hides:
+                features = spec_augment(features, self._conf.spec_aug_conf, self._generator("mask", epoch, index))
         return Example(
             key=utterance.key,
             features=features,
+            masks=masks,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
             audio_seconds=float(self._durations[place]) / speed,
         )
@@ -228,6 +173,20 @@ class SpeechDataset:
             self._cache[place, speed] = self._read(utterance, place, 0, speed)
         return self._cache[place, speed]
 
+    @property
+    def _hides(self) -> bool:
+        return self._training and self._conf.spec_aug
+
+    def _wave(self, utterance: Utterance, index: int, epoch: int, speed: float) -> tuple[Tensor, Masks | None]:
+        """The waveform (N,), and what is to be hidden of its features."""
+        wave = utterance_waveform_at(utterance, self._conf, speed, self._distortion(epoch, index))
+        frames = frames_of(len(wave), self._conf)
+        self._refuse_too_few(frames, utterance)
+        if not self._hides:
+            return wave, None
+        generator, bins = self._generator("mask", epoch, index), self._conf.fbank_conf.num_mel_bins
+        return wave, draw_masks(frames, bins, self._conf.spec_aug_conf, generator)
+
     def _read(self, utterance: Utterance, index: int, epoch: int, speed: float) -> Tensor:
         features = utterance_features(
             utterance,
@@ -235,16 +194,21 @@ class SpeechDataset:
             speed=speed,
             dither=self._conf.fbank_conf.dither if self._training else 0.0,
             generator=self._generator("dither", epoch, index, speed),
-            distort=None if self._distortions is None else partial(self._distort, utterance, epoch, index),
+            distort=self._distortion(epoch, index),
         )
-        if self._lengths.subsampled(len(features)) < 1:
-            reason = f"{len(features)} frames of audio are too few for the encoder"
-            raise clip_error(utterance.key, utterance.wav, reason, "take it out of the data list")
+        self._refuse_too_few(len(features), utterance)
         return features
 
-    def _distort(self, utterance: Utterance, epoch: int, index: int, wave: Tensor) -> Tensor:
-        assert self._distortions is not None
-        return self._distortions.apply(wave, lambda what: self._generator(what, epoch, index))
+    def _refuse_too_few(self, num_frames: int, utterance: Utterance) -> None:
+        if self._lengths.subsampled(num_frames) < 1:
+            reason = f"{num_frames} frames of audio are too few for the encoder"
+            raise clip_error(utterance.key, utterance.wav, reason, "take it out of the data list")
+
+    def _distortion(self, epoch: int, index: int) -> Callable[[Tensor], Tensor] | None:
+        distortions = self._distortions
+        if distortions is None:
+            return None
+        return lambda wave: distortions.apply(wave, lambda what: self._generator(what, epoch, index))
 
     def _usable(self, transcripts: Transcripts, durations: NDArray[np.float64]) -> NDArray[np.bool_]:
         frames = self._lengths.after_encoder(self._lengths.of(durations))
@@ -339,9 +303,9 @@ def batches(
 
 def _batch(dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
     if dataset.stops_at_bad_clips:
-        return collate([dataset.item(index, epoch) for index in plan[position]])
+        return dataset.collate([dataset.item(index, epoch) for index in plan[position]])
     examples, bad = take_readable(lambda index: dataset.item(index, epoch), plan[position], num_items=len(dataset))
-    return replace(collate(examples), quarantined=bad)
+    return replace(dataset.collate(examples), quarantined=bad)
 
 
 def _durations(table: UtteranceTable, max_bad_clips: float) -> tuple[NDArray[np.float64], dict[int, str]]:

@@ -17,7 +17,7 @@ from wenet_hs.data.quarantine import clip_error
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
-_INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
+INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
 
 
 def fbank(
@@ -44,12 +44,25 @@ def fbank(
     size = samples_of(sample_rate, frame_length_ms)
     if len(waveform) < size:
         return torch.empty(0, num_mel_bins)
-    wave_N = waveform * _INT16_SCALE
+    wave_N = waveform * INT16_SCALE
     if dither > 0.0:
         if generator is None:
             raise ValueError("fbank: dither needs a generator")
         wave_N = _dithered_frames(wave_N, size, samples_of(sample_rate, frame_shift_ms), dither, generator)
         frame_shift_ms = frame_length_ms
+    return log_mel(
+        wave_N,
+        sample_rate=sample_rate,
+        num_mel_bins=num_mel_bins,
+        frame_length_ms=frame_length_ms,
+        frame_shift_ms=frame_shift_ms,
+    )
+
+
+def log_mel(
+    wave_N: Tensor, *, sample_rate: int, num_mel_bins: int, frame_length_ms: float, frame_shift_ms: float
+) -> Tensor:
+    """Kaldi's formula, (N,) → (T, F), for samples of 16 bits (as floats, at least a window of them)."""
     features_TF: Tensor = kaldi.fbank(
         wave_N.unsqueeze(0),
         num_mel_bins=num_mel_bins,
@@ -108,6 +121,14 @@ def utterance_waveform(utterance: Utterance, conf: DatasetConf) -> Tensor:
     return resample(torch.from_numpy(samples), file_rate, rate)
 
 
+def utterance_waveform_at(
+    utterance: Utterance, conf: DatasetConf, speed: float, distort: Callable[[Tensor], Tensor] | None
+) -> Tensor:
+    """`utterance_waveform` at a speed, through `distort`."""
+    waveform = speed_perturb(utterance_waveform(utterance, conf), speed)
+    return waveform if distort is None else distort(waveform)
+
+
 def utterance_features(
     utterance: Utterance,
     conf: DatasetConf,
@@ -125,9 +146,8 @@ def utterance_features(
 
     Raises: ClipError as `utterance_waveform` does.
     """
-    waveform = speed_perturb(utterance_waveform(utterance, conf), speed)
     return fbank(
-        waveform if distort is None else distort(waveform),
+        utterance_waveform_at(utterance, conf, speed, distort),
         sample_rate=conf.resample_conf.resample_rate,
         num_mel_bins=conf.fbank_conf.num_mel_bins,
         frame_length_ms=conf.fbank_conf.frame_length,

@@ -10,6 +10,7 @@ import torch
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch
+from wenet_hs.data.device_features import with_features
 from wenet_hs.data.quarantine import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.train.distributed import World
@@ -203,7 +204,7 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     try:
         for batch in batches:
             with naming_batch(batch, "validation"), precision.autocast():
-                losses = model(batch.to(device))
+                losses = model(with_features(batch.to(device), config.dataset_conf))
             sums.add(losses)
     finally:
         model.train(was_training)

@@ -17,6 +17,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import BatchPlan, plan_epoch
 from wenet_hs.data.dataset import Batch, SpeechDataset, batches
+from wenet_hs.data.device_features import all_with_features
 from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.devices import find_device
 from wenet_hs.files import write_atomic
@@ -242,7 +243,11 @@ class Session:
 
     def _batches(self, plan: BatchPlan, epoch: int) -> Iterator[Batch]:
         ahead = batches(self.train_set, plan, epoch, num_workers=self.config.num_workers)
-        return on_device(ahead, self.state.device)
+        there = on_device(ahead, self.state.device)
+        if self.config.dataset_conf.features_on == "worker":
+            return there
+        sent = (batch.to(self.state.device) for batch in there)  # `on_device` leaves it to the step, but on a GPU
+        return all_with_features(sent, self.config.dataset_conf)
 
     def _is_over(self) -> bool:
         """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
