@@ -33,7 +33,7 @@ class Replica:
             return
         for module in model.modules():
             if isinstance(module, MaskedBatchNorm):
-                module.across_ranks = torch.compiler.disable(world.stack)
+                module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
         heads = [module for module in model.modules() if isinstance(module, OutputHead)]
         wanted = {id(parameter) for head in heads for parameter in head.sparse_parameters()}
         named = [(name, value) for name, value in model.named_parameters() if id(value) in wanted]
