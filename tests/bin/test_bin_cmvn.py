@@ -2,7 +2,12 @@
 """`wenet-hs cmvn`: the file, what it says about it, and a user's faults."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -10,9 +15,11 @@ import soundfile
 
 from wenet_hs.bin import cmvn
 from wenet_hs.bin.command import run_command
-from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn
+from wenet_hs.config.load import load_config
+from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, read_cmvn
 from wenet_hs.data.features import num_frames
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.train.distributed import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -47,6 +54,34 @@ def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: 
     assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
     mean, istd = read_cmvn(corpus / "alone")
     assert mean.shape == istd.shape == (23,)
+
+
+def test_sums_of_ranks_add_up_in_the_order_of_the_list(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks and rounds of one group, by threads that gather: the bits of one process."""
+    utterances = read_data_list(corpus / "data.list")
+    utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(4) for u in utterances]  # 5 groups
+    conf, size = load_config(corpus / "c.yaml").dataset_conf, 3
+    monkeypatch.setattr(cmvn, "_ROUND", 1)
+    barrier, parts = Barrier(size), [b""] * size
+
+    class Rank(World):
+        def gather(self, content: bytes) -> list[bytes]:
+            parts[self.rank] = content
+            barrier.wait(60)
+            told = list(parts)
+            barrier.wait(60)
+            return told
+
+    def total(rank: int) -> FeatureSums:
+        return reduce(add, cmvn._all_groups(utterances, conf, 0, Rank(rank, size)))
+
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(total, range(size)))
+    alone = reduce(add, cmvn._all_groups(utterances, conf, 0, World()))
+    for sums in found:
+        assert sums.num_frames == alone.num_frames
+        assert sums.sum.tolist() == alone.sum.tolist()
+        assert sums.sum_squares.tolist() == alone.sum_squares.tolist()
 
 
 def test_an_unreadable_clip_is_one_line(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

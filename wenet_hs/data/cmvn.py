@@ -10,6 +10,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -128,16 +129,33 @@ def _parse_kaldi(path: Path) -> tuple[list[float], list[float], float]:
     return numbers[:dim], numbers[dim + 1 : -1], numbers[dim]
 
 
-def global_sums(utterances: Sequence[Utterance], conf: DatasetConf, *, num_workers: int = 0) -> Iterator[FeatureSums]:
+def global_sums(
+    utterances: Sequence[Utterance], conf: DatasetConf, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
+) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
-    Added up in this order they are the same bits for every number of workers.
+    Added up in this order they are the same bits for every number of workers. Of several ranks, each has the groups
+    rank, rank + num_ranks, …
+
     Raises: DataError naming the utterance and the file that cannot be read.
     """
-    groups = range(0, len(utterances), CMVN_GROUP)
+    groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
     return load_ahead(partial(_group_sums, utterances, conf), groups, num_workers=num_workers)
 
 
 def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
     group = utterances[first : first + CMVN_GROUP]
     return reduce(operator.add, (feature_sums(utterance_features(u, conf)) for u in group))
+
+
+def pack_sums(groups: Sequence[FeatureSums]) -> bytes:
+    """Sums of groups as bytes, for another process: what `unpack_sums` reads, bit for bit."""
+    rows = [torch.cat([sums.sum, sums.sum_squares, torch.tensor([sums.num_frames]).double()]) for sums in groups]
+    return torch.stack(rows).numpy().tobytes() if rows else b""
+
+
+def unpack_sums(content: bytes, num_mel_bins: int) -> list[FeatureSums]:
+    """The groups that `pack_sums` was given, of features with `num_mel_bins` bins."""
+    rows = np.frombuffer(content, dtype=np.float64).reshape(-1, 2 * num_mel_bins + 1)
+    parts = [torch.from_numpy(row.copy()).tensor_split((num_mel_bins, 2 * num_mel_bins)) for row in rows]
+    return [FeatureSums(total, squares, int(frames)) for total, squares, frames in parts]
