@@ -60,6 +60,43 @@ def test_mini(tmp_path: Path) -> None:
     assert "trained already" in (folder / "exp" / "softmax.log").read_text("utf-8")
 
 
+@pytest.mark.recipe
+def test_mini_on_two_processes(tmp_path: Path) -> None:
+    """By torchrun: statistics of the same bits, the same steps over as much speech, and every result is there."""
+    options = ["--langs", "es uk", "--hours", "0.02", "--data", str(tmp_path / "data"), "--override", FEW_STEPS]
+    done = run_recipe("mini", *options, "--exp", str(tmp_path / "two" / "exp"), "--nproc", "2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    check_results(tmp_path / "two", done.stdout, "CER")
+    statistics = (tmp_path / "data" / "global_cmvn").read_bytes()
+    for begin, end in (("3", "3"), ("4", "4")):
+        alone = ["--exp", str(tmp_path / "one"), "--head", "hsoftmax", "--stage", begin, "--stop_stage", end]
+        assert run_recipe("mini", *options, *alone).returncode == 0
+    assert (tmp_path / "data" / "global_cmvn").read_bytes() == statistics
+    two, one = (
+        [json.loads(line) for line in (folder / "hsoftmax" / "metrics.jsonl").read_text("utf-8").splitlines()]
+        for folder in (tmp_path / "two" / "exp", tmp_path / "one")
+    )
+    assert [(record["kind"], record["step"]) for record in two] == [(record["kind"], record["step"]) for record in one]
+    rtf = json.loads((tmp_path / "two" / "exp" / "hsoftmax" / "test" / "rtf.json").read_text("utf-8"))
+    assert rtf["num_ranks"] == 2
+    failed = run_recipe(
+        "mini",
+        *options,
+        "--exp",
+        str(tmp_path / "bad"),
+        "--nproc",
+        "2",
+        "--stage",
+        "4",
+        "--stop_stage",
+        "4",
+        "--override",
+        "optim=sdg",
+    )
+    assert failed.returncode == 2
+    assert "--override_config optim=sdg: optim: must be one of" in failed.stderr
+
+
 def write_tones(path: Path, num_tones: int) -> None:
     """A clip of as many tones of 0.15 s."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +187,11 @@ def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -
     assert "--tree huffman" in help_text.stdout and '--head "softmax hsoftmax"' in help_text.stdout
     refused = run_recipe(name, "--head", "softmax hsoftmx")
     assert (refused.returncode, refused.stderr.strip().partition(": ")[2]) == (2, "--head: no head hsoftmx")
+    refused = run_recipe(name, "--nproc", "0")
+    assert (refused.returncode, refused.stderr.strip().partition(": ")[2]) == (
+        2,
+        "--nproc 0: must be a whole number from 1 on",
+    )
     for option in ("--stagee", "--heads", "--one"):
         refused = run_recipe(name, option, "1")
         assert refused.returncode == 2
@@ -183,3 +225,9 @@ def test_no_training_outlives_the_script(name: str, tmp_path: Path) -> None:
 
 def test_there_are_recipes() -> None:
     assert [path.parts[-3] for path in RECIPES] == ["commonvoice", "mini", "ucla"]
+
+
+def test_processes_of_mini_share_the_batch_of_its_config() -> None:
+    limit = load_config(ROOT / "conf" / "mini.yaml").dataset_conf.batch_conf.max_frames_in_batch
+    script = (ROOT / "examples" / "mini" / "s0" / "run.sh").read_text("utf-8")
+    assert f"max_frames_in_batch=$(({limit} / nproc))" in script

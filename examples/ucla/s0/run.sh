@@ -4,9 +4,9 @@
 #   ./run.sh --corpus /data/ucla --stage 6              decode and score again
 #   ./run.sh --corpus /data/ucla --stage 2 --head "hsoftmax class" --tree articulatory   phones by their features
 #   ./run.sh --corpus /data/ucla --test_langs "abk ace" other test languages (the default: the ten of Liu et al. 2023)
+#   ./run.sh --corpus /data/ucla --nproc 4              by torchrun: a step has 4 batches, 4 times the speech
 # Stages: 0 lists, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 set -euo pipefail
-
 here=$(cd "$(dirname "$0")" && pwd)
 stage=0
 stop_stage=8
@@ -18,6 +18,7 @@ config=$here/../../../conf/ucla.yaml
 override=                     # more settings for training, as "key=value key=value"
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=5
+nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun, head after head
 data=$here/data
 exp=$here/exp
 # shellcheck source=tools/parse_options.sh
@@ -28,41 +29,41 @@ exp=$here/exp
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
 folder() { if [ "$1" = softmax ] || [ "$tree" = huffman ]; then echo "$exp/$1"; else echo "$exp/$1-$tree"; fi; }
 for h in $head; do [[ $h =~ ^(softmax|hsoftmax|class|adaptive)$ ]] || { echo "$0: --head: no head $h" >&2; exit 2; }; done
+[[ $nproc =~ ^[1-9][0-9]*$ ]] || { echo "$0: --nproc $nproc: must be a whole number from 1 on" >&2; exit 2; }
+ranks=(wenet-hs)              # what starts a command that shares its work: alone, or a process for each rank
+[ "$nproc" = 1 ] || ranks=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main)
 read -ra more <<< "$override"; read -ra mode_list <<< "$modes"
 
 if at 0 "data lists"; then
   [ -n "$corpus" ] || { echo "$0: --corpus DIR is required (try --help)" >&2; exit 2; }
   wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --out "$data"
 fi
-if at 1 "phones"; then
-  wenet-hs units --data_list "$data/train/data.list" --kind phone --out "$data/units.txt"
-fi
+if at 1 "phones"; then wenet-hs units --data_list "$data/train/data.list" --kind phone --out "$data/units.txt"; fi
 if at 2 "tree"; then
   wenet-hs tree build --kind "$tree" --tokenizer phone --units "$data/units.txt" --data_list "$data/train/data.list" \
     --out "$data/tree-$tree.json"
 fi
 if at 3 "feature statistics"; then
-  wenet-hs cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+  "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
 fi
-mkdir -p "$exp"; logs=()
-trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT   # no training outlives this script
+shown=$((nproc > 1 ? 60 : 3))  # lines of a log where training fails: torchrun writes many behind the one that says why
+wait_for_all() { for _ in "${logs[@]}"; do wait -n || { tail -n $shown "${logs[@]}" >&2; exit 2; }; done; logs=(); }
+mkdir -p "$exp"; logs=(); trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
 for one in $head; do
   dir=$(folder "$one")
-  if at 4 "training with the $one head, on one core (its log: $dir.log)"; then
+  if at 4 "training with the $one head, a core a process (its log: $dir.log)"; then
     settings=("head=$one" "tokenizer_conf.symbol_table_path=$data/units.txt" "cmvn_conf.cmvn_file=$data/global_cmvn")
     [ "$one" = softmax ] || settings+=("head_conf.tree=$data/tree-$tree.json")
-    OMP_NUM_THREADS=1 wenet-hs train --config "$config" --train_data "$data/train/data.list" \
-      --cv_data "$data/dev/data.list" --model_dir "$dir" --override_config "${settings[@]}" "${more[@]}" \
-      > "$dir.log" 2>&1 &
-    logs+=("$dir.log")
+    OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$data/train/data.list" --model_dir "$dir" \
+      --cv_data "$data/dev/data.list" --override_config "${settings[@]}" "${more[@]}" > "$dir.log" 2>&1 &
+    logs+=("$dir.log"); [ "$nproc" = 1 ] || wait_for_all
   fi
 done
-for _ in "${logs[@]}"; do wait -n || { tail -n 3 "${logs[@]}" >&2; exit 2; }; done
-for one in $head; do
+wait_for_all; for one in $head; do
   dir=$(folder "$one")
   if at 5 "averaging of the $one head"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
   if at 6 "decoding with the $one head"; then
-    wenet-hs recognize --model_dir "$dir" --test_data "$data/test/data.list" --result_dir "$dir/test" \
+    "${ranks[@]}" recognize --model_dir "$dir" --test_data "$data/test/data.list" --result_dir "$dir/test" \
       --modes "${mode_list[@]}"
   fi
   if at 7 "scores of the $one head (in $dir/test/*/score.txt)"; then
@@ -74,7 +75,6 @@ for one in $head; do
   fi
 done
 if at 8 "report"; then
-  experiments=()
-  for one in $head; do experiments+=(--exp "$(folder "$one")"); done
+  experiments=(); for one in $head; do experiments+=(--exp "$(folder "$one")"); done
   wenet-hs report "${experiments[@]}" --stats "$data/stats.json" --out "$exp/report.html"
 fi
