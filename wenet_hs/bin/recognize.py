@@ -1,32 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decode a data list; results are RESULT_DIR/<mode>/text and hyps.jsonl, RESULT_DIR/rtf.json.
+"""Decode a data list; results are RESULT_DIR/<mode>/text and hyps.jsonl, RESULT_DIR/rtf.json. Under torchrun, by many.
 
 Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test \\
              --modes attention attention_rescoring --beam_size 10
 
 A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as deletions), listed in
 RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. One too short for the encoder has no text.
+
+The same command goes on where a run was interrupted: each batch is kept in RESULT_DIR/partial as soon as it is done.
 """
 
 import argparse
+import json
+import logging
 import sys
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from wenet_hs.bin.command import main_of, name_failures
-from wenet_hs.build import load_experiment
+from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import check_options
-from wenet_hs.decode.recognition import Recognition, recognize
+from wenet_hs.decode.partial import PartialResults
+from wenet_hs.decode.recognition import Job, Recognition, recognize
 from wenet_hs.decode.results import write_results, write_speed
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.train.distributed import World, join_world
+
+logger = logging.getLogger(__name__)
+
+_MODEL_FILES = ("train.yaml", "units.txt", "*tree.json", "bpe.model")
+_NAMED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add("--batch_size", type=int, default=16, help="most utterances at a time; never changes a result (default: 16)")
+    add(
+        "--max_segment_s",
+        type=float,
+        default=DEFAULT_MAX_SEGMENT_S,
+        help=f"a longer clip is cut in its pauses, decoded in segments and joined; 0: never (default: "
+        f"{DEFAULT_MAX_SEGMENT_S:g})",
+    )
     add_search_arguments(parser)
 
 
@@ -92,33 +118,90 @@ def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
-    device = find_device(args.device)
-    utterances = list(open_lists((args.test_data,), args.data_type, flag="--test_data"))
-    experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
-    lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
-    check_options(experiment.model, options, args.modes, lm)
-    args.result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
-    with _progress() as progress:
-        task = progress.add_task("decode", total=len(utterances))
+    check_max_segment(args.max_segment_s)
+    with join_world(find_device(args.device)) as world:
+        table = open_lists((args.test_data,), args.data_type, flag="--test_data")
+        experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
+        lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
+        modes = tuple(dict.fromkeys(args.modes))
+        check_options(experiment.model, options, modes, lm)
+        job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
+        settings = _settings(args, table.digest, job, world.device)
+        world.agree({name: json.dumps(value) for name, value in settings.items()})
+        _decode(args.result_dir, list(table), experiment, job, settings, world)
+
+
+def _decode(
+    result_dir: Path,
+    utterances: list[Utterance],
+    experiment: Experiment,
+    job: Job,
+    settings: dict[str, Any],
+    world: World,
+) -> None:
+    """Decode the list with the other ranks; the first one writes the results."""
+    if world.is_first:
+        _warn_of_unknown_units(utterances, experiment.tokenizer)
+    folder = result_dir / "partial"
+    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
+    with _progress(world.is_first) as progress:
+        task = progress.add_task("decode")
         found = recognize(
             experiment,
             utterances,
-            tuple(dict.fromkeys(args.modes)),
-            options,
-            lm=lm,
-            batch_size=args.batch_size,
-            on_progress=lambda count: progress.advance(task, count),
+            job,
+            folder,
+            settings=settings,
+            ranks=world,
+            on_progress=lambda count, total: progress.update(task, advance=count, total=total),
         )
-    write_results(args.result_dir, utterances, found, experiment.tokenizer)
-    rtf = write_speed(args.result_dir / "rtf.json", found, options, batch_size=args.batch_size, device=device)
+    if found is None:
+        return
+    write_results(result_dir, utterances, found, experiment.tokenizer)
+    conditions = {name: settings[name] for name in ("versions", "model")}
+    rtf = write_speed(result_dir / "rtf.json", found, job, conditions, device=world.device)
+    PartialResults(folder).remove()
     for mode, factor in rtf.items():
-        print(f"{args.result_dir / mode / 'text'}: {len(found.nbest[mode])} utterances, RTF {factor:.4f}")
-    _report_failures(args.result_dir, utterances, found)
+        print(f"{result_dir / mode / 'text'}: {len(found.parts[mode])} utterances, RTF {factor:.4f}")
+    _report_failures(result_dir, utterances, found)
 
 
-def _progress() -> Progress:
+def _settings(args: argparse.Namespace, list_digest: str, job: Job, device: torch.device) -> dict[str, Any]:
+    """What must be the same for a run to go on with what an interrupted one has found."""
+    weights = args.checkpoint or args.model_dir / "final.pt"
+    files = [weights / "model.pt" if weights.is_dir() else weights]
+    files += sorted(path for name in _MODEL_FILES for path in args.model_dir.glob(name))
+    return {
+        "--test_data": list_digest,
+        "--modes": list(job.modes),
+        "model": {path.name: file_sha256(path) for path in files},
+        "--lm": None if args.lm is None else file_sha256(args.lm),
+        "options": asdict(job.options),
+        "--batch_size": job.batch_size,
+        "--max_segment_s": job.max_segment_s,
+        "--device": device.type,
+        "versions": {name: version(name) for name in ("torch", "wenet_hs")},
+    }
+
+
+def _warn_of_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> None:
+    """Say what the model cannot write: that is an error in every score, and perhaps it is the wrong model."""
+    unknown, num_utterances = Counter[str](), 0
+    for utterance in utterances:
+        missing = tokenizer.unknown(utterance.txt)
+        unknown += missing
+        num_utterances += bool(missing)
+    if unknown:
+        named = " ".join(unit for unit, _ in unknown.most_common(_NAMED)) + (" …" if len(unknown) > _NAMED else "")
+        logger.warning(
+            "--test_data: %d of %d utterances have units that the model does not (%d: %s); they will count as errors",
+            *(num_utterances, len(utterances), len(unknown), named),
+        )
+
+
+def _progress(is_shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+    return Progress(*columns, console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty()))
 
 
 def _report_failures(result_dir: Path, utterances: list[Utterance], found: Recognition) -> None:

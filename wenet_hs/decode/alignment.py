@@ -101,9 +101,14 @@ class FrameClock:
     step_s: float
     offset_s: float
 
-    def span(self, first: int, end: int) -> tuple[float, float]:
-        """Begin of frame `first` and begin of frame `end`, in seconds to 0.1 ms."""
-        return round(self.offset_s + first * self.step_s, _DIGITS), round(self.offset_s + end * self.step_s, _DIGITS)
+    def span(self, first: int, end: int, *, begin_s: float = 0.0) -> tuple[float, float]:
+        """Begin of frame `first` and begin of frame `end`, in seconds to 0.1 ms.
+
+        Args:
+            begin_s: where in the utterance's audio the encoder began to read.
+        """
+        offset_s = begin_s + self.offset_s
+        return round(offset_s + first * self.step_s, _DIGITS), round(offset_s + end * self.step_s, _DIGITS)
 
 
 def frame_clock(encoder: Encoder, conf: DatasetConf) -> FrameClock:

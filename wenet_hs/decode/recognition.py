@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole data list through the decoding modes: batches by length, every clip accounted for, every stage timed.
+"""A whole data list through the decoding modes: batches by length, shared by the ranks, every clip accounted for.
 
 Dimension key: N samples, T frames, F features.
 """
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +18,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import probe_audio
 from wenet_hs.data.features import fbank, utterance_features
 from wenet_hs.decode.alignment import FrameClock, frame_clock
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.modes import decode, warn_of_wide_beam
+from wenet_hs.decode.partial import BatchResult, NBest, PartialResults
+from wenet_hs.decode.plan import Piece, Plan, deal, make_plan
+from wenet_hs.decode.ranks import Alone, Ranks
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S
 from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
@@ -28,21 +35,30 @@ logger = logging.getLogger(__name__)
 
 FEATURES = "features"
 """Name of the stage that reads audio and computes features."""
-MAX_BATCH_S = 600.0
-"""Seconds of audio in a batch, padding counted: a bound on memory whatever the batch size. A longer clip is alone."""
 _WARM_UP_S = 1.0
 _NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was found in a clip, or in a segment of a long one."""
+
+    begin_s: float
+    """From the beginning of the utterance."""
+    nbest: NBest
+    """Best first; the best one with its CTC alignment."""
 
 
 @dataclass
 class Recognition:
     """What came out of a data list."""
 
-    times: StageTimes
-    nbest: dict[str, dict[str, list[Hypothesis]]]
-    """Mode → key of the utterance → its hypotheses, best first; the best one with its CTC alignment."""
+    parts: dict[str, dict[str, list[Part]]]
+    """Mode → key of the utterance → what it was found to say: one part, or the segments of a long clip in order."""
     clock: FrameClock
     """When the encoder frames of the alignments are."""
+    seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Rank → stage → wall seconds."""
     failed: dict[str, str] = field(default_factory=dict)
     """Key of each utterance that could not be read → why."""
     too_short: list[str] = field(default_factory=list)
@@ -51,42 +67,60 @@ class Recognition:
     """Of the utterances decoded."""
 
 
-@dataclass(frozen=True)
-class _Clip:
-    utterance: Utterance
-    duration_s: float
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How a list is decoded."""
+
+    modes: Sequence[str]
+    options: DecodeOptions
+    lm: LanguageModel | None = None
+    batch_size: int = 16
+    """Most utterances (or segments) in a batch; it never changes a text."""
+    max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+    """A longer clip is cut in its pauses; 0: none is."""
 
 
 def recognize(
     experiment: Experiment,
     utterances: Sequence[Utterance],
-    modes: Sequence[str],
-    options: DecodeOptions,
+    job: Job,
+    folder: Path,
     *,
-    lm: LanguageModel | None = None,
-    batch_size: int = 16,
-    on_progress: Callable[[int], None] = lambda count: None,
-) -> Recognition:
+    settings: Mapping[str, Any] | None = None,
+    ranks: Ranks | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Recognition | None:
     """Decode a list, longest utterances first: if memory does not suffice, that shows at once.
 
     A clip that cannot be read is left out and named in `failed`; one too short for the encoder has the empty hypothesis
     and is named in a warning. One second of noise is decoded before the clock starts.
 
     Args:
-        lm: a language model for the searches.
-        batch_size: most utterances in a batch; it never changes a result.
-        on_progress: told how many utterances are done since it was last called.
+        folder: where each batch is kept as soon as it is done (see partial.py). A run that finds there what an earlier
+            one with the same settings has left goes on with it. The caller removes it.
+        settings: what must be the same for that, besides the job: the list, the model.
+        ranks: the processes that share the work; the number of them changes no bit.
+        on_progress: told how many utterances (or segments) of this rank are done since it was last called, and how many
+            there are.
+    Returns: None on all ranks but the first.
     """
-    device = next(experiment.model.parameters()).device
-    warn_of_wide_beam(experiment.model, options)
-    _warm_up(experiment, modes, options, lm, device)
-    clock = frame_clock(experiment.model.encoder, experiment.config.dataset_conf)
-    found = Recognition(StageTimes(device), {mode: {} for mode in modes}, clock)
-    clips = _probe(utterances, found.failed)
-    on_progress(len(found.failed))
-    for batch in plan_batches(clips, batch_size):
-        _recognize_batch(experiment, batch, options, found, lm=lm, device=device)
-        on_progress(len(batch))
+    ranks = ranks or Alone()
+    partial = PartialResults(folder)
+    plan, done = _agree_on_plan(partial, utterances, job, settings or {}, ranks)
+    mine = deal(plan.batches, done, ranks.size)[ranks.rank]
+    total = sum(len(plan.batches[number]) for number in mine)
+    on_progress(0, total)
+    warn_of_wide_beam(experiment.model, job.options)
+    if mine:
+        _warm_up(experiment, job)
+    with partial.appending(ranks.rank) as results:
+        for number in mine:
+            results.append(_recognize_batch(experiment, plan.batches[number], utterances, job, number))
+            on_progress(len(plan.batches[number]), total)
+    ranks.wait_for_all()
+    if ranks.rank != 0:
+        return None
+    found = _merge(partial.read(), plan, utterances, job.modes, _clock(experiment))
     _warn(found)
     return found
 
@@ -102,86 +136,103 @@ def waveform_features(waveform: Tensor, conf: DatasetConf) -> Tensor:
     )
 
 
-def plan_batches(clips: Iterable[_Clip], batch_size: int) -> list[list[_Clip]]:
-    """Longest first, at most `batch_size` clips and MAX_BATCH_S seconds with padding; equal ones keep their order."""
-    batches: list[list[_Clip]] = []
-    for clip in sorted(clips, key=lambda clip: clip.duration_s, reverse=True):
-        last = batches[-1] if batches else []
-        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= MAX_BATCH_S:
-            last.append(clip)
-        else:
-            batches.append([clip])
-    return batches
-
-
-def _probe(utterances: Sequence[Utterance], failed: dict[str, str]) -> list[_Clip]:
-    """The utterances with their durations; those whose header cannot be read go to `failed`."""
-    clips = []
-    for utterance in utterances:
-        try:
-            clips.append(_Clip(utterance, _duration(utterance)))
-        except DataError as error:
-            failed[utterance.key] = str(error)
-    return clips
-
-
-def _duration(utterance: Utterance) -> float:
-    if utterance.duration is not None:
-        return utterance.duration
-    end = utterance.end if utterance.end is not None else probe_audio(utterance.wav).duration_s
-    return end - (utterance.start or 0.0)
+def _agree_on_plan(
+    partial: PartialResults, utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], ranks: Ranks
+) -> tuple[Plan, set[int]]:
+    """The batches, and which of them are done: the first rank looks, and tells the others."""
+    kept = partial.find(settings) if ranks.rank == 0 else None
+    ours = b"" if kept is None else json.dumps([kept[0].to_json(), sorted(kept[1])]).encode()
+    told = ranks.gather(ours if ranks.size > 1 else b"")[0]
+    if kept is None and told:
+        record, done = json.loads(told)
+        return Plan.from_json(record), set(done)
+    if kept is not None:
+        return kept
+    plan = make_plan(utterances, job.batch_size, job.max_segment_s, ranks)
+    if ranks.rank == 0:
+        partial.start(settings, plan)
+    ranks.wait_for_all()
+    return plan, set()
 
 
 def _recognize_batch(
-    experiment: Experiment,
-    batch: list[_Clip],
-    options: DecodeOptions,
-    found: Recognition,
-    *,
-    lm: LanguageModel | None,
-    device: torch.device,
-) -> None:
-    with found.times.measure(FEATURES):
-        features = _read_features(experiment, batch, found)
-        if not features:
-            return
-        padded = pad_sequence(list(features.values()), batch_first=True).to(device)
-        lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
+    experiment: Experiment, batch: list[Piece], utterances: Sequence[Utterance], job: Job, number: int
+) -> BatchResult:
+    device = next(experiment.model.parameters()).device
+    found, times = BatchResult(number), StageTimes(device)
+    with times.measure(FEATURES):
+        features = _read_features(experiment, batch, utterances, found)
+        if features:
+            padded = pad_sequence(list(features.values()), batch_first=True).to(device)
+            lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
+    found.seconds = dict(times.seconds)
+    if not features:
+        return found
     shortest = experiment.model.encoder.subsampled_length
-    found.too_short += [key for key, frames in features.items() if shortest(len(frames)) < 1]
-    modes, times = list(found.nbest), found.times
-    results = decode(experiment.model, padded, lengths, modes, options, lm=lm, align=True, times=times)
-    for mode, lists in results.items():
-        found.nbest[mode].update(zip(features, lists, strict=True))
+    found.too_short = [place for place, frames in features.items() if shortest(len(frames)) < 1]
+    results = decode(experiment.model, padded, lengths, job.modes, job.options, lm=job.lm, align=True, times=times)
+    found.nbest = {mode: dict(zip(features, lists, strict=True)) for mode, lists in results.items()}
+    found.seconds = dict(times.seconds)
+    return found
 
 
-def _read_features(experiment: Experiment, batch: list[_Clip], found: Recognition) -> dict[str, Tensor]:
-    """(T, F) by key, of the clips that can be read; the others go to `failed`."""
+def _read_features(
+    experiment: Experiment, batch: list[Piece], utterances: Sequence[Utterance], found: BatchResult
+) -> dict[int, Tensor]:
+    """(T, F) by place in the batch, of the clips that can be read; the others go to `failed`."""
     features = {}
-    for clip in batch:
-        key = clip.utterance.key
+    for place, piece in enumerate(batch):
+        utterance = utterances[piece.row]
         try:
-            features[key] = utterance_features(clip.utterance, experiment.config.dataset_conf)
-            found.audio_seconds += clip.duration_s
+            features[place] = utterance_features(piece.of(utterance), experiment.config.dataset_conf)
+            found.audio_seconds += piece.duration_s
         except DataError as error:
-            found.failed[key] = str(error).removeprefix(f"utterance {key}: ")
+            found.failed[place] = str(error).removeprefix(f"utterance {utterance.key}: ")
     return features
 
 
-def _warm_up(
-    experiment: Experiment,
+def _merge(
+    results: Iterable[BatchResult],
+    plan: Plan,
+    utterances: Sequence[Utterance],
     modes: Sequence[str],
-    options: DecodeOptions,
-    lm: LanguageModel | None,
-    device: torch.device,
-) -> None:
+    clock: FrameClock,
+) -> Recognition:
+    """All batches as one, whatever order they were done in. An utterance of which a segment failed has failed."""
+    found = Recognition({mode: {} for mode in modes}, clock)
+    by_row: dict[str, dict[int, list[Part]]] = {mode: defaultdict(list) for mode in modes}
+    failed, too_short, long_enough = dict(plan.failed), set[int](), set[int]()
+    for result in sorted(results, key=lambda result: result.number):
+        batch, of_rank = plan.batches[result.number], found.seconds.setdefault(result.rank, {})
+        for stage, seconds in result.seconds.items():
+            of_rank[stage] = of_rank.get(stage, 0.0) + seconds
+        found.audio_seconds += result.audio_seconds
+        failed |= {batch[place].row: reason for place, reason in result.failed.items()}
+        too_short |= {batch[place].row for place in result.too_short}
+        long_enough |= {piece.row for place, piece in enumerate(batch) if place not in result.too_short}
+        for mode, nbest_of in result.nbest.items():
+            for place, nbest in nbest_of.items():
+                by_row[mode][batch[place].row].append(Part(batch[place].begin_s, nbest))
+    for mode, rows in by_row.items():
+        whole = sorted(row for row in rows if row not in failed)
+        found.parts[mode] = {utterances[row].key: sorted(rows[row], key=lambda part: part.begin_s) for row in whole}
+    found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
+    found.too_short = [utterances[row].key for row in sorted(too_short - long_enough)]
+    return found
+
+
+def _clock(experiment: Experiment) -> FrameClock:
+    return frame_clock(experiment.model.encoder, experiment.config.dataset_conf)
+
+
+def _warm_up(experiment: Experiment, job: Job) -> None:
     """Load whatever is loaded at first use: filter banks, kernels, tables."""
-    conf = experiment.config.dataset_conf
+    conf, device = experiment.config.dataset_conf, next(experiment.model.parameters()).device
     num_samples = int(conf.resample_conf.resample_rate * _WARM_UP_S)
     noise_N = 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(0))
     features = waveform_features(noise_N, conf)
     lengths = torch.tensor([len(features)], device=device)
-    decode(experiment.model, features[None].to(device), lengths, modes, options, lm=lm, align=True)
+    decode(experiment.model, features[None].to(device), lengths, job.modes, job.options, lm=job.lm, align=True)
 
 
 def _warn(found: Recognition) -> None:
