@@ -89,15 +89,20 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
         worker_init_fn=_leave_signals_to_parent,
         generator=torch.Generator(),  # or DataLoader draws from the global state, and a resumed run differs
     )
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENTS)  # until the workers that are forked here ignore them
-    try:
-        values = iter(loader)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-    for value in values:
+    # Never a local variable: an exception would keep it in a cycle, see _Fault.
+    for value in _started(loader):
         if isinstance(value, _Fault):
             raise value.kind(value.message)
         yield value
+
+
+def _started(loader: DataLoader[Value | _Fault]) -> Iterator[Value | _Fault]:
+    """Its iterator, with the signals blocked until the workers that are forked here ignore them."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENTS)
+    try:
+        return iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 def _leave_signals_to_parent(worker: int) -> None:
