@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are either the old one or the complete new one, whatever happens while they are written."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,12 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
     """Write a whole file at once; text is UTF-8."""
     with open_atomic(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def file_sha256(path: Path | str) -> str:
+    """The SHA-256 of a file's content, as `sha256sum` prints it."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def one_field(text: str) -> str:

@@ -2,6 +2,7 @@
 """Speech to text from Python: `wenet_hs.load_model("exp/hsoftmax").transcribe("clip.mp3").text`."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
+from wenet_hs.data.features import num_frames
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
 from wenet_hs.decode.modes import warn_of_wide_beam
-from wenet_hs.decode.recognition import waveform_features
+from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
+from wenet_hs.decode.recognition import Part, waveform_features
+from wenet_hs.decode.results import joined_text, joined_times
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment, cut_at_pauses, frame_levels
 from wenet_hs.devices import find_device
 
 logger = logging.getLogger(__name__)
@@ -25,6 +31,7 @@ Waveform = npt.NDArray[Any] | Tensor
 Source = str | Path | bytes | tuple[Waveform, float]
 """A file, a file's bytes, or (waveform, samples a second)."""
 
+_BATCH = 8  # segments of long audio decoded at a time
 _MAX_CHANNELS = 64
 _MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were turned into floats unscaled
 
@@ -48,7 +55,7 @@ class Transcript:
     score: float
     """Of the best reading, natural logarithm."""
     nbest: tuple[Alternative, ...]
-    """All readings found, the best one first."""
+    """All readings found, the best one first; of audio that was cut, the best one alone."""
     duration: float
     """Of the audio, in seconds."""
     units: tuple[TimedText, ...] | None = None
@@ -69,7 +76,9 @@ class Recognizer:
         self.options = options or DecodeOptions()
         warn_of_wide_beam(self._model, self.options)
 
-    def transcribe(self, source: Source, *, mode: str = "attention_rescoring") -> Transcript:
+    def transcribe(
+        self, source: Source, *, mode: str = "attention_rescoring", max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+    ) -> Transcript:
         """The text of an utterance.
 
         Args:
@@ -79,25 +88,60 @@ class Recognizer:
             mode: attention, ctc_greedy_search, ctc_prefix_beam_search, attention_rescoring or joint.
         Raises: DataError where a file cannot be read; ValueError on a wrong waveform or mode.
         """
+        check_max_segment(max_segment_s)
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _mono(*source, rate) if isinstance(source, tuple) else read_audio(source, sample_rate=rate)
-        features_TF = waveform_features(waveform_N, self._conf)
         duration_s = len(waveform_N) / rate
-        if self._model.encoder.subsampled_length(len(features_TF)) < 1:
+        if self._model.encoder.subsampled_length(self._num_frames(len(waveform_N))) < 1:
             logger.warning("audio of %.3f s is too short for the encoder: its text is empty", duration_s)
         elif is_silent(waveform_N):
             logger.warning("audio of %.3f s is silent: whatever text it gets was not said", duration_s)
-        lengths = torch.tensor([len(features_TF)], device=self._device)
-        features_1TF = features_TF[None].to(self._device)
-        (hypotheses,) = decode(self._model, features_1TF, lengths, [mode], self.options, align=True)[mode]
-        nbest = tuple(self._alternative(hypothesis) for hypothesis in hypotheses)
-        units = self._units(hypotheses[0])
+        pieces = [Piece(0, duration_s)]
+        if 0 < max_segment_s < duration_s:
+            pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
+        parts = [part for batch in plan_batches(pieces, _BATCH) for part in self._decode(waveform_N, batch, mode)]
+        parts.sort(key=lambda part: part.begin_s)
+        nbest = tuple(map(self._alternative, parts[0].nbest)) if len(parts) == 1 else (self._joined(parts),)
+        units = self._units(parts)
         return Transcript(text=nbest[0].text, score=nbest[0].score, nbest=nbest, duration=duration_s, units=units)
 
-    def _units(self, best: Hypothesis) -> tuple[TimedText, ...] | None:
-        if best.alignment is None:
+    def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str) -> list[Part]:
+        """What each piece of the waveform (N,) says."""
+        rate = self._conf.resample_conf.resample_rate
+        ends = [len(waveform) if piece.end_s is None else round(piece.end_s * rate) for piece in pieces]
+        waves = [waveform[round(piece.begin_s * rate) : end] for piece, end in zip(pieces, ends, strict=True)]
+        features = [waveform_features(wave_N, self._conf) for wave_N in waves]
+        lengths = torch.tensor([len(features_TF) for features_TF in features], device=self._device)
+        padded = pad_sequence(features, batch_first=True).to(self._device)
+        found = decode(self._model, padded, lengths, [mode], self.options, align=True)[mode]
+        return [Part(piece.begin_s, nbest) for piece, nbest in zip(pieces, found, strict=True)]
+
+    def _num_frames(self, num_samples: int) -> int:
+        conf = self._conf.fbank_conf
+        rate = self._conf.resample_conf.resample_rate
+        return num_frames(
+            num_samples, sample_rate=rate, frame_length_ms=conf.frame_length, frame_shift_ms=conf.frame_shift
+        )
+
+    def _units(self, parts: Sequence[Part]) -> tuple[TimedText, ...] | None:
+        if joined_times(parts, self._clock) is None:
             return None
-        return tuple(timed_units(best.ids, best.alignment, self._tokenizer, self._clock))
+        return tuple(
+            unit
+            for part in parts
+            if part.nbest[0].alignment is not None
+            for unit in timed_units(
+                part.nbest[0].ids, part.nbest[0].alignment, self._tokenizer, self._clock, begin_s=part.begin_s
+            )
+        )
+
+    def _joined(self, parts: Sequence[Part]) -> Alternative:
+        best = [self._alternative(part.nbest[0]) for part in parts]
+        return Alternative(
+            text=joined_text(parts, self._tokenizer),
+            score=sum(one.score for one in best),
+            units=tuple(unit for one in best for unit in one.units),
+        )
 
     def _alternative(self, hypothesis: Hypothesis) -> Alternative:
         return Alternative(

@@ -13,8 +13,8 @@ from model_folders import HSOFTMAX, noise, write_clip, write_model_folder
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import transcribe as transcribe_command
 from wenet_hs.bin.command import run_command
-from wenet_hs.build import Experiment, load_experiment
-from wenet_hs.decode import MODES, DecodeOptions, recognition
+from wenet_hs.build import load_experiment
+from wenet_hs.decode import MODES, DecodeOptions, plan, recognition
 from wenet_hs.decode.modes import STAGES_OF_MODE
 from wenet_hs.manifest import Utterance, read_text, write_data_list
 
@@ -206,16 +206,16 @@ def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance]
 
 
 def test_batches_are_by_length_and_bounded(
-    folder: Path, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
+    folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recognition, "MAX_BATCH_S", 2.0)
-    sizes: list[int] = []
-    experiment: Experiment = load_experiment(folder)
+    monkeypatch.setattr(plan, "MAX_BATCH_S", 2.0)
+    told: list[tuple[int, int]] = []
+    job = recognition.Job(modes=["ctc_greedy_search"], options=DecodeOptions(), batch_size=3)
     recognition.recognize(
-        experiment, utterances, ["ctc_greedy_search"], DecodeOptions(), batch_size=3, on_progress=sizes.append
+        load_experiment(folder), utterances, job, tmp_path, on_progress=lambda *numbers: told.append(numbers)
     )
-    # 1.1 alone (two would be 2.2 s), 0.9 and 0.7, then 0.5 and 0.05; the first number is what failed at once.
-    assert sizes == [0, 1, 2, 2]
+    # 1.1 alone (two would be 2.2 s), 0.9 and 0.7, then 0.5 and 0.05.
+    assert told == [(0, 5), (1, 5), (2, 5), (2, 5)]
 
 
 # ---- transcribe

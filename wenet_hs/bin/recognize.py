@@ -143,7 +143,7 @@ def _decode(
     if world.is_first:
         _warn_of_unknown_units(utterances, experiment.tokenizer)
     folder = result_dir / "partial"
-    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
+    result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
     with _progress(world.is_first) as progress:
         task = progress.add_task("decode")
         found = recognize(
@@ -194,8 +194,8 @@ def _warn_of_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer
     if unknown:
         named = " ".join(unit for unit, _ in unknown.most_common(_NAMED)) + (" …" if len(unknown) > _NAMED else "")
         logger.warning(
-            "--test_data: %d of %d utterances have units that the model does not (%d: %s); they will count as errors",
-            *(num_utterances, len(utterances), len(unknown), named),
+            "--test_data: %d of %d utterances have units that are not the model's (%s): they will count as errors",
+            *(num_utterances, len(utterances), named),
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from wenet_hs.bin.command import main_of
 from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import load_model
 
@@ -28,6 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--mode", choices=MODES, default="attention_rescoring", help="search (default: attention_rescoring)")
     add("--beam_size", type=int, default=10, help="hypotheses kept (default: 10)")
+    add(
+        "--max_segment_s",
+        type=float,
+        default=DEFAULT_MAX_SEGMENT_S,
+        help=f"longer audio is cut in its pauses, the texts joined; 0: never (default: {DEFAULT_MAX_SEGMENT_S:g})",
+    )
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
 
 
@@ -37,11 +44,12 @@ def run(args: argparse.Namespace) -> None:
         options = DecodeOptions(beam_size=args.beam_size)
     except ValueError as error:
         raise ConfigError(f"--{error}") from error
+    check_max_segment(args.max_segment_s)
     recognizer = load_model(args.model_dir, args.device, options=options)
     num_failed = 0
     for path in args.audio:
         try:
-            transcript = recognizer.transcribe(path, mode=args.mode)
+            transcript = recognizer.transcribe(path, mode=args.mode, max_segment_s=args.max_segment_s)
         except DataError as error:
             num_failed += 1
             print(error, file=sys.stderr)

@@ -133,11 +133,17 @@ class TimedText:
     """Its probability under CTC, in [0, 1]: the geometric mean over a unit's frames, over a word's units."""
 
 
-def timed_units(ids: Sequence[int], alignment: Alignment, tokenizer: Tokenizer, clock: FrameClock) -> list[TimedText]:
-    """The units of an alignment: each from the first to the last frame that emits it."""
+def timed_units(
+    ids: Sequence[int], alignment: Alignment, tokenizer: Tokenizer, clock: FrameClock, *, begin_s: float = 0.0
+) -> list[TimedText]:
+    """The units of an alignment: each from the first to the last frame that emits it.
+
+    Args:
+        begin_s: where in the utterance's audio the encoder began to read.
+    """
     units = []
     for unit_id, (first, end), log_prob in zip(ids, alignment.spans, alignment.log_probs, strict=True):
-        start_s, end_s = clock.span(first, end)
+        start_s, end_s = clock.span(first, end, begin_s=begin_s)
         text = tokenizer.table.units[unit_id]
         units.append(TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob)))
     return units

@@ -58,6 +58,15 @@ class World:
         """Go on when every rank is here."""
         self.sum([0.0])
 
+    def wait_for_all(self) -> None:
+        """Go on when every rank is here, however long the slowest takes: a `barrier` gives up after the timeout."""
+        if self.store is None:
+            return
+        turn = f"turn/{self.store.add(f'turns/{self.rank}', 1)}"
+        if self.store.add(f"arrived/{turn}", 1) == self.size:
+            self.store.set(turn, "done")
+        self._wait_for(turn)
+
     def gather(self, content: bytes) -> list[bytes]:
         """What every rank has given, in the order of the ranks, on all of them."""
         if self.size == 1:
