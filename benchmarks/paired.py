@@ -130,8 +130,14 @@ def conditions(device: str) -> dict[str, str]:
         "python": platform.python_version(),
         **packages,
         "git": _git_hash(),
-        "command": f"python benchmarks/{Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".strip(),
+        "command": f"python {_script()} {' '.join(sys.argv[1:])}".strip(),
     }
+
+
+def _script() -> str:
+    """The program that runs, from the root of the repository where it stands in it."""
+    script, root = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
+    return str(script.relative_to(root)) if script.is_relative_to(root) else script.name
 
 
 def _cpu_model() -> str:

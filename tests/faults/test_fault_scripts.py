@@ -181,13 +181,16 @@ def test_all_scripts_in_one_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     record: dict[str, Any] = json.loads((tmp_path / "faults.json").read_text("utf-8"))
     assert len(record["results"]) == len(run_all.SCRIPTS)
     assert run_all.main(["--only", "scored_sets.py"]) == 0
+    monkeypatch.setattr(run_all, "run", fake_results({}))
+    assert run_all.main(["--only", "full_disk.py", "--out", str(tmp_path / "faults")]) == 0
+    assert len(json.loads((tmp_path / "faults.json").read_text("utf-8"))["results"]) == len(run_all.SCRIPTS)
     capsys.readouterr()
 
 
 def fake_results(codes: dict[str, int]) -> Callable[[run_all.Script, str], run_all.Result]:
     """`run_all.run` without running."""
     return lambda script, arguments: run_all.Result(
-        script.promise, script.file, "figures", 0.1, codes.get(script.file, 0)
+        script.promise, script.file, "figures", 0.1, codes.get(script.file, 0), "abc"
     )
 
 
