@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`wenet-hs recognize` and `transcribe`: files written, order, failures named, nothing lost."""
 
+import hashlib
 import json
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import soundfile
@@ -147,6 +151,7 @@ def test_segments_of_one_file(folder: Path, tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (["--beam_size", "0"], "--beam_size 0: must be at least 1"),
+        (["--max_segment_s", "1"], "--max_segment_s 1: must be at least 4, or 0 to cut nothing"),
         (["--batch_size", "0"], "--batch_size 0: must be at least 1"),
         (["--reverse_weight", "0.5"], "reverse_weight 0.5: this model has no right-to-left decoder"),
         (["--checkpoint", "gone.pt"], "gone.pt"),
@@ -205,6 +210,54 @@ def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance]
     assert set(read_text(tmp_path / "out" / "ctc_greedy_search" / "text").values()) == {""}
 
 
+def test_an_interrupted_command_goes_on(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--modes", "ctc_greedy_search", "--batch_size", "2")
+    assert run(folder, utterances, tmp_path / "whole", *flags) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(recognize_command, "write_results", Mock(side_effect=KeyboardInterrupt))
+        assert run(folder, utterances, tmp_path / "out", *flags) == 130
+    assert (tmp_path / "out" / "partial" / "batches-0.jsonl").read_bytes().count(b"\n") == 3
+    with monkeypatch.context() as patched:
+        patched.setattr(recognition, "_recognize_batch", Mock(side_effect=AssertionError("decoded again")))
+        assert run(folder, utterances, tmp_path / "out", *flags) == 0
+    for name in ("text", "hyps.jsonl"):
+        path = Path("ctc_greedy_search", name)
+        assert (tmp_path / "out" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
+    assert not (tmp_path / "out" / "partial").exists()
+    report = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
+    assert set(report["versions"]) == {"torch", "wenet_hs"}
+    assert report["model"]["final.pt"] == hashlib.sha256((folder / "final.pt").read_bytes()).hexdigest()
+    assert report["num_ranks"] == 1
+    speed = report["modes"]["ctc_greedy_search"]
+    assert (speed["sum_seconds"], speed["sum_rtf"]) == (speed["wall_seconds"], speed["rtf"])
+
+
+def test_a_list_of_other_units_is_named_and_decoded(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = [replace(utterances[0], txt="ab ßx ß"), *utterances[1:]]
+    assert run(folder, other, tmp_path / "out", "--modes", "ctc_greedy_search") == 0
+    said = "--test_data: 1 of 5 utterances have units that are not the model's (ß x): they will count as errors"
+    assert said in caplog.text
+
+
+def test_wrong_lists_and_units_are_one_line(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, [*utterances, utterances[0]], tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "data.list:6: utterance 'utt0' stands already on line 1; give each a unique key" in line
+    copy = Path(shutil.copytree(folder, tmp_path / "model"))
+    table = (copy / "units.txt").read_text("utf-8").splitlines()
+    (copy / "units.txt").write_text("\n".join(table[:-1]) + "\n", "utf-8")
+    assert run(copy, utterances, tmp_path / "out") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "units.txt" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_batches_are_by_length_and_bounded(
     folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +302,26 @@ def test_transcribe_agrees_with_recognize(
     transcribe(folder, "--beam_size", "4", *(utterance.wav for utterance in utterances))
     found = [line.partition(": ")[2].strip() for line in capsys.readouterr().out.splitlines()]
     assert found == list(texts.values())
+
+
+def test_transcribe_agrees_with_recognize_on_a_long_clip(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = write_clip(tmp_path / "long.wav", 9.0, seed=3)
+    flags = ("--max_segment_s", "4")
+    run(folder, [clip], tmp_path / "out", "--modes", "attention_rescoring", *flags)
+    hyps = (tmp_path / "out" / "attention_rescoring" / "hyps.jsonl").read_text("utf-8")
+    expected = json.loads(hyps)
+    capsys.readouterr()
+    assert transcribe(folder, "--json", "--beam_size", "4", *flags, clip.wav) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(expected["cuts"]) >= 2
+    assert (found["text"], found["nbest"][0]["units"]) == (expected["text"], expected["units"])
+    assert found["score"] == pytest.approx(expected["score"], abs=1e-3)
+    assert len(found["nbest"]) == 1
+    assert [[unit["start"], unit["end"]] for unit in found["units"] or []] == expected.get("times", [])
+    assert transcribe(folder, "--max_segment_s", "1", clip.wav) == 2
+    assert capsys.readouterr().err == "--max_segment_s 1: must be at least 4, or 0 to cut nothing\n"
 
 
 def test_transcribe_goes_on_behind_a_file_that_cannot_be_read(

@@ -102,17 +102,20 @@ class Launch:
         return self._process.poll() is None
 
     def rank_processes(self) -> dict[int, int]:
-        """Rank → process id of the ranks that run now, as Linux knows them."""
-        tasks = Path(f"/proc/{self._process.pid}/task")
-        children = [pid for task in tasks.glob("*/children") for pid in _read(task).split()]
-        ranks = {}
-        for pid in children:
-            variables = dict(
-                item.split("=", 1) for item in _read(Path(f"/proc/{pid}/environ")).split("\0") if "=" in item
-            )
-            if "RANK" in variables:
-                ranks[int(variables["RANK"])] = int(pid)
-        return ranks
+        """Rank → process id of the ranks that run now."""
+        return rank_processes(self._process.pid)
+
+
+def rank_processes(launcher: int) -> dict[int, int]:
+    """Rank → process id of the ranks that a torchrun (its process id) has started and that run now, as Linux knows."""
+    tasks = Path(f"/proc/{launcher}/task")
+    children = [pid for task in tasks.glob("*/children") for pid in _read(task).split()]
+    ranks = {}
+    for pid in children:
+        variables = dict(item.split("=", 1) for item in _read(Path(f"/proc/{pid}/environ")).split("\0") if "=" in item)
+        if "RANK" in variables:
+            ranks[int(variables["RANK"])] = int(pid)
+    return ranks
 
 
 def _read(path: Path) -> str:

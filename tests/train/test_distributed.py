@@ -103,6 +103,7 @@ def told(world: World) -> dict[str, Any]:
     order = []
     with world.first_before_others():
         order = [float(world.rank)]
+    world.wait_for_all()
     try:
         world.agree({"units.txt": "abc", "config": "x" if world.rank else "y"})
     except ConfigError as error:

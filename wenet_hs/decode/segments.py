@@ -63,19 +63,23 @@ def _best_cut(levels: Levels, begin: int, first: int, last: int) -> int:
         return max(late)[1] // 2
     if pauses:
         return sum(pauses[-1]) // 2
-    power_T = 10 ** (levels[half:last] / 10)
-    sums_T = np.convolve(power_T, np.ones(min(_PAUSE, len(power_T))), mode="valid")
-    return half + int(sums_T.argmin()) + min(_PAUSE, len(power_T)) // 2
+    return half + int(_smoothed(levels[half:last], _PAUSE).argmin()) + _PAUSE // 2
 
 
 def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int, int]]:
     """Stretches [start, end) of at least 0.2 s between `first` and `last` without speech."""
-    around_T = levels[begin:last]
-    loudest = float(np.percentile(np.convolve(around_T, np.ones(_SMOOTH) / _SMOOTH, mode="valid"), 99))
-    floor = float(np.percentile(around_T, 10))
+    loudest = float(np.percentile(_smoothed(levels[begin:last], _SMOOTH), 99))
+    floor = float(_smoothed(levels[begin:last], _PAUSE).min())
     if loudest - floor < _CONTRAST_DB:
         return []
     limit = max(loudest - _BELOW_PEAK_DB, floor + _SHARE_OF_RANGE * (loudest - floor))
     is_quiet_T = np.concatenate([[False], levels[first:last] < limit, [False]])
     edges = np.flatnonzero(np.diff(is_quiet_T.astype(np.int8))).reshape(-1, 2) + first
     return [(int(start), int(end)) for start, end in edges if end - start >= _PAUSE]
+
+
+def _smoothed(levels: Levels, size: int) -> Levels:
+    """The level of the mean power of each `size` successive frames: (T,) → (T - size + 1,), at least one."""
+    power_T = 10 ** (levels / 10)
+    size = min(size, len(power_T))
+    return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
