@@ -105,6 +105,12 @@ SCRIPTS = (
         "--runs 1 --kills 1",
     ),
     Script(
+        "kill_recognition.py",
+        "A killed recognition goes on with what is left, and its results are the same bytes",
+        "--kills 50",
+        "--kills 1",
+    ),
+    Script(
         "signal_training.py",
         "A signal ends a training after its step, with a checkpoint of that step",
         "--signals 50",
