@@ -7,6 +7,7 @@ Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.
 A clip that cannot be read is left out of `text` (`wenet-hs score` then counts its reference as deletions), listed in
 RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. One too short for the encoder has no text.
 
+A clip longer than --max_segment_s is cut in its pauses; the best readings of its segments are joined, without n-best.
 The same command goes on where a run was interrupted: each batch is kept in RESULT_DIR/partial as soon as it is done.
 """
 

@@ -110,7 +110,8 @@ def recognize(
     mine = deal(plan.batches, done, ranks.size)[ranks.rank]
     total = sum(len(plan.batches[number]) for number in mine)
     on_progress(0, total)
-    warn_of_wide_beam(experiment.model, job.options)
+    if ranks.rank == 0:
+        warn_of_wide_beam(experiment.model, job.options)
     if mine:
         _warm_up(experiment, job)
     with partial.appending(ranks.rank) as results:
