@@ -34,3 +34,10 @@ def test_gradients_of_a_frozen_layer_still_reach_its_input() -> None:
     layer, x = Linear(4, 3).requires_grad_(False), torch.ones(2, 4, requires_grad=True)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(2, 4))
+
+
+def test_a_bias_beside_a_frozen_weight_is_trained() -> None:
+    layer = Linear(4, 3)
+    layer.weight.requires_grad_(False)
+    layer(torch.ones(2, 4)).sum().backward()
+    assert layer.bias.grad is not None and layer.bias.grad.tolist() == [2.0, 2.0, 2.0]

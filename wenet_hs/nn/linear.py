@@ -15,7 +15,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(…, D) → (…, E)."""
-        if not _fits_onednn(input, self.weight):
+        if not _fits_onednn(input, self.weight, self.bias):
             return F.linear(input, self.weight, self.bias)
         # What torch.compile calls for a linear layer; it has no gradient.
         rows_ND = input.reshape(-1, input.size(-1))
@@ -23,10 +23,11 @@ class Linear(nn.Linear):
         return rows_NE.view(*input.shape[:-1], -1)
 
 
-def _fits_onednn(input: Tensor, weight: Tensor) -> bool:
+def _fits_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     if input.device.type != "cpu" or weight.device.type != "cpu" or not _HAS_ONEDNN or input.numel() == 0:
         return False
-    if torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad):
+    wanted = input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    if torch.is_grad_enabled() and wanted:
         return False
     if input.dtype != torch.float32 or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
