@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.device_features import all_with_features
+from wenet_hs.data.device_features import with_features
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -33,7 +33,7 @@ def test_the_same_features_to_a_thousandth(tmp_path: Path, training: bool) -> No
     one, other = (SpeechDataset(utterances, tokenizer, conf, training=training, seed=0) for conf in (WORKER, DEVICE))
     Path(utterances[3].wav).unlink()
     plan = one.plan(0)
-    made = list(all_with_features(batches(other, plan, 1), DEVICE))
+    made = [with_features(batch, DEVICE) for batch in batches(other, plan, 1)]
     for batch, reference in zip(made, batches(one, plan, 1), strict=True):
         assert batch.waves is None
         assert (batch.keys, batch.num_frames, batch.quarantined, batch.num_targets, batch.audio_seconds) == (
@@ -42,8 +42,8 @@ def test_the_same_features_to_a_thousandth(tmp_path: Path, training: bool) -> No
         )
         assert torch.equal(batch.feature_lengths, reference.feature_lengths)
         torch.testing.assert_close(batch.features, reference.features, atol=1e-3, rtol=0)
-    assert list(all_with_features(made, DEVICE))[0] is made[0]
-    again = list(all_with_features(batches(other, plan, 1, start=1), DEVICE))
+    assert with_features(made[0], DEVICE) is made[0]
+    again = [with_features(batch, DEVICE) for batch in batches(other, plan, 1, start=1)]
     assert all(left.features.equal(right.features) for left, right in zip(again, made[1:], strict=True))
 
 

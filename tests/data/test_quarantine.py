@@ -151,3 +151,6 @@ def test_the_share_is_judged_late_enough(
     )
     with pytest.raises(DataError, match=message):
         quarantine.judge(num_bad, num_drawn, 0.01, at_end=at_end)
+    one_of_two = Quarantine(tmp_path / "quarantine-rank1.tsv", fresh=True, is_alone=False)
+    with pytest.raises(DataError, match=r"quarantine\*\.tsv: 6 of"):  # its own file may not even be there
+        one_of_two.judge(num_bad, num_drawn, 0.01, at_end=at_end)

@@ -3,15 +3,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from small_models import small_batch, small_config, small_model
+from tiny_corpus import TinyCorpus
 
 from wenet_hs.data.dataset import Batch
 from wenet_hs.errors import ConfigError
 from wenet_hs.model import AsrModel
+from wenet_hs.train import session
 from wenet_hs.train.guard import naming_batch, suspects
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.optim import build_optimizer
@@ -61,6 +64,14 @@ def test_training_and_validation_say_where(monkeypatch: pytest.MonkeyPatch) -> N
         next(run_epoch(state, [BATCH], config))
     with pytest.raises(ConfigError, match=f"^validation: {LINE}"):
         validate(model, [BATCH], config, torch.device("cpu"))
+
+
+def test_features_that_do_not_fit_on_the_device_name_their_batch(
+    tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "with_features", lambda batch, conf: torch.empty(1 << 60))
+    with pytest.raises(ConfigError, match=r"^step 1: out of memory with \d+ utterances of up to \d+ frames"):
+        tiny_corpus.train(tmp_path, "dataset_conf.features_on=device", "dataset_conf.fbank_conf.dither=0")
 
 
 def named(batch: Batch, *keys: str, spoilt: tuple[int, ...] = ()) -> Batch:

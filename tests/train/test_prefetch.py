@@ -9,7 +9,7 @@ import torch
 from small_models import small_batch
 
 from wenet_hs.data.dataset import Batch
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.train.prefetch import Arrival, on_device, one_ahead
 
 BATCHES = [small_batch([30 + i], [2], seed=i) for i in range(4)]
@@ -61,6 +61,12 @@ def test_a_fault_comes_at_its_place_and_an_end_is_passed_on() -> None:
     arrived = []
     with pytest.raises(DataError, match=r"^clip\.wav: cannot be read$"):
         arrived.extend(one_ahead(source(fails_at=2), Device()))
+
+    def full(batch: Batch) -> Arrival:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(ConfigError, match="the next batch: out of memory with 1 utterances of up to 30 frames"):
+        list(one_ahead(source(), full))
     closed: list[bool] = []
     ahead = one_ahead(source(closed=closed), Device())
     next(ahead)

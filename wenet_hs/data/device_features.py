@@ -8,7 +8,7 @@ refused: Kaldi draws it for each frame, more numbers than the batch itself. The 
 Dimension key: B batch, N samples, S samples a frame, T frames, F Mel bins.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -57,11 +57,6 @@ def with_features(batch: Batch, conf: DatasetConf) -> Batch:
         mean_B1F = features_BTF.sum(1, keepdim=True) / batch.feature_lengths[:, None, None]
         features_BTF = torch.where(keep_BTF, features_BTF, mean_B1F) * valid_BT1
     return replace(batch, features=features_BTF, waves=None)
-
-
-def all_with_features(batches: Iterable[Batch], conf: DatasetConf) -> Iterator[Batch]:
-    """`with_features` of each batch."""
-    return (with_features(batch, conf) for batch in batches)
 
 
 def batch_fbank(waveforms: Tensor, conf: DatasetConf) -> Tensor:

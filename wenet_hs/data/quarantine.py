@@ -110,9 +110,15 @@ def _try_all(read: Callable[[int], Value], indices: Iterable[int], values: list[
 class Quarantine:
     """The file with the bad clips of a run, `key path reason`, each clip once, whatever is drawn again."""
 
-    def __init__(self, path: Path, *, fresh: bool) -> None:
-        """fresh: begin a new file, for a new run; else go on in the one that is there."""
+    def __init__(self, path: Path, *, fresh: bool, is_alone: bool = True) -> None:
+        """The file of this process.
+
+        Args:
+            fresh: begin a new file, for a new run; else go on in the one that is there.
+            is_alone: whether no other rank has one; else the clips that end a run may be in any of them.
+        """
         self.path = path
+        self._all_paths = path if is_alone else path.with_name("quarantine*.tsv")
         if fresh:
             path.unlink(missing_ok=True)
         self._known = _known_keys(path)
@@ -145,12 +151,12 @@ class Quarantine:
             limit: `dataset_conf.max_bad_clips`.
             at_end: whether an epoch or a validation is over; otherwise fewer than MIN_DRAWN are not judged.
 
-        Raises: DataError naming the file.
+        Raises: DataError naming the file, or those of all ranks.
         """
         if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
             raise DataError(
-                f"{self.path}: {num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}; restore "
-                "them, or raise dataset_conf.max_bad_clips"
+                f"{self._all_paths}: {num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}; "
+                "restore them, or raise dataset_conf.max_bad_clips"
             )
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from wenet_hs.data.dataset import Batch
+from wenet_hs.train.guard import naming_batch
 
 TENSORS = ("features", "feature_lengths", "targets", "target_lengths")
 
@@ -27,11 +28,17 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
 
 
 def one_ahead(batches: Iterator[Batch], send: Callable[[Batch], Arrival]) -> Iterator[Batch]:
-    """Each batch is taken and sent by a thread while the one before it is in use."""
+    """Each batch is taken and sent by a thread while the one before it is in use.
+
+    Raises ConfigError with the batch for which the device has no memory.
+    """
 
     def next_sent() -> Arrival | None:
         batch = next(batches, None)
-        return None if batch is None else send(batch)
+        if batch is None:
+            return None
+        with naming_batch(batch, "the next batch"):
+            return send(batch)
 
     pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="to-device")
     try:

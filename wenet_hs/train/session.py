@@ -17,7 +17,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import BatchPlan, plan_epoch
 from wenet_hs.data.dataset import Batch, SpeechDataset, batches
-from wenet_hs.data.device_features import all_with_features
+from wenet_hs.data.device_features import with_features
 from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.devices import find_device
 from wenet_hs.files import write_atomic
@@ -33,6 +33,7 @@ from wenet_hs.train.checkpoint import (
 from wenet_hs.train.distributed import World, join_world
 from wenet_hs.train.fine_tune import take_weights
 from wenet_hs.train.folder import locked, prepare_folder
+from wenet_hs.train.guard import naming_batch
 from wenet_hs.train.keep import worth_keeping
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
@@ -72,7 +73,9 @@ def train(options: TrainOptions) -> Path:
         parts = load_parts(config, options, files, world)
         world.agree(parts.state.fingerprint)
         _begin(parts, options, config, resume_from)
-        quarantine = Quarantine(quarantine_path(options.model_dir, world.rank), fresh=resume_from is None)
+        quarantine = Quarantine(
+            quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_alone=world.size == 1
+        )
         Session(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
     return options.model_dir / "final.pt"
 
@@ -246,8 +249,14 @@ class Session:
         there = on_device(ahead, self.state.device)
         if self.config.dataset_conf.features_on == "worker":
             return there
-        sent = (batch.to(self.state.device) for batch in there)  # `on_device` leaves it to the step, but on a GPU
-        return all_with_features(sent, self.config.dataset_conf)
+        return self._with_features(there)
+
+    def _with_features(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            with naming_batch(batch, f"step {self.state.progress.step + 1}"):
+                sent = batch.to(self.state.device)  # `on_device` leaves it to the step, but on a GPU
+                ready = with_features(sent, self.config.dataset_conf)
+            yield ready
 
     def _is_over(self) -> bool:
         """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
