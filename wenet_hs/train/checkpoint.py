@@ -168,7 +168,7 @@ def newest_good(folder: Path) -> Path | None:
     good, bad = _newest_intact(folder)
     for path, fault in bad:
         older = f"using {good.name} ({step_of(path) - step_of(good)} steps older)" if good else "no older one is intact"
-        logger.warning("checkpoint %s: %s; %s", path, fault, older)
+        logger.warning("checkpoint %s: %s; %s; kept as %s.bad", path, fault, older, path.name)
         _set_aside(path, ".bad")
     return good
 

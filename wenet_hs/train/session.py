@@ -168,6 +168,7 @@ class Session:
         """The rest of one epoch; saves at each `save_interval` steps, or at its end, and at the end of all."""
         progress, interval = self.state.progress, self.config.save_interval
         plan = self.train_set.plan(progress.epoch)
+        bad_before = progress.bad_clips  # clips that were restored since end no run
         mine = plan.share(rank=self.world.rank, world_size=self.world.size, start=progress.batch)
         for stats in run_epoch(self.state, self._batches(mine, progress.epoch), self.config):
             if monitor is not None:
@@ -178,7 +179,9 @@ class Session:
             due = ended if interval is None else progress.step % interval == 0
             last = self._is_over()
             self.quarantine.record(stats.quarantined)
-            self.quarantine.judge(progress.bad_clips, progress.clips_drawn, self._max_bad_clips, at_end=ended or last)
+            if progress.bad_clips > bad_before:
+                at_end = ended or last
+                self.quarantine.judge(progress.bad_clips, progress.clips_drawn, self._max_bad_clips, at_end=at_end)
             if due or last or self._is_asked_to_stop():
                 self._save(monitor, due=due or last)
                 self._stop_if_asked()

@@ -154,8 +154,8 @@ class TrainState:
             seed_rank(self.seed, self.progress.step, rank)
         if len(ranks) != self.world.size and self.world.is_first:
             logger.warning(
-                "%s: saved by %d ranks, now %d: the order of batches is the same, batches a step and random numbers "
-                "(of new ranks: from seed, step and rank) are not",
+                "%s: number of ranks was %d, is now %d: the order of batches is the same, batches a step and random "
+                "numbers (of new ranks: from seed, step and rank) are not",
                 *(path, len(ranks), self.world.size),
             )
 
