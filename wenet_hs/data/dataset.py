@@ -291,7 +291,7 @@ def batches(
     """The batches of a plan from number `start` on, computed ahead of their use; see `load_ahead` for `num_workers`.
 
     A dataset that caches features fills its cache in this process: worker processes would each keep a copy and lose it
-    at the end of the epoch, so `num_workers` is then not used, which is said once.
+    at the end of the epoch, so `num_workers` is then not used, which is said.
     A clip that cannot be read is in `quarantined` of its batch instead; `data/quarantine.py` says what stands in.
     Raises: DataError naming the utterance and the file that cannot be read, where `max_bad_clips` is 0.
     """
