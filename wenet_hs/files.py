@@ -70,12 +70,14 @@ def read_lines(path: Path | str) -> list[str]:
         content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    lines = []
-    for number, raw in enumerate(content.split(b"\n"), start=1):
-        try:
-            lines.append(raw.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{number}: not UTF-8 at byte {error.start}; convert the file to UTF-8") from error
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        place = error.start - (content.rfind(b"\n", 0, error.start) + 1)
+        raise DataError(f"{path}:{number}: not UTF-8 at byte {place}; convert the file to UTF-8") from error
+    if b"\r" in content:
+        lines = [line.removesuffix("\r") for line in lines]
     if lines and not lines[-1]:
         lines.pop()
     return lines

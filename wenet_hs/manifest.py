@@ -140,12 +140,12 @@ def read_text(path: Path | str) -> dict[str, str]:
     """The transcripts of a `text` file by key; a key alone has an empty transcript. Raises DataError on a duplicate."""
     transcripts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
+        parts = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
+        if not parts:
             continue
-        key, *rest = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
-        if key in transcripts:
-            raise DataError(f"{path}:{number}: utterance {key!r} occurs twice; keep one of the two lines")
-        transcripts[key] = rest[0].strip() if rest else ""
+        if parts[0] in transcripts:
+            raise DataError(f"{path}:{number}: utterance {parts[0]!r} occurs twice; keep one of the two lines")
+        transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 
 

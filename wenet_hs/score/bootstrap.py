@@ -68,7 +68,7 @@ def draw_sums(facts_CK: NDArray[Number], num_resamples: int, seed: int, stream: 
         rows = sums_RP[start : start + num_rows]
         drawn_RC = generator.integers(num_clusters, size=(len(rows), num_clusters), dtype=np.int32)
         for place, pair_C in enumerate(pairs_PC):
-            rows[:, place] = pair_C[drawn_RC].sum(axis=1)
+            rows[:, place] = pair_C.take(drawn_RC).sum(axis=1)
     return sums_RP.view(np.float64)[:, :num_facts].astype(facts_CK.dtype)
 
 

@@ -12,9 +12,9 @@ from wenet_hs.score.align import ErrorCounts
 from wenet_hs.score.bootstrap import Interval, Intervals, facts_of, stratified_intervals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as ErrorCounts
 class ScoredUtterance:
-    """One utterance: its transcripts as given, and its errors."""
+    """One utterance: its transcripts as given, and its errors. Nobody changes one."""
 
     lang: str
     ref: str

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text → the units whose errors are counted, and the line that names every choice made on the way."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ UNIT_NAMES = {"cer": "grapheme", "wer": "word", "per": "phone"}
 _UNKNOWN = "<unk>"
 _GRAPHEMES = regex.compile(rf"{_UNKNOWN}|\X")
 # Characters that no neighbour joins (Unicode's annex 29): all but marks, joiners, jamo and halves of flags.
-_ALONE = regex.compile(r"[\p{GCB=Other}\p{GCB=LV}\p{GCB=LVT}]*")
+_ALONE = r"[\p{GCB=Other}\p{GCB=LV}\p{GCB=LVT}]"
+_are_alone = regex.compile(f"{_ALONE}*").fullmatch
+# And that NFC leaves as they are, whatever their neighbours (Unicode's annex 15), of Latin, Greek, Cyrillic, Armenian;
+# with the space, which is the only white space among them. Most texts are made of these, and need no other look.
+_is_plain = regex.compile(rf"[{_ALONE}&&\p{{NFC_QC=Y}}&&\p{{CCC=0}}&&[\S ]]", regex.V1).fullmatch
+_are_plain = re.compile(f"[{re.escape(''.join(filter(_is_plain, map(chr, range(0x600)))))}]*").fullmatch
 _LETTERS = range(0x20000, 0x2A6E0)  # one that the text has not stands for `<unk>` while punctuation is removed
 
 
@@ -67,6 +73,9 @@ class Rules:
         return "|".join([*parts, "norm:nfc", f"lang:{','.join(sorted(langs)) or 'unspecified'}", f"v:{_version()}"])
 
 
+_USUAL = Rules(metric="cer")
+
+
 @lru_cache(maxsize=1)
 def _version() -> str:
     return version("wenet_hs")
@@ -98,17 +107,18 @@ def split_by(text: str, rules: Rules, lang: str | None = None) -> list[str]:
 
 def units_of(text: str, rules: Rules, lang: str | None = None) -> Sequence[str]:
     """Like `split_by`, but a `str` where every character is a unit: then there is nothing to split."""
-    words = _normalized(text, rules, lang).split()
+    if rules == _USUAL and "<" not in text and _are_plain(text):
+        return text.replace(" ", "")
     if rules.metric != "cer":
-        return words
-    joined = (" " if rules.spaces == "count" else "").join(words)
-    if "<" not in joined and (joined.isascii() or _ALONE.fullmatch(joined)):
-        return joined
+        return _normalized(text, rules, lang).split()
+    words = [_clusters(word) for word in _clean_words(text, rules, lang)]
+    if tuple not in map(type, words):
+        return (" " if rules.spaces == "count" else "").join(words)  # type: ignore[arg-type]
     units: list[str] = []
     for word in words:
         if units and rules.spaces == "count":
             units.append(" ")
-        units += _clusters(word)
+        units += word
     return units
 
 
@@ -131,9 +141,19 @@ def _normalized(text: str, rules: Rules, lang: str | None) -> str:
     return _without_punctuation(text, lang) if rules.punctuation == "remove" else text
 
 
-@lru_cache(maxsize=2**14)
-def _clusters(word: str) -> tuple[str, ...]:
-    """The units of one word; a language's words come again and again."""
+def _clean_words(text: str, rules: Rules, lang: str | None) -> list[str]:
+    """Words that NFC may still change: it never joins what white space parts, and `_clusters` remembers what it did."""
+    if rules.normalization == "nfc" and rules.punctuation == "keep":
+        return text.split()
+    return _normalized(text, rules, lang).split()
+
+
+@lru_cache(maxsize=2**15)
+def _clusters(word: str) -> str | tuple[str, ...]:
+    """The units of one word, a `str` where each is one character; a language's words come again and again."""
+    word = unicodedata.normalize("NFC", word)
+    if "<" not in word and _are_alone(word):
+        return word
     return tuple(_GRAPHEMES.findall(word))
 
 
