@@ -11,6 +11,7 @@ from small_models import small_batch, small_config, small_model
 
 from wenet_hs.errors import CheckpointError
 from wenet_hs.train.checkpoint import MANIFEST, save_checkpoint
+from wenet_hs.train.distributed import World
 from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.optim import build_optimizer, learning_rate
 from wenet_hs.train.state import Progress, TrainState, progress_of
@@ -124,6 +125,11 @@ def test_another_environment_is_said(saved: tuple[TrainState, Path], caplog: pyt
         state_of().restore(older)
     now = f"torch 2.0.0 then, {torch.__version__} now; threads 64 then, {torch.get_num_threads()} now"
     assert f"{older}: {now}; the result may differ in its last bits" in caplog.text
+    caplog.clear()
+    second = state_of()
+    second.world = World(rank=1, size=2)
+    second.restore(older)
+    assert caplog.text == "", "one rank says it for all"
 
 
 def test_fresh_progress_starts_at_zero() -> None:

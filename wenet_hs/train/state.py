@@ -47,7 +47,7 @@ class Progress:
     metrics_bytes: int = 0
     """Length of metrics.jsonl at this point; a resume cuts what came after."""
     skipped_steps: int = 0
-    """Steps left out because of a gradient that was not finite."""
+    """Steps left out because of a loss or a gradient that was not finite."""
     skipped_in_a_row: int = 0
     """How many of them were the last ones; it counts on through epochs and resumes."""
     clips_drawn: int = 0
@@ -172,7 +172,7 @@ class TrainState:
         changes = [
             f"{name} {then[name]} then, {now[name]} now" for name in now if then.get(name, now[name]) != now[name]
         ]
-        if changes:
+        if changes and self.world.is_first:
             logger.warning("%s: %s; the result may differ in its last bits", path, "; ".join(changes))
 
 
@@ -225,4 +225,4 @@ def _progress(record: Any, path: Path) -> Progress:
 
 
 def _unreadable(path: Path) -> str:
-    return f"{path}: state.json cannot be read; use an earlier checkpoint"
+    return f"{path}: state.json cannot be read; {_EARLIER}"
