@@ -37,7 +37,7 @@ from wenet_hs.bin import score as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
 from wenet_hs.score import Rules, score, table, units
-from wenet_hs.score.table import format_wenet
+from wenet_hs.score.wenet_layout import format_wenet
 
 LETTERS = {
     "es": list("aeiouáéíóúñlrstmnpcdb"),

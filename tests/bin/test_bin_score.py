@@ -106,6 +106,23 @@ def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: p
     assert captured.out == ""
 
 
+def test_a_language_without_utterances_or_reference_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text("ref", {"ca1": "bon dia", "ca2": "", "ky1": ""})
+    write_text("hyp", {"ca1": "bon die", "ca2": "a", "ky1": "б"})
+    utterances = [Utterance(key=key, wav="x", txt="", lang=key[:2]) for key in ("ca1", "ca2", "ky1", "tr1")]
+    write_data_list("more.list", utterances)
+    assert call("--metric cer --ref ref --hyp hyp --data_list more.list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1:7] for line in lines if line.startswith(("ca", "ky"))] == [
+        ["2", "6", "1", "0", "1", "33.33"],
+        ["1", "0", "0", "0", "1", "n/a"],
+    ]
+    assert lines[-2:] == [
+        "no reference units, so no rate, and not in the macro average: ky",
+        "languages of more.list without an utterance in ref: tr",
+    ]
+
+
 def test_extra_hypotheses_may_be_allowed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_text("extra", HYP | {"zz": "x"})
     assert call("--metric cer --ref ref --hyp extra --allow_extra") == 0
@@ -137,7 +154,8 @@ def test_punctuation_by_language(folder: Path, capsys: pytest.CaptureFixture[str
     assert call("--metric wer --ref ref --hyp hyp --data_list data.list --punctuation remove") == 0
     out = capsys.readouterr().out
     assert "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|" in out
-    assert out.splitlines()[-1].split()[3:8] == ["2", "0", "0", "0", "0.00"]
+    micro = next(line for line in out.splitlines() if line.startswith("micro"))
+    assert micro.split()[3:8] == ["2", "0", "0", "0", "0.00"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")

@@ -5,7 +5,8 @@ import pytest
 from rich.cells import cell_len
 
 from wenet_hs.score import Rules, score
-from wenet_hs.score.table import aligned_lines, format_alignments, format_wenet, percent
+from wenet_hs.score.table import aligned_lines, format_alignments, percent
+from wenet_hs.score.wenet_layout import Layout, format_wenet, script_cluster
 
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
 HYP = {"a1": "ete", "a2": "abcd", "b1": "Strasse"}
@@ -91,6 +92,31 @@ def test_wenets_layout() -> None:
     report = score(REF, HYP, rules=Rules(metric="cer"))
     lines = format_wenet(report).split("\n")
     assert lines[:6] == ["", "utt: a1", "WER: 66.67 % N=3 C=1 S=2 D=0 I=0", "lab: é t é", "rec: e t e", ""]
-    assert lines[-6:] == ["=" * 75, "", "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1", "", "=" * 75, ""]
-    assert format_wenet(report, verbose=False) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
+    assert lines[-7:-3] == [
+        "=" * 75,
+        "",
+        "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1",
+        "English -> 40.00 % N=15 C=10 S=3 D=2 I=1",
+    ]
+    assert lines[-3:] == ["", "=" * 75, ""]
+    assert format_wenet(report, Layout(verbose=0)) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
     assert "WER: 100.00 % N=2 C=0 S=0 D=2 I=0\nlab: a b\nrec: \n" in format_wenet(report).replace("rec:\n", "rec: \n")
+
+
+def test_wenets_layout_folds_pads_and_has_a_line_for_each_cluster() -> None:
+    report = score({"k": "日ab本1", "e": ""}, {"k": "日ac本x1", "e": "я"}, rules=Rules(metric="cer"))
+    layout = Layout(verbose=2, most=3, padding="_", clusters={"VOWEL": frozenset("ay"), "NONE": frozenset()})
+    text = format_wenet(report, layout)
+    assert "lab(k): 日 a b\nrec(k): 日 a c\n\nlab(k): 本 _ 1\nrec(k): 本 x 1\n\n" in text
+    assert "utt: e\nWER: 0.00 % N=0 C=0 S=0 D=0 I=1\nlab(e): _\nrec(e): я\n" in text
+    assert text.split("Overall -> ")[1].splitlines()[:7] == [
+        "60.00 % N=5 C=4 S=1 D=0 I=2",
+        "Mandarin -> 0.00 % N=2 C=2 S=0 D=0 I=0",
+        "English -> 100.00 % N=2 C=1 S=1 D=0 I=1",
+        "Number -> 0.00 % N=1 C=1 S=0 D=0 I=0",
+        "Other -> 0.00 % N=0 C=0 S=0 D=0 I=1",
+        "VOWEL -> 0.00 % N=1 C=1 S=0 D=0 I=0",
+        "NONE -> 0.00 % N=0 C=0 S=0 D=0 I=0",
+    ]
+    names = {"é": "English", "e\u0301": "English", "aж": "Other", "l'eau": "English", "の": "Japanese", "?": "Other"}
+    assert {unit: script_cluster(unit) for unit in names} == names

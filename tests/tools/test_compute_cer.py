@@ -10,9 +10,9 @@ import pytest
 TOOL = Path(__file__).parents[2] / "tools/compute-cer.py"
 
 
-def call(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def call(folder: Path, *options: str, extra: str = "") -> subprocess.CompletedProcess[str]:
     (folder / "ref").write_text("клю_é été\nb groß\nc tʃ a\n", "utf-8")
-    (folder / "hyp").write_text("клю_é ete\nb gross\n", "utf-8")
+    (folder / "hyp").write_text("клю_é ete\nb gross\n" + extra, "utf-8")
     command = [sys.executable, str(TOOL), *options, "ref", "hyp"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
@@ -29,7 +29,33 @@ def test_units_between_spaces_stay_whole(tmp_path: Path) -> None:
     assert call(tmp_path, "--char=0", "--v=0").stdout == "Overall -> 100.00 % N=4 C=0 S=2 D=2 I=0\n\n"
 
 
-@pytest.mark.parametrize("option", ["--cs=1", "--char=2"])
+def test_every_switch_of_wenets(tmp_path: Path) -> None:
+    (tmp_path / "ig").write_text("-\nS\n", "utf-8")
+    (tmp_path / "split").write_text("Tʃ t ʃ\nlonely\n", "utf-8")
+    (tmp_path / "cluster").write_text("<VOWEL> É e a\n</VOWEL> <NONE> </NONE>", "utf-8")
+    switches = "--cs=0 --v=2 --ig=ig --splitfile=split --cluster=cluster --rt=1 --maxw=2 --padding-symbol=underline"
+    done = call(tmp_path, *switches.split(), extra="zz x\n")
+    assert done.returncode == 0
+    assert "\nlab(клю_é): é t\nrec(клю_é): e t\n\nlab(клю_é): é\nrec(клю_é): e\n\n" in done.stdout
+    assert "utt: b\nWER: 25.00 % N=4 C=3 S=0 D=1 I=0\n" in done.stdout  # ß is no s, and stays
+    assert "\nutt: c\nWER: 100.00 % N=3 C=0 S=0 D=3 I=0\n" in done.stdout
+    assert "\nVOWEL -> 100.00 % N=3 C=0 S=2 D=1 I=0\nNONE -> 0.00 % N=0 C=0 S=0 D=0 I=0\n" in done.stdout
+    assert done.stderr == "hyp: 1 of 3 missing\nhyp: 1 hypothesis without reference left out: zz\n"
+
+
+def test_faults_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "open").write_text("<A> a b", "utf-8")
+    (tmp_path / "bare").write_text("\na", "utf-8")
+    for switch, message in {
+        "--cluster=open": "open: cluster <A> has no end; write </A>\n",
+        "--cluster=bare": "bare:2: a stands in no cluster; write <NAME> units </NAME>\n",
+        "--maxw=0": "--maxw 0: must be at least 1\n",
+    }.items():
+        done = call(tmp_path, switch)
+        assert (done.returncode, done.stderr, done.stdout) == (2, message, "")
+
+
+@pytest.mark.parametrize("option", ["--case=1", "--char=2"])
 def test_an_unknown_switch_is_refused_and_not_ignored(option: str, tmp_path: Path) -> None:
     done = call(tmp_path, option)
     assert done.returncode == 2

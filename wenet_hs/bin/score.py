@@ -93,6 +93,9 @@ def run(args: argparse.Namespace) -> None:
     elif args.align:
         write_atomic(args.align, format_alignments(report))
     print(report.format(args.by), end="")
+    absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())
+    if absent and args.data_list:
+        print(f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from rich.cells import cell_len
 
-from wenet_hs.score.align import Alignment, ErrorCounts, align, spans
+from wenet_hs.score.align import Alignment, align, spans
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.confusions import Confusions
 from wenet_hs.score.error_rate import Report, count_of, name_some
@@ -18,7 +18,6 @@ from wenet_hs.score.units import UNIT_NAMES, Rules, units_of
 
 GAP = "*"  # stands opposite a deleted or an inserted unit
 UNDEFINED = "n/a"
-_RULE = "=" * 75
 _width = lru_cache(maxsize=2**14)(cell_len)
 
 
@@ -180,6 +179,14 @@ def heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
 
 def aligned_lines(ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP) -> tuple[str, str]:
     """Both lists of units, each pair of the alignment in one column, by the width that a terminal gives them."""
+    refs, hyps = aligned_cells(ref, hyp, gap=gap)
+    return " ".join(refs).rstrip(), " ".join(hyps).rstrip()
+
+
+def aligned_cells(
+    ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP, padding: str = " "
+) -> tuple[list[str], list[str]]:
+    """The units of both, `gap` for none, the narrower of each pair filled up with `padding`."""
     refs: list[str] = []
     hyps: list[str] = []
     for ref_run, hyp_run in spans(ref, hyp):
@@ -191,24 +198,6 @@ def aligned_lines(ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP) -> 
         for unit, other in zip_longest(ref_run, hyp_run, fillvalue=gap):
             above, below = show_unit(unit), show_unit(other)
             wider = _width(above) - _width(below)
-            refs.append(above + " " * -wider)
-            hyps.append(below + " " * wider)
-    return " ".join(refs).rstrip(), " ".join(hyps).rstrip()
-
-
-def format_wenet(report: Report, *, verbose: bool = True) -> str:
-    """The same numbers in the layout of WeNet's compute-cer.py, for scripts that read it. An undefined rate is 0.00."""
-    lines = []
-    for key, utterance in report.utterances.items() if verbose else ():
-        ref, hyp = aligned_lines(*both_units(utterance, report.rules), gap="")
-        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}", f"lab: {ref}", f"rec: {hyp}", ""]
-    overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
-    if not verbose:
-        return f"{overall}\n\n"
-    return "\n".join([*lines, _RULE, "", overall, "", _RULE]) + "\n"
-
-
-def _wenet_counts(counts: ErrorCounts) -> str:
-    correct = counts.num_units - counts.substitutions - counts.deletions
-    numbers = f"N={counts.num_units} C={correct} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
-    return f"{100 * (counts.rate or 0.0):4.2f} % {numbers}"
+            refs.append(above + padding * -wider)
+            hyps.append(below + padding * wider)
+    return refs, hyps
