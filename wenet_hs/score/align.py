@@ -80,7 +80,10 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
     return Alignment(tuple(Operation(*pair) for refs, hyps in spans(ref, hyp) for pair in zip_longest(refs, hyps)))
 
 
-def spans(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+Span = tuple[Sequence[str], Sequence[str]]
+
+
+def spans(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Span]:
     """The alignment in runs: as many units on both sides (all equal, or all substituted), or none on one side."""
     for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
         yield ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]

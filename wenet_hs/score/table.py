@@ -2,13 +2,13 @@
 """A scoring for people: the table of a terminal, aligned transcripts, and the layout of WeNet's scorer."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
 from rich.cells import cell_len
 
-from wenet_hs.score.align import Alignment, align, spans
+from wenet_hs.score.align import Alignment, Span, align, spans
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.confusions import Confusions
 from wenet_hs.score.error_rate import Report, count_of, name_some
@@ -179,17 +179,15 @@ def heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
 
 def aligned_lines(ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP) -> tuple[str, str]:
     """Both lists of units, each pair of the alignment in one column, by the width that a terminal gives them."""
-    refs, hyps = aligned_cells(ref, hyp, gap=gap)
+    refs, hyps = aligned_cells(spans(ref, hyp), gap=gap)
     return " ".join(refs).rstrip(), " ".join(hyps).rstrip()
 
 
-def aligned_cells(
-    ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP, padding: str = " "
-) -> tuple[list[str], list[str]]:
-    """The units of both, `gap` for none, the narrower of each pair filled up with `padding`."""
+def aligned_cells(runs: Iterable[Span], *, gap: str = GAP, padding: str = " ") -> tuple[list[str], list[str]]:
+    """The units of both sides of an alignment, `gap` for none, the narrower of each pair filled up with `padding`."""
     refs: list[str] = []
     hyps: list[str] = []
-    for ref_run, hyp_run in spans(ref, hyp):
+    for ref_run, hyp_run in runs:
         if ref_run == hyp_run:
             shown = [*map(show_unit, ref_run)]
             refs += shown

@@ -4,16 +4,14 @@
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from wenet_hs.score.align import ErrorCounts, spans
+from wenet_hs.score.align import ErrorCounts, Span, spans
 from wenet_hs.score.error_rate import Report
-from wenet_hs.score.summary import ScoredUtterance
 from wenet_hs.score.table import aligned_cells, both_units
-from wenet_hs.score.units import Rules
 
 _RULE = "=" * 75
 _SCRIPTS = {
@@ -50,17 +48,19 @@ def format_wenet(report: Report, layout: Layout | None = None) -> str:
     overall = f"Overall -> {_counts(report.micro.counts)}"
     if not layout.verbose:
         return f"{overall}\n\n"
-    lines = []
+    lines, tally = [], _Tally()
     for key, utterance in report.utterances.items():
-        lines += ["", f"utt: {key}", f"WER: {_counts(utterance.counts)}", *_pairs(key, utterance, report.rules, layout)]
-    lines += [_RULE, "", overall, *_cluster_lines(report, layout), "", _RULE]
+        runs = list(spans(*both_units(utterance, report.rules)))
+        tally.add(runs)
+        lines += ["", f"utt: {key}", f"WER: {_counts(utterance.counts)}", *_pairs(key, runs, layout)]
+    lines += [_RULE, "", overall, *_cluster_lines(tally.counts(), layout), "", _RULE]
     return "\n".join(lines) + "\n"
 
 
-def _pairs(key: str, utterance: ScoredUtterance, rules: Rules, layout: Layout) -> Iterator[str]:
+def _pairs(key: str, runs: Sequence[Span], layout: Layout) -> Iterator[str]:
     """The aligned units, so many a line, and an empty line behind each pair."""
     names = [f"{name}({key})" if layout.verbose > 1 else name for name in ("lab", "rec")]
-    both = [iter(cells) for cells in aligned_cells(*both_units(utterance, rules), gap="", padding=layout.padding)]
+    both = [iter(cells) for cells in aligned_cells(runs, gap="", padding=layout.padding)]
     first = True
     while (parts := [list(islice(cells, layout.most)) for cells in both])[0] or first:
         yield from (f"{name}: {' '.join(part)}".rstrip() for name, part in zip(names, parts, strict=True))
@@ -68,8 +68,7 @@ def _pairs(key: str, utterance: ScoredUtterance, rules: Rules, layout: Layout) -
         first = False
 
 
-def _cluster_lines(report: Report, layout: Layout) -> Iterator[str]:
-    tallies = _tallies(report)
+def _cluster_lines(tallies: Mapping[str, ErrorCounts], layout: Layout) -> Iterator[str]:
     found: dict[str, ErrorCounts] = {}
     for unit, counts in tallies.items():
         name = script_cluster(unit)
@@ -82,23 +81,33 @@ def _cluster_lines(report: Report, layout: Layout) -> Iterator[str]:
         yield f"{name} -> {_counts(counts)}"
 
 
-def _tallies(report: Report) -> dict[str, ErrorCounts]:
+class _Tally:
     """The counts of each unit."""
-    correct, substituted, deleted, inserted = (Counter[str]() for _ in range(4))
-    for utterance in report.utterances.values():
-        for refs, hyps in spans(*both_units(utterance, report.rules)):
+
+    def __init__(self) -> None:
+        self._correct, self._substituted, self._deleted, self._inserted = (list[str]() for _ in range(4))
+
+    def add(self, runs: Sequence[Span]) -> None:
+        for refs, hyps in runs:
             if refs == hyps:
-                correct.update(refs)
+                self._correct += refs
             elif not refs:
-                inserted.update(hyps)
+                self._inserted += hyps
+            elif hyps:
+                self._substituted += refs
             else:
-                (substituted if hyps else deleted).update(refs)
-    return {
-        unit: ErrorCounts(
-            correct[unit] + substituted[unit] + deleted[unit], substituted[unit], deleted[unit], inserted[unit]
+                self._deleted += refs
+
+    def counts(self) -> dict[str, ErrorCounts]:
+        correct, substituted, deleted, inserted = map(
+            Counter, (self._correct, self._substituted, self._deleted, self._inserted)
         )
-        for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted])
-    }
+        return {
+            unit: ErrorCounts(
+                correct[unit] + substituted[unit] + deleted[unit], substituted[unit], deleted[unit], inserted[unit]
+            )
+            for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted])
+        }
 
 
 @lru_cache(maxsize=2**14)
