@@ -49,6 +49,13 @@ def test_real_allocations_that_no_machine_has() -> None:
         np.empty(1 << 57)
 
 
+def test_a_compiler_that_fails_is_one_line() -> None:
+    fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+    line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); .* or set compile: false$"
+    with pytest.raises(ConfigError, match=line), naming_batch(BATCH, "step 1"):
+        raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
+
+
 def test_other_faults_are_left_alone() -> None:
     with pytest.raises(RuntimeError, match="shapes"), naming_batch(BATCH, "here"):
         raise RuntimeError("shapes cannot be multiplied")

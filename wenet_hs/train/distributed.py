@@ -6,6 +6,7 @@ Dimension key: W ranks.
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -225,6 +226,7 @@ def _lost(rank: int, error: BaseException) -> str:
             f"rank {rank}: another rank has not answered for {seconds:.0f} s; see what it says, then run the same "
             "command again: it goes on from the last checkpoint"
         )
+    detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo opens with a line of its own source
     return (
         f"rank {rank}: another rank has died ({detail}); see what it says, then run the same command again: it goes on "
         "from the last checkpoint"

@@ -19,16 +19,25 @@ _NUM_NAMED = 5
 _NO_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
 """How CUDA, torch's allocator for the CPU and cuBLAS say it; only the first has an exception of its own."""
 
+_COMPILER = ("torch._inductor", "torch._dynamo")
+
 
 @contextmanager
 def naming_batch(batch: Batch, where: str) -> Iterator[None]:
-    """Turn too little memory into one line that names the batch. `where`: "step 812".
+    """Turn too little memory into one line that names the batch, and a compiler's fault into one. `where`: "step 812".
 
     Raises ConfigError. What the system itself kills for its memory cannot say anything.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
+        if type(error).__module__.startswith(_COMPILER):  # its import takes seconds: known by its name
+            detail = next(iter(str(error).splitlines()), "")
+            raise ConfigError(
+                f"{where}: compile: true: torch's compiler failed ({detail}); a kill may have left half a kernel: "
+                "remove torch's cache (TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder), or set "
+                "compile: false"
+            ) from error
         if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_MEMORY):
             raise
         longest = int(batch.feature_lengths.argmax())

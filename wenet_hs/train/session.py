@@ -76,6 +76,13 @@ def train(options: TrainOptions) -> Path:
         quarantine = Quarantine(
             quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_alone=world.size == 1
         )
+        if world.size > 1:
+            logger.info(
+                "%d processes; a step is %d batches, %d of each",
+                world.size,
+                world.size * config.accum_grad,
+                config.accum_grad,
+            )
         Session(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
     return options.model_dir / "final.pt"
 
