@@ -64,7 +64,10 @@ def test_a_missing_file_is_one_line(
             "no.txt: cannot be read (No such file or directory); check the path",
         ),
         ("cmvn_conf.cmvn_file=none", "none: cannot be read (No such file or directory); check the path in the config"),
-        ("dtype=fp16", "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use bf16 or"),
+        (
+            "dtype=fp16",
+            "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use",
+        ),
         ("optim_conf.lrr=1", "optim_conf.lrr: unknown key; did you mean `lr`?"),
         ("output_dim=99", "output_dim: 99, expected 8"),
     ],
