@@ -175,7 +175,7 @@ tests.prepare(tests.options_for(Path(sys.argv[2]), Path(sys.argv[3])), mode="ful
 """
 
 
-@pytest.mark.parametrize("num_calls", [300, 600])
+@pytest.mark.parametrize("num_calls", [300, pytest.param(600, marks=pytest.mark.slow)])
 def test_a_killed_run_is_finished_by_the_next(release: Path, tmp_path: Path, num_calls: int) -> None:
     prepare(options_for(release, tmp_path / "whole"), mode="full")
     arguments = [str(Path(__file__).parent), str(release), str(tmp_path / "out"), str(num_calls)]

@@ -16,6 +16,7 @@ pytest.importorskip("triton", reason="Triton comes with torch on Linux only")
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_interpreted() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / "interpret_search.py")]

@@ -199,8 +199,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
     """The folder in which two processes have left what they found."""
     folder = tmp_path_factory.mktemp("pair")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    spawn = multiprocessing.get_context("spawn")  # the threads of what ran here before do not survive a fork
-    ranks = [spawn.Process(target=one_rank, args=(rank, store.port, tiny_corpus, folder)) for rank in range(2)]
+    # The threads of what ran here before do not survive a fork; a server that has imported everything has none.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["wenet_hs.train.session", "tiny_corpus"])
+    ranks = [server.Process(target=one_rank, args=(rank, store.port, tiny_corpus, folder)) for rank in range(2)]
     for process in ranks:
         process.start()
     for process in ranks:

@@ -66,7 +66,7 @@ def test_without_a_decoder_there_are_no_bits(tiny_corpus: TinyCorpus, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["hsoftmax", "class"])
-@pytest.mark.parametrize("route", ["auto", "path"])
+@pytest.mark.parametrize("route", [pytest.param("auto", marks=pytest.mark.slow), "path"])
 def test_sparse_gradients_learn_and_go_on_in_the_same_bits(
     tiny_corpus: TinyCorpus, tmp_path: Path, kind: str, route: str
 ) -> None:

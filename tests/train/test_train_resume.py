@@ -62,8 +62,8 @@ def resumed_at_every_step(
     [
         ("softmax", "plain"),
         ("hsoftmax", "cached"),
-        ("softmax", "windows of three batches"),
-        ("hsoftmax", "sparse rows"),
+        pytest.param("softmax", "windows of three batches", marks=pytest.mark.slow),
+        pytest.param("hsoftmax", "sparse rows", marks=pytest.mark.slow),
     ],
 )
 def test_stopped_at_every_step(tiny_corpus: TinyCorpus, tmp_path: Path, head: str, variant: str) -> None:

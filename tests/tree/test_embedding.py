@@ -65,6 +65,7 @@ digest = hashlib.sha256(vectors.tobytes()).hexdigest()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits() -> None:
     pytest.importorskip("gensim")
     here: dict[str, str] = {}
