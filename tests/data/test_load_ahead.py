@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values in order, computed ahead but not far, faults at their place, for a thread and for processes."""
 
+import contextlib
+import os
+import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from wenet_hs.data import loading
 from wenet_hs.data.loading import AHEAD, load_ahead
 from wenet_hs.errors import DataError
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def square(position: int) -> int:
@@ -25,6 +37,34 @@ def fails_at_3(position: int) -> int:
 
 def has_a_bug(position: int) -> int:
     return 1 // position
+
+
+def threads_after_fft(position: int) -> set[Path]:
+    """In two threads of OpenMP."""
+    torch.set_num_threads(2)
+    torch.ones(4000, 512).log()
+    torch.fft.rfft(torch.ones(1500, 512))
+    return set(Path("/proc/self/task").iterdir())
+
+
+def stuck(path: Path, position: int) -> None:
+    """Never comes back, as a lock taken by nobody in C."""
+    path.write_text(f"{os.getpid()}\n")
+    time.sleep(600)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -68,6 +108,42 @@ def test_leaving_early_ends_the_thread() -> None:
     assert next(values) == 0
     values.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("load-ahead")]
+
+
+@linux_only
+def test_its_threads_are_gone_before_a_fork_could_copy_their_locks() -> None:
+    """MKL's are taken while a thread exits, which Python does not wait for, nor anybody for OpenMP's threads."""
+    threads = torch.get_num_threads()
+    before = set(Path("/proc/self/task").iterdir())
+    try:
+        for _ in range(30):
+            (during,) = load_ahead(threads_after_fft, range(1))
+            assert len(during - before) >= 1
+            assert not (during - before) & set(Path("/proc/self/task").iterdir())
+    finally:
+        torch.set_num_threads(threads)
+
+
+@linux_only
+def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "PARENT_CHECK_S", 0.05)
+    path = tmp_path / "worker"
+    parent = os.fork()
+    if parent == 0:
+        with contextlib.suppress(BaseException):
+            list(load_ahead(partial(stuck, path), range(1), num_workers=1))
+        os._exit(70)
+    try:
+        assert within(20, lambda: path.exists() and path.read_text().endswith("\n"))
+    finally:
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+    worker = int(path.read_text())
+    try:
+        assert within(5, lambda: not is_running(worker))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -3,12 +3,16 @@
 
 import os
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
+from itertools import count
+from pathlib import Path
+from threading import Thread, get_native_id
 from typing import TypeVar
 
 import torch
@@ -18,6 +22,14 @@ from wenet_hs.errors import WenetHsError
 
 AHEAD = 2
 """Values kept ready by the thread, or by each worker process."""
+
+PARENT_CHECK_S = 1.0
+"""How often a worker looks whether its parent is still there."""
+
+_EXIT_S = 1.0
+"""How long to wait for threads to exit, at most: one that a library keeps for later never does."""
+
+_thread_numbers = count()
 
 _PARENTS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that are for the process that trains, not for those that load its data."""
@@ -40,7 +52,8 @@ def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: i
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
-    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load-ahead")
+    name = f"load-ahead-{next(_thread_numbers) % 10000}"  # the system cuts off names after 15 characters
+    pool = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_tell_name_to_system, initargs=(name,))
     ahead: deque[Future[Value]] = deque()
     try:
         for position in positions:
@@ -51,6 +64,33 @@ def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value
             yield ahead.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        _wait_for_exit(name)
+
+
+def _tell_name_to_system(name: str) -> None:
+    """So that this thread and those which OpenMP starts from it, to which the name passes on, can be told apart."""
+    with suppress(OSError):  # no /proc
+        Path(f"/proc/self/task/{get_native_id()}/comm").write_text(name)
+
+
+def _wait_for_exit(name: str) -> None:
+    """Until the operating system too has done with a thread that Python has joined, and with OpenMP's threads of it.
+
+    Their C libraries clean up behind them. For that MKL, which computes the FFTs of features, takes every lock of its
+    memory: a worker forked meanwhile finds them taken by a thread that it does not have, and spins in its first FFT
+    for ever.
+    """
+    deadline = time.monotonic() + _EXIT_S
+    while name in _thread_names() and time.monotonic() < deadline:
+        time.sleep(0.0001)
+
+
+def _thread_names() -> set[str]:
+    names = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # ended in between
+            names.add(path.read_text().rstrip("\n"))
+    return names
 
 
 @dataclass(frozen=True)
@@ -110,16 +150,21 @@ def _leave_signals_to_parent(worker: int) -> None:
     workers, and they end when it does. Here its signals are blocked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # elsewhere (macOS) torch's handler ends the worker, whoever sent it
-        Thread(target=_end_by_parent, args=(os.getppid(),), daemon=True).start()
+    if hasattr(signal, "sigtimedwait"):  # elsewhere (macOS) torch's handler ends the worker, whoever sent it
+        Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     else:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENTS)
 
 
-def _end_by_parent(parent: int) -> None:
-    """SIGTERM is how a parent ends its worker; from anybody else it is for the parent. No handler knows the sender."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-        pass
+def _end_with_parent(parent: int) -> None:
+    """SIGTERM is how a parent ends its worker; from anybody else it is for the parent. No handler knows the sender.
+
+    A parent that was killed sends none, and torch looks for it between two values only, not while one takes for ever.
+    """
+    while os.getppid() == parent:
+        sent = signal.sigtimedwait({signal.SIGTERM}, PARENT_CHECK_S)
+        if sent is not None and sent.si_pid == parent:
+            break
     os._exit(0)
 
 
