@@ -46,6 +46,7 @@ def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has its own
 def test_compiled_layers_compute_the_same_and_decode() -> None:
     off = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
     sections = {"encoder_conf": {**off, "num_blocks": 1}, "decoder_conf": {**off, "num_blocks": 1}}
