@@ -4,8 +4,8 @@
 Example: python tests/recipes/compare_ranks.py examples/mini/s0/exp examples/mini/s0/exp-nproc2
 
 For each head: the optimizer steps of both, and the macro error rate of each decoding mode with its 95 % interval over
-utterances. The exit code is 1 if steps differ, or if neither of two rates lies in the other's interval. What another
-seed would change is not in that interval: the test is as strict as one pair of trainings allows.
+utterances. The exit code is 1 if steps differ, or if the intervals of two rates do not overlap. What another seed would
+change is not in these intervals: the test is as strict as one pair of trainings allows.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def same(alone: Path, ranks: Path) -> bool:
     for path in sorted(alone.glob("test/*/score.json")):
         mode = path.parent.name
         one, other = macro_rate(path), macro_rate(ranks / "test" / mode / "score.json")
-        fits = within(one, other) or within(other, one)
+        fits = overlap(one, other)
         say(f"{alone.name}: {mode}: {shown(one)} alone, {shown(other)} with ranks{'' if fits else ': too far apart'}")
         agree &= fits
     return agree
@@ -59,9 +59,9 @@ def macro_rate(path: Path) -> tuple[float, float, float]:
     return macro["rate"], *macro["interval"]
 
 
-def within(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
-    """Whether the rate of one lies in the interval of the other."""
-    return other[1] <= one[0] <= other[2]
+def overlap(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
+    """Whether the intervals of two rates have something in common."""
+    return one[1] <= other[2] and other[1] <= one[2]
 
 
 def shown(macro: tuple[float, float, float]) -> str:
