@@ -3,11 +3,13 @@
 beside other work so much that a training seems to hang."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--signals", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=100, help="of 4 steps (default: %(default)s)")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
     tally, rng, ends = Tally(args.seed), random.Random(args.seed), Counter[str]()
     settings = (*SETTINGS, f"max_epoch={args.epochs}")
     with tempfile.TemporaryDirectory() as temporary:
