@@ -1,25 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark of recognition runs from one end to the other, and its note has a row for each question."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "recognize.py"
+from quick_note import quick_note
 
 
 @pytest.mark.slow
 def test_a_quick_run_writes_its_note(tmp_path: Path) -> None:
-    line = [sys.executable, str(SCRIPT), "--quick", "--threads", "1", "--out", str(tmp_path / "note")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    note = (tmp_path / "note.md").read_text("utf-8")
+    note, facts = quick_note("recognize.py", tmp_path)
     assert "tiny layers, no figures" in note
     assert "(not paired, not this run; random weights): RTF 0.013 CTC greedy" in note
-    facts = json.loads((tmp_path / "note.json").read_text("utf-8"))
     cases = {record["case"]: record for record in facts["wenet"]}
     limited, ending = cases["attention, to the limit"], cases["attention, ends at different times"]
     assert limited["units"] == [124, 124]  # as many as encoder frames

@@ -13,7 +13,7 @@ import torch
 from wenet_hs.decode.alignment import FrameClock
 from wenet_hs.decode.modes import ENCODER, STAGES_OF_MODE
 from wenet_hs.decode.recognition import FEATURES, Job, Part, Recognition
-from wenet_hs.files import write_atomic
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.text.tokenize import SPACE, Tokenizer
 
@@ -36,7 +36,7 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
         lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
         write_atomic(result_dir / mode / "hyps.jsonl", "".join(lines))
         write_text(result_dir / mode / "text", texts)
-    failures = [f"{u.key}\t{_one_field(found.failed[u.key])}\n" for u in utterances if u.key in found.failed]
+    failures = [f"{u.key}\t{one_field(found.failed[u.key])}\n" for u in utterances if u.key in found.failed]
     if failures:
         write_atomic(result_dir / "failed.tsv", "".join(failures))
     else:
@@ -143,7 +143,3 @@ def _record(utterance: Utterance, parts: Sequence[Part], tokenizer: Tokenizer, c
 def _place_of_stage(stage: str) -> int:
     order = [FEATURES, ENCODER, *(one for stages in STAGES_OF_MODE.values() for one in stages)]
     return order.index(stage) if stage in order else len(order)
-
-
-def _one_field(text: str) -> str:
-    return " ".join(text.split())
