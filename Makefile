@@ -5,10 +5,11 @@ BIN := .venv/bin
 .PHONY: setup mini mini-ranks test lint check recipes slow clean
 setup: .venv/.complete
 
+# Bytecode once, as pip would: where Python may not write it (PYTHONDONTWRITEBYTECODE), each process compiles torch anew.
 .venv/.complete: setup.py pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 mini: setup

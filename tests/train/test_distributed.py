@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real processes that train together: what they tell each other, equal steps, resumes, and how they end."""
 
+import faulthandler
 import json
 import logging
 import math
 import multiprocessing
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -47,6 +49,8 @@ ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
 ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))
 """Unit 6 stands in a cluster of its own, which only the first utterance needs."""
 VALID = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
+_PATIENCE_S = 250.0
+"""Two processes in lockstep take 10 s alone on two cores, and many times as long where others compute."""
 
 
 class Looking:
@@ -182,6 +186,7 @@ def one_rank(rank: int, port: int, corpus: TinyCorpus, folder: Path) -> None:
     os.fsync = lambda descriptor: None
     distributed._GRACE_S = 0.0
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(0.9 * _PATIENCE_S, file=(folder / f"stack{rank}").open("w"))
     logging.basicConfig(filename=folder / f"log{rank}", level=logging.INFO, force=True)
     with join_world(CPU) as world:
         found: dict[str, Any] = {"told": told(world), "skipped": skipped(world)}
@@ -205,9 +210,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
     ranks = [server.Process(target=one_rank, args=(rank, store.port, tiny_corpus, folder)) for rank in range(2)]
     for process in ranks:
         process.start()
+    deadline = time.monotonic() + _PATIENCE_S
     for process in ranks:
-        process.join(100)
+        process.join(max(0.0, deadline - time.monotonic()))
+    stuck = [(folder / f"stack{rank}").read_text() for rank, process in enumerate(ranks) if process.is_alive()]
+    for process in ranks:
         process.kill()
+    assert not stuck, "\n".join(stuck)
     assert [process.exitcode for process in ranks] == [0, 9], "rank 1 ends by dying"
     return folder
 
