@@ -76,7 +76,7 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--hyp extra", r"extra: 1 hypothesis for utterances that ref lacks (zz); score it against its own reference"),
+        ("--hyp others", "others: no utterance of ref among its 1 hypothesis (zz); score it against its own reference"),
         ("--hyp twice", "twice:2: utterance 'ca1' occurs twice; keep one of the two lines"),
         ("--hyp nowhere", "nowhere: cannot be read (No such file or directory); check the path"),
         ("--ref empty", "empty: no utterances in it; check that it is the reference"),
@@ -95,7 +95,7 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_text("extra", HYP | {"zz": "x"})
+    write_text("others", {"zz": "x"})
     Path("twice").write_text("ca1 a\nca1 b\n")
     Path("empty").write_text("\n")
     write_data_list("short.list", [Utterance(key="ca1", wav="x", txt="", lang="ca")])
@@ -123,10 +123,20 @@ def test_a_language_without_utterances_or_reference_is_said(folder: Path, capsys
     ]
 
 
-def test_extra_hypotheses_may_be_allowed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extra_hypotheses_are_left_out_and_a_fault_unless_allowed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_text("extra", HYP | {"zz": "x"})
     assert call("--metric cer --ref ref --hyp extra --allow_extra") == 0
-    assert "1 hypothesis without reference left out: zz\n" in capsys.readouterr().out
+    allowed = capsys.readouterr()
+    assert "1 hypothesis without reference left out: zz\n" in allowed.out and not allowed.err
+    assert call("--metric cer --ref ref --hyp extra --json score.json") == 2
+    refused = capsys.readouterr()
+    assert refused.out == allowed.out
+    assert refused.err.startswith("extra: 1 hypothesis for utterances that ref lacks (zz); score it against its own")
+    assert json.loads(Path("score.json").read_text("utf-8"))["extra"] == ["zz"]
+    assert call("--metric cer --ref ref --hyp hyp") == 0
+    assert refused.out == capsys.readouterr().out.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"
 
 
 def test_a_table_for_each_grouping(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,10 @@
 """Score hypotheses that do not belong to the reference: never a rate over another set of utterances than was asked for.
 
 Lines of a hypothesis file are dropped, doubled, renamed, added, shuffled and emptied, alone and together. `wenet-hs
-score` must refuse doubled and unknown keys by name, and count and name missing ones; where it prints a rate, that is
-the one of all utterances of the reference, a missing one being all deletions, by the edit distance of a textbook.
-`compare` must refuse two systems that cover other utterances. Then random pairs in
-twenty scripts: the counts are those of the textbook and of jiwer.
+score` must refuse doubled keys by name, and count and name missing ones and those without a reference, which make its
+exit code 2; where it prints a rate, that is the one of all utterances of the reference and of no other, a missing one
+being all deletions, by the edit distance of a textbook. `compare` must refuse two systems that cover other utterances.
+Then random pairs in twenty scripts: the counts are those of the textbook and of jiwer.
 
 Example: python tests/faults/scored_sets.py --mutations 200 --pairs 5000
 """
@@ -41,10 +41,9 @@ class Mutation:
     lines: tuple[tuple[str, str], ...]
     changes: tuple[str, ...]
 
-    def wrong_keys(self, reference: dict[str, str]) -> set[str]:
-        """Keys that occur twice, or that the reference lacks."""
-        counts = Counter(key for key, _ in self.lines)
-        return {key for key, count in counts.items() if count > 1 or key not in reference}
+    def doubled(self) -> set[str]:
+        """Keys that occur twice."""
+        return {key for key, count in Counter(key for key, _ in self.lines).items() if count > 1}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,20 +107,21 @@ def is_refused(scratch: Path, mutation: Mutation, reference: dict[str, str], tal
     (scratch / "hyp").write_text("".join(f"{key} {text}".rstrip() + "\n" for key, text in mutation.lines), "utf-8")
     common = ("--metric", "cer", "--ref", scratch / "ref", "--num_resamples", 0)
     ended = call(score_command, *common, "--hyp", scratch / "hyp", "--json", scratch / "score.json")
-    wrong, missing = mutation.wrong_keys(reference), reference.keys() - {key for key, _ in mutation.lines}
-    if wrong:
-        tally.check(ended.clean_fault() and not ended.out, f"{where}: a rate over other utterances: {ended.out[-200:]}")
-        tally.check(any(key in ended.err for key in wrong) and "hyp" in ended.err, f"{where}: not named: {ended.err}")
+    doubled, keys = mutation.doubled(), {key for key, _ in mutation.lines}
+    if doubled:
+        tally.check(ended.clean_fault() and not ended.out, f"{where}: a rate of some of them: {ended.out[-200:]}")
+        tally.check(any(key in ended.err for key in doubled) and "hyp" in ended.err, f"{where}: not named: {ended.err}")
         return True
-    tally.check(ended.code == 0, f"{where}: {ended.shown()}")
+    missing, extra = reference.keys() - keys, keys - reference.keys()
+    tally.check(ended.clean_fault() if extra else ended.code == 0, f"{where}: {ended.shown()}")
     record = json.loads((scratch / "score.json").read_text("utf-8"))
-    tally.check(set(record["missing"]) == missing, f"{where}: missing are {missing}, counted {record['missing']}")
-    named = not missing or str(len(missing)) in ended.out and any(key in ended.out for key in missing)
-    tally.check(named, f"{where}: {len(missing)} missing and not said: {ended.out}")
-    expected = expected_rate(reference, dict(mutation.lines))
-    printed = f"{100 * expected:.2f}"
-    tally.check(printed in ended.out, f"{where}: the rate is {printed}, printed: {ended.out}")
-    if missing:
+    for what, wrong, text in (("missing", missing, ended.out), ("extra", extra, ended.err)):
+        tally.check(set(record[what]) == wrong, f"{where}: {what} are {wrong}, counted {record[what]}")
+        named = not wrong or str(len(wrong)) in text and any(key in text for key in wrong)
+        tally.check(named, f"{where}: {len(wrong)} {what} and not said: {text}")
+    printed = f"{100 * expected_rate(reference, dict(mutation.lines)):.2f}"
+    tally.check(printed in ended.out, f"{where}: a rate over other utterances: not {printed}, but {ended.out}")
+    if missing or extra:
         ended = call(compare_command, *common[:4], "--hyp_a", scratch / "whole", "--hyp_b", scratch / "hyp")
         tally.check(ended.clean_fault(), f"{where}: compare: {ended.shown()}")
     return False

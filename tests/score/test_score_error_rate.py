@@ -65,7 +65,7 @@ def test_an_extra_hypothesis_is_refused_unless_allowed() -> None:
 def test_messages_name_the_first_few_keys() -> None:
     extra = {f"x{number}" for number in range(8)}
     with pytest.raises(DataError, match=r"^hyp.txt: 8 hypotheses .* ref.txt lacks \(x0, x1, x2, x3, x4, and 3 more\);"):
-        check_keys({"a"}, extra, names=("ref.txt", "hyp.txt"))
+        check_keys({"a"}, extra | {"a"}, names=("ref.txt", "hyp.txt"))
     with pytest.raises(DataError, match=r"^ref.txt: no utterances in it; check that it is the reference$"):
         check_keys(set(), extra, names=("ref.txt", "hyp.txt"))
 

@@ -4,7 +4,8 @@
 Example: wenet-hs score --metric cer --ref data/test/text --hyp exp/hsoftmax/test/attention_rescoring/text \\
              --data_list data/test/data.list --by lang speaker --confusions 10 --align -
 
-An utterance without a hypothesis counts as deletions and is named; a hypothesis without a reference is an error.
+An utterance without a hypothesis counts as deletions and is named; a hypothesis without a reference is left out, named,
+and makes the exit code 2.
 docs/scoring.md says what each number means.
 """
 
@@ -22,7 +23,7 @@ from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, score
 from wenet_hs.score.confusions import count_confusions
-from wenet_hs.score.error_rate import check_keys, count_of, name_some
+from wenet_hs.score.error_rate import check_same_test, count_of, extra_line, name_some
 from wenet_hs.score.groups import LENGTH, SPEAKER, by_length, by_speaker
 from wenet_hs.score.table import format_alignments
 from wenet_hs.score.terminal import terminal_alignments, wants_colour
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--features", action="store_true", help="per: also the phone feature error rate (needs the extra `trees`)")
     add("--confusions", type=int, metavar="N", help="also the N most frequent substitutions, deletions, insertions")
-    add("--allow_extra", action="store_true", help="leave hypotheses without a reference out instead of stopping")
+    add("--allow_extra", action="store_true", help="hypotheses without a reference are no fault (exit code 0)")
     add("--num_resamples", type=int, default=1000, help="bootstrap resamples for the intervals (default: 1000)")
     add("--name", default="", help="what is scored, printed above the table")
     add("--json", type=Path, help="also write everything, each utterance too, to this file")
@@ -72,7 +73,8 @@ def run(args: argparse.Namespace) -> None:
     rules = rules_of(args)
     reference, utterances = read_reference(args.ref)
     hypothesis = read_text(args.hyp)
-    check_keys(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)), allow_extra=args.allow_extra)
+    names = str(args.ref), str(args.hyp)
+    check_same_test(reference.keys(), hypothesis.keys(), names=names)
     if args.data_list:
         utterances = read_data_list(args.data_list)
     report = score(
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
         rules=rules,
         langs=read_languages(args, reference, utterances, required=LANG in args.by),
         name=args.name,
-        allow_extra=args.allow_extra,
+        allow_extra=True,
         num_resamples=args.num_resamples,
     )
     report = _more(report, args, utterances)
@@ -96,6 +98,8 @@ def run(args: argparse.Namespace) -> None:
     absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())
     if absent and args.data_list:
         print(f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}")
+    if report.extra and not args.allow_extra:
+        raise DataError(extra_line(report.extra, names))
 
 
 def _check(args: argparse.Namespace) -> None:

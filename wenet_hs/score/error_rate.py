@@ -59,14 +59,29 @@ def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, s
 
     Raises DataError: a rate over another set of utterances than asked for would look like a result.
     """
-    if not reference:
-        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
+    check_same_test(reference, hypothesis, names=names)
     extra = sorted(hypothesis - reference)
     if extra and not allow_extra:
+        raise DataError(extra_line(extra, names))
+
+
+def check_same_test(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str]) -> None:
+    """Refuse an empty reference, and one that has no utterance in common with the hypotheses."""
+    if not reference:
+        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
+    if hypothesis and not hypothesis & reference:
         raise DataError(
-            f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} for utterances that {names[0]} lacks "
-            f"({name_some(extra)}); score it against its own reference, or allow them (--allow_extra)"
+            f"{names[1]}: no utterance of {names[0]} among its {count_of(len(hypothesis), 'hypothesis', 'hypotheses')} "
+            f"({name_some(sorted(hypothesis))}); score it against its own reference"
         )
+
+
+def extra_line(extra: Sequence[str], names: tuple[str, str]) -> str:
+    """What is said of hypotheses, by key, that no reference asks for."""
+    return (
+        f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} for utterances that {names[0]} lacks "
+        f"({name_some(extra)}); score it against its own reference, or allow them (--allow_extra)"
+    )
 
 
 def score(
