@@ -20,7 +20,7 @@ LAYERS = (
     "tree",
     "text",
     "manifest config",
-    "devices errors files",
+    "devices errors files lock",
 )
 RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
 # `interop` stands beside `build`.
@@ -28,6 +28,7 @@ SIBLINGS = {
     ("build", "interop"),
     ("interop", "build"),
     ("files", "errors"),
+    ("lock", "errors"),
     ("devices", "errors"),
 }
 

@@ -18,7 +18,8 @@ from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import num_frames
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
-from wenet_hs.decode.modes import warn_of_wide_beam
+from wenet_hs.decode.lm import LanguageModel, load_language_model
+from wenet_hs.decode.modes import check_options, warn_of_wide_beam
 from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
 from wenet_hs.decode.recognition import Part, waveform_features
 from wenet_hs.decode.results import joined_text, joined_times
@@ -66,14 +67,21 @@ class Transcript:
 class Recognizer:
     """A loaded model that turns audio into text, one utterance at a time."""
 
-    def __init__(self, experiment: Experiment, options: DecodeOptions | None = None) -> None:
-        """`options` are the settings of the searches."""
+    def __init__(
+        self, experiment: Experiment, options: DecodeOptions | None = None, lm: LanguageModel | None = None
+    ) -> None:
+        """`options` are the settings of the searches; `lm` counts `options.lm_weight` times in all but greedy search.
+
+        Raises: ConfigError where this model, or the language model, does not go with the options.
+        """
         self._model = experiment.model
         self._tokenizer = experiment.tokenizer
         self._conf = experiment.config.dataset_conf
         self._device = next(self._model.parameters()).device
         self._clock = frame_clock(self._model.encoder, self._conf)
         self.options = options or DecodeOptions()
+        self._lm = lm
+        check_options(self._model, self.options, lm=lm)
         warn_of_wide_beam(self._model, self.options)
 
     def transcribe(
@@ -113,7 +121,7 @@ class Recognizer:
         features = [waveform_features(wave_N, self._conf) for wave_N in waves]
         lengths = torch.tensor([len(features_TF) for features_TF in features], device=self._device)
         padded = pad_sequence(features, batch_first=True).to(self._device)
-        found = decode(self._model, padded, lengths, [mode], self.options, align=True)[mode]
+        found = decode(self._model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
         return [Part(piece.begin_s, nbest) for piece, nbest in zip(pieces, found, strict=True)]
 
     def _num_frames(self, num_samples: int) -> int:
@@ -157,6 +165,7 @@ def load_model(
     *,
     checkpoint: str | Path | None = None,
     options: DecodeOptions | None = None,
+    lm: str | Path | None = None,
 ) -> Recognizer:
     """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`).
 
@@ -164,9 +173,12 @@ def load_model(
         device: cpu, cuda, cuda:1 …, or auto for a GPU where there is one.
         checkpoint: weights instead of `final.pt`.
         options: settings of the searches.
+        lm: an n-gram language model over units (ARPA), which needs `options.lm_weight`.
     Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not fit.
     """
-    return Recognizer(load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device))), options)
+    experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
+    model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer.table)
+    return Recognizer(experiment, options, model)
 
 
 def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 import soundfile
 import torch
+from lock_holder import holder
 from model_folders import HSOFTMAX, noise, write_clip, write_model_folder
 
 from wenet_hs.bin import recognize as recognize_command
@@ -177,7 +178,7 @@ def test_a_result_folder_that_cannot_be_made_is_one_line(
 ) -> None:
     (tmp_path / "out").touch()
     assert run(folder, utterances, tmp_path / "out") == 2
-    assert capsys.readouterr() == ("", f"{tmp_path}/out: File exists; check the path, its permissions and the disk\n")
+    assert capsys.readouterr() == ("", f"{tmp_path}/out: cannot be written (File exists); use another --result_dir\n")
 
 
 def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
@@ -337,20 +338,53 @@ def test_transcribe_goes_on_behind_a_file_that_cannot_be_read(
     assert capsys.readouterr().err == "--beam_size 0: must be at least 1\n"
 
 
+def write_unigrams(path: Path, folder: Path) -> Path:
+    """A language model over the units of a model, each a little less probable than the one before."""
+    units = load_experiment(folder).tokenizer.table.units
+    grams = "\n".join(f"{-1 - place / 9:.3f}\t{unit}" for place, unit in enumerate(("</s>", *units[3:])))
+    path.write_text(f"\\data\\\nngram 1={len(units) - 2}\n\n\\1-grams:\n{grams}\n\n\\end\\\n", "utf-8")
+    return path
+
+
+def test_transcribe_agrees_with_recognize_with_a_language_model(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--lm", str(write_unigrams(tmp_path / "lm.arpa", folder)), "--lm_weight", "2", "--length_bonus", "1"]
+    run(folder, utterances, tmp_path / "out", "--modes", "joint", *flags)
+    texts = read_text(tmp_path / "out" / "joint" / "text")
+    run(folder, utterances, tmp_path / "without", "--modes", "joint")
+    assert read_text(tmp_path / "without" / "joint" / "text") != texts
+    capsys.readouterr()
+    paths = [utterance.wav for utterance in utterances]
+    assert transcribe(folder, "--beam_size", "4", "--mode", "joint", *flags, *paths) == 0
+    assert [line.partition(": ")[2].strip() for line in capsys.readouterr().out.splitlines()] == list(texts.values())
+    assert transcribe(folder, *flags[:2], *paths) == 2
+    assert capsys.readouterr().err == "lm_weight 0: the language model would not count; give --lm_weight above 0\n"
+
+
+def test_a_second_recognition_of_the_same_results_is_refused(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holder(tmp_path / "out"):
+        assert run(folder, utterances, tmp_path / "out") == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"{tmp_path}/out: another recognition writes here (process 17 on elsewhere); wait for it or use another "
+        "--result_dir"
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+
+
 def test_settings_of_the_searches(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    units = load_experiment(folder).tokenizer.table.units
-    grams = "\n".join(f"-1\t{unit}" for unit in ("</s>", *units[3:]))
-    (tmp_path / "lm.arpa").write_text(
-        f"\\data\\\nngram 1={len(units) - 2}\n\n\\1-grams:\n{grams}\n\n\\end\\\n", "utf-8"
-    )
+    lm = write_unigrams(tmp_path / "lm.arpa", folder)
     modes = ("attention", "joint", "attention_rescoring")
-    flags = ["--nbest", "2", "--max_len_ratio", "0.5", "--finished_list", "--lm", str(tmp_path / "lm.arpa")]
+    flags = ["--nbest", "2", "--max_len_ratio", "0.5", "--finished_list", "--lm", str(lm)]
     flags += ["--lm_weight", "0.5", "--length_bonus", "0.3", "--modes", *modes]
     assert run(folder, utterances[:2], tmp_path / "out", *flags) == 0
     settings = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
     assert (settings["nbest"], settings["lm_weight"], settings["finished_list"]) == (2, 0.5, True)
+    assert settings["lm"] == {"lm.arpa": hashlib.sha256(lm.read_bytes()).hexdigest()}
     for mode in modes:
         lines = (tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8").splitlines()
         assert [len(json.loads(line)["nbest"]) for line in lines] == [2, 2]

@@ -3,17 +3,14 @@
 
 import logging
 import os
+import platform
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from lock_holder import holder
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
@@ -24,34 +21,6 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.train import folder as folder_module
 from wenet_hs.train.checkpoint import list_checkpoints
 from wenet_hs.tree import Tree
-
-HOLD_THE_LOCK = """
-import fcntl, os, sys, time
-file = open(sys.argv[1], "a+")
-fcntl.lockf(file, fcntl.LOCK_EX)
-file.write("process 17 on elsewhere\\n")
-file.flush()
-child = os.fork()
-if child == 0:
-    time.sleep(60)
-print(child, flush=True)
-time.sleep(60)
-"""
-"""A training that holds a folder, with a worker that loads data and outlives it."""
-
-
-@contextmanager
-def holder(model_dir: Path) -> Iterator[subprocess.Popen[str]]:
-    model_dir.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", HOLD_THE_LOCK, str(model_dir / ".lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        worker = int(process.stdout.readline())
-        try:
-            yield process
-        finally:
-            process.kill()
-            os.kill(worker, signal.SIGKILL)
 
 
 def test_a_second_run_in_the_folder_is_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
@@ -67,7 +36,7 @@ def test_a_killed_run_frees_its_folder_though_its_workers_live_on(tiny_corpus: T
         process.kill()
         process.wait()
         assert (tiny_corpus.train(tmp_path / "m", "max_epoch=1") / "final.pt").exists()
-    assert (tmp_path / "m" / ".lock").read_text() == f"process {os.getpid()} on {folder_module.platform.node()}\n"
+    assert (tmp_path / "m" / ".lock").read_text() == f"process {os.getpid()} on {platform.node()}\n"
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from contextlib import nullcontext
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from wenet_hs.bin.command import main_of, name_failures
+from wenet_hs.bin.search_arguments import add_search_arguments, search_options
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.listing import DATA_TYPES, open_lists
-from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode import MODES
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import check_options
 from wenet_hs.decode.partial import PartialResults
@@ -39,6 +41,7 @@ from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import file_sha256
+from wenet_hs.lock import locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import Tokenizer
 from wenet_hs.train.distributed import World, join_world
@@ -70,50 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_arguments(parser)
 
 
-def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the settings of the searches."""
-    add, default = parser.add_argument, DecodeOptions()
-    add("--beam_size", type=int, default=default.beam_size, help=f"hypotheses kept (default: {default.beam_size})")
-    add(
-        "--ctc_weight",
-        type=float,
-        default=default.ctc_weight,
-        help="attention_rescoring: weight of the CTC score beside the decoder's; joint: CTC's share of the score, from "
-        f"0 to 1 (default: {default.ctc_weight})",
-    )
-    add(
-        "--length_penalty",
-        type=float,
-        default=default.length_penalty,
-        help="attention, joint: divide the score by (number of units) ** length_penalty (default: 0)",
-    )
-    add(
-        "--reverse_weight",
-        type=float,
-        default=default.reverse_weight,
-        help="attention_rescoring: share of the right-to-left decoder of a bitransformer (default: 0)",
-    )
-    add("--nbest", type=int, help="hypotheses written, at most beam_size (default: all that a mode has)")
-    add(
-        "--finished_list",
-        action="store_true",
-        help="attention: ended hypotheses leave the beam for a list, as in joint (default: they hold their place)",
-    )
-    add("--max_len_ratio", type=float, default=1.0, help="attention, joint: most units an encoder frame (default: 1)")
-    add("--min_len_ratio", type=float, default=0.0, help="attention, joint: fewest units an encoder frame (default: 0)")
-    add("--lm", type=Path, metavar="FILE.arpa", help="n-gram language model over units, for all modes but greedy")
-    add("--lm_weight", type=float, default=0.0, help="of the language model's log-probability (needed with --lm)")
-    add("--length_bonus", type=float, default=0.0, help="added for each unit, beside a language model (default: 0)")
-
-
-def search_options(args: argparse.Namespace) -> DecodeOptions:
-    """The settings of the searches. Raises ConfigError on a value out of range."""
-    try:
-        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
-    except ValueError as error:
-        raise ConfigError(f"--{error}") from error
-
-
 def run(args: argparse.Namespace) -> None:
     """Load, decode, write, and say how fast it was."""
     options = search_options(args)
@@ -129,7 +88,9 @@ def run(args: argparse.Namespace) -> None:
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
         settings = _settings(args, table.digest, job, world.device)
         world.agree({name: json.dumps(value) for name, value in settings.items()})
-        _decode(args.result_dir, list(table), experiment, job, settings, world)
+        held = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
+        with held if world.is_first else nullcontext():
+            _decode(args.result_dir, list(table), experiment, job, settings, world)
 
 
 def _decode(
@@ -144,7 +105,6 @@ def _decode(
     if world.is_first:
         _warn_of_unknown_units(utterances, experiment.tokenizer)
     folder = result_dir / "partial"
-    result_dir.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
     with _progress(world.is_first) as progress:
         task = progress.add_task("decode")
         found = recognize(
@@ -159,7 +119,7 @@ def _decode(
     if found is None:
         return
     write_results(result_dir, utterances, found, experiment.tokenizer)
-    conditions = {name: settings[name] for name in ("versions", "model")}
+    conditions = {name.lstrip("-"): settings[name] for name in ("versions", "model", "--lm")}
     rtf = write_speed(result_dir / "rtf.json", found, job, conditions, device=world.device)
     PartialResults(folder).remove()
     for mode, factor in rtf.items():
@@ -176,7 +136,7 @@ def _settings(args: argparse.Namespace, list_digest: str, job: Job, device: torc
         "--test_data": list_digest,
         "--modes": list(job.modes),
         "model": {path.name: file_sha256(path) for path in files},
-        "--lm": None if args.lm is None else file_sha256(args.lm),
+        "--lm": None if args.lm is None else {args.lm.name: file_sha256(args.lm)},
         "options": asdict(job.options),
         "--batch_size": job.batch_size,
         "--max_segment_s": job.max_segment_s,

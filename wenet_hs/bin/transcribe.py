@@ -13,9 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.bin.search_arguments import add_search_arguments, search_options
+from wenet_hs.decode import MODES
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.recognizer import load_model
 
 
@@ -28,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="a JSON object a line: path, text, score, nbest, duration, units with times"
     )
     add("--mode", choices=MODES, default="attention_rescoring", help="search (default: attention_rescoring)")
-    add("--beam_size", type=int, default=10, help="hypotheses kept (default: 10)")
     add(
         "--max_segment_s",
         type=float,
@@ -36,16 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"longer audio is cut in its pauses, the texts joined; 0: never (default: {DEFAULT_MAX_SEGMENT_S:g})",
     )
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_search_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Transcribe one file after the other."""
-    try:
-        options = DecodeOptions(beam_size=args.beam_size)
-    except ValueError as error:
-        raise ConfigError(f"--{error}") from error
+    options = search_options(args)
     check_max_segment(args.max_segment_s)
-    recognizer = load_model(args.model_dir, args.device, options=options)
+    recognizer = load_model(args.model_dir, args.device, options=options, lm=args.lm)
     num_failed = 0
     for path in args.audio:
         try:

@@ -55,7 +55,7 @@ def write_speed(
     counts. A list without audio has no factor and no file.
 
     Args:
-        conditions: what else belongs to the figures: versions, the model.
+        conditions: what else belongs to the figures: versions, the model, a language model.
     """
     if not found.audio_seconds:
         path.unlink(missing_ok=True)

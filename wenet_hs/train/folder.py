@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment folder: complete from the start, so that it can be moved and decoded elsewhere; one run at a time."""
+"""The experiment folder: complete from the start, so that it can be moved and decoded elsewhere."""
 
-import errno
-import fcntl
 import hashlib
 import itertools
 import json
@@ -11,8 +9,6 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +16,7 @@ from wenet_hs.build import SHA256_OF
 from wenet_hs.build_heads import TREE_FILES, tree_paths
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, SoftmaxHeadConf
-from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 
 FREE_TO_CHANGE = frozenset(
@@ -32,35 +28,6 @@ FREE_TO_CHANGE = frozenset(
     }
 )
 """Keys of a config that a resumed run may change: they do not alter what a step computes."""
-
-
-@contextmanager
-def locked(model_dir: Path) -> Iterator[None]:
-    """Hold the folder for this process. Raises CheckpointError if another run is writing there, or it cannot be made.
-
-    A record lock (`lockf`): unlike `flock` it is not handed to the workers that load data, which outlive a kill of this
-    process by seconds and would keep the folder from the run that is to go on.
-    """
-    try:
-        model_dir.mkdir(parents=True, exist_ok=True)
-        file = (model_dir / ".lock").open("a+", encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(f"{model_dir}: cannot be written ({error.strerror}); use another --model_dir") from error
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise CheckpointError(f"{model_dir}: cannot be locked ({error.strerror}); use another disk") from error
-            file.seek(0)
-            raise CheckpointError(
-                f"{model_dir}: another training writes here ({file.read().strip() or 'starting'}); wait for it or use "
-                "another --model_dir"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()}\n")
-        file.flush()
-        yield
 
 
 def prepare_folder(

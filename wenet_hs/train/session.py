@@ -20,7 +20,9 @@ from wenet_hs.data.dataset import Batch, SpeechDataset, batches
 from wenet_hs.data.device_features import with_features
 from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.devices import find_device
+from wenet_hs.errors import CheckpointError
 from wenet_hs.files import write_atomic
+from wenet_hs.lock import locked
 from wenet_hs.train.average import average, choose, write_final
 from wenet_hs.train.checkpoint import (
     checkpoint_path,
@@ -32,7 +34,7 @@ from wenet_hs.train.checkpoint import (
 )
 from wenet_hs.train.distributed import World, join_world
 from wenet_hs.train.fine_tune import take_weights
-from wenet_hs.train.folder import locked, prepare_folder
+from wenet_hs.train.folder import prepare_folder
 from wenet_hs.train.guard import naming_batch
 from wenet_hs.train.keep import worth_keeping
 from wenet_hs.train.loop import run_epoch, validate
@@ -55,7 +57,9 @@ def train(options: TrainOptions) -> Path:
     with (
         join_world(find_device(options.device)) as world,
         naming_full_disk(options.model_dir, checkpoints),
-        locked(options.model_dir) if world.is_first else nullcontext(),
+        locked(options.model_dir, flag="--model_dir", work="training", fault=CheckpointError)
+        if world.is_first
+        else nullcontext(),
     ):
         config = resolve_dtype(load_config(options.config, options.overrides), world.device, where=options.config)
         if world.is_first:
