@@ -5,13 +5,12 @@ What the searches of the package are tested against. A language model is a plain
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from small_models import SPECIAL
 from torch import Tensor
 
-from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.model import AsrModel
 
 Ids = tuple[int, ...]
@@ -23,7 +22,7 @@ Lm = Callable[[Ids, int], float]
 @torch.no_grad()
 def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: list[Ids]) -> Tensor:
     """(N, V): the distribution behind each prefix, all of one length."""
-    units_in = torch.tensor([(SPECIAL.sos, *ids) for ids in prefixes])
+    units_in = torch.tensor([(model.special.sos, *ids) for ids in prefixes])
     size = torch.full((len(prefixes),), units_in.size(1))
     rows = [part.expand(len(prefixes), *part.shape[1:]) for part in memory]
     return model.head.log_probs(model.decoder(*rows, units_in, size)[:, -1]).double()
@@ -52,8 +51,8 @@ def wenet_search(
                 continue
             values, units = rows[ids].topk(min(wide, len(rows[ids])))
             for value, unit in zip(values.tolist(), units.tolist(), strict=True):
-                ends = unit == SPECIAL.eos
-                gain = gain_of(options, lm, ids, unit)
+                ends = unit == model.special.eos
+                gain = gain_of(model, options, lm, (ids, unit))
                 if not ends or length >= least:
                     ways.append((score + value + gain, ids if ends else (*ids, unit), ends))
         beam = sorted(ways, key=lambda way: way[0], reverse=True)[:size]
@@ -67,7 +66,7 @@ def finished_list(
     model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, ctc_weight: float, lm: Lm | None = None
 ) -> Scored:
     """Ended hypotheses go to a list; always to the length limit."""
-    least, most = bounds(int(memory[1]), options)
+    (least, most), eos = bounds(int(memory[1]), options), model.special.eos
     probs_TV = None
     if ctc_weight:
         with torch.no_grad():
@@ -79,15 +78,15 @@ def finished_list(
         ways = []
         for (score, ids), row in zip(beam, log_probs, strict=True):
             if length >= least:
-                whole = score + (1 - ctc_weight) * float(row[SPECIAL.eos]) + gain_of(options, lm, ids, SPECIAL.eos)
+                whole = score + (1 - ctc_weight) * float(row[eos]) + gain_of(model, options, lm, (ids, eos))
                 whole += ctc_weight * log(ctc_sums(probs_TV, ids, model.ctc.blank)[1]) if probs_TV else 0.0
                 ended.append((whole / max(1, length) ** options.length_penalty, ids))
             values, units = row.topk(min(2 * options.beam_size + 1, len(row)))
             for value, unit in zip(values.tolist(), units.tolist(), strict=True):
-                if unit == SPECIAL.eos or (probs_TV and unit == model.ctc.blank):
+                if unit == eos or (probs_TV and unit == model.ctc.blank):
                     continue
                 longer = (*ids, unit)
-                part = score + (1 - ctc_weight) * value + gain_of(options, lm, ids, unit)
+                part = score + (1 - ctc_weight) * value + gain_of(model, options, lm, (ids, unit))
                 total = part
                 if probs_TV:
                     total += ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0])
@@ -100,9 +99,21 @@ def finished_list(
     return ranked[: options.nbest or options.beam_size] or [((), 0.0)]
 
 
-def gain_of(options: DecodeOptions, lm: Lm | None, ids: Ids, unit: int) -> float:
-    bonus = 0.0 if unit == SPECIAL.eos else options.length_bonus
-    return bonus + (options.lm_weight * lm(ids, unit) if lm is not None else 0.0)
+def gain_of(model: AsrModel, options: DecodeOptions, lm: Lm | None, way: tuple[Ids, int]) -> float:
+    """What a language model and the bonus give to a unit behind others."""
+    bonus = 0.0 if way[1] == model.special.eos else options.length_bonus
+    return bonus + (options.lm_weight * lm(*way) if lm is not None else 0.0)
+
+
+def agree(found: Sequence[Hypothesis], expected: Scored) -> None:
+    """The same scores; the same units, but where two scores are as good as equal. Raises AssertionError."""
+    assert len(found) == len(expected)
+    for rank, (hypothesis, (ids, score)) in enumerate(zip(found, expected, strict=True)):
+        assert abs(hypothesis.score - score) <= 2e-4 * max(1.0, abs(score) / 10), f"rank {rank}: {hypothesis}, {score}"
+        others = [other for place, (_, other) in enumerate(expected) if place != rank]
+        if all(abs(other - score) > 1e-3 for other in others) and rank < len(expected) - 1:
+            assert hypothesis.ids == ids, f"rank {rank}: {hypothesis.ids}, {ids}"
+    assert len({hypothesis.ids for hypothesis in found}) == len(found)
 
 
 def ctc_sums(probs_TV: list[list[float]], ids: Ids, blank: int) -> tuple[float, float]:

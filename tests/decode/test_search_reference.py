@@ -8,14 +8,14 @@ from functools import cache
 
 import pytest
 import torch
-from plain_search import Ids, Scored, ctc_sums, finished_list, wenet_search
+from plain_search import Ids, agree, ctc_sums, finished_list, wenet_search
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
 from wenet_hs.decode import beam as beam_module
 from wenet_hs.decode.attention import attention_beam_search
 from wenet_hs.decode.ctc_prefix import CtcPrefixScorer
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.joint import finished_list_search
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
@@ -87,16 +87,6 @@ def random_case(seed: int) -> tuple[tuple[Tensor, Tensor], DecodeOptions, PairMo
         length_bonus=pick((0.0, 0.8, -0.4)) if lm else 0.0,
     )
     return (memory, lengths), options, lm, pick((None, 0.0, 0.3, 1.0))  # type: ignore[arg-type]
-
-
-def agree(found: list[Hypothesis], expected: Scored) -> None:
-    """The same scores; the same units, but where two scores are as good as equal."""
-    assert [h.score for h in found] == pytest.approx([score for _, score in expected], abs=2e-4)
-    for rank, (hypothesis, (ids, score)) in enumerate(zip(found, expected, strict=True)):
-        others = [other for place, (_, other) in enumerate(expected) if place != rank]
-        if all(abs(other - score) > 1e-3 for other in others) and rank < len(expected) - 1:
-            assert hypothesis.ids == ids
-    assert len({h.ids for h in found}) == len(found)
 
 
 def check(head: str, seed: int) -> None:

@@ -274,7 +274,8 @@ def test_judging_is_nll_and_the_first_of_topk(kind: str, num_units: int) -> None
     for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
         loss, nll_again, is_best_again = head.judged_loss(hidden, targets, smoothing, where)  # type: ignore[arg-type]
         torch.testing.assert_close(loss, head.loss(hidden, targets, smoothing, where))  # type: ignore[arg-type]
-        assert torch.equal(nll_again, nll) and torch.equal(is_best_again, is_best) and not nll_again.requires_grad
+        torch.testing.assert_close(nll_again, nll)  # a product that needs no gradient may add in another order
+        assert torch.equal(is_best_again, is_best) and not nll_again.requires_grad
 
 
 @pytest.mark.parametrize(("kind", "num_units"), CASES)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from wenet_hs.nn.linear import Linear
+from wenet_hs.nn.feed_forward import ACTIVATIONS, make_activation
+from wenet_hs.nn.linear import Linear, linear
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -41,3 +42,19 @@ def test_a_bias_beside_a_frozen_weight_is_trained() -> None:
     layer.weight.requires_grad_(False)
     layer(torch.ones(2, 4)).sum().backward()
     assert layer.bias.grad is not None and layer.bias.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "another"])
+def test_an_activation_behind_it_is_torchs(name: str) -> None:
+    torch.manual_seed(0)
+    layer, x = Linear(7, 5), 3 * torch.randn(2, 3, 7)
+    activation = nn.Softsign() if name == "another" else make_activation(name)
+    expected = activation(nn.functional.linear(x, layer.weight, layer.bias))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, activation), expected)
+    torch.testing.assert_close(layer(x, activation), expected)
+
+
+def test_a_layer_without_outputs_has_none() -> None:
+    with torch.no_grad():
+        assert linear(torch.ones(2, 4), torch.ones(0, 4)).shape == (2, 0)

@@ -18,6 +18,7 @@ from wenet_hs.tree import Tree
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "examples").glob("*/s0/run.sh"))
 HEADS = ("softmax", "hsoftmax")
+COMPARE_SEARCHES = ROOT / "tests" / "decode" / "compare_searches.py"
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
 FEW_STEPS = (
     "scheduler_conf.total_steps=8 scheduler_conf.warmup_steps=2 save_interval=4 encoder_conf.num_blocks=1 "
@@ -55,6 +56,9 @@ def test_mini(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     check_results(folder, done.stdout, "CER")
     assert "simulated" in done.stdout
+    for head in HEADS:
+        where = ["--model_dir", str(folder / "exp" / head), "--test_data", str(folder / "data" / "test" / "data.list")]
+        subprocess.run([sys.executable, COMPARE_SEARCHES, *where, "--utterances", "4"], check=True, timeout=100)
     again = run_recipe("mini", *options, "--override", FEW_STEPS, "--stage", "4", "--stop_stage", "4")
     assert again.returncode == 0, again.stderr[-2000:]
     assert "trained already" in (folder / "exp" / "softmax.log").read_text("utf-8")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, smoothing_weights
+from wenet_hs.nn.linear import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.check import check_frequencies
 from wenet_hs.tree.nary import NaryTree
@@ -151,13 +152,13 @@ class AdaptiveHead(OutputHead):
         """(N, C) log-probabilities of the shortlist and of each cluster; of one unit alone (N, 1) zeros."""
         if self.adaptive is None:
             return hidden_ND[:, :1] * 0.0 + 0.0  # on the graph, so that backward() works
-        return F.log_softmax(F.linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
+        return F.log_softmax(linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
 
     def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
         """(M, U) log-probabilities of a cluster's units, given that it is this cluster."""
         assert self.adaptive is not None
         for weight in self.adaptive.tail[cluster].parameters():  # onto the cluster's width, then onto its units
-            hidden_MD = F.linear(hidden_MD, weight.to(hidden_MD.dtype))
+            hidden_MD = linear(hidden_MD, weight.to(hidden_MD.dtype))
         return F.log_softmax(hidden_MD, dim=-1)
 
 

@@ -27,6 +27,7 @@ from wenet_hs.heads.classes_all import (
 from wenet_hs.heads.classes_path import path_cost
 from wenet_hs.heads.classes_plan import Edges, Groups, Ints, spread
 from wenet_hs.heads.untraced import untraced
+from wenet_hs.nn.linear import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
@@ -143,7 +144,7 @@ class ClassHead(OutputHead):
 
     @untraced
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NE = F.linear(hidden_ND, *self._vectors(hidden_ND.dtype))
+        scores_NE = linear(hidden_ND, *self._vectors(hidden_ND.dtype))
         if not self.num_edges:
             return scores_NE.sum(-1, keepdim=True)
         edges_NE = self._log_choices(scores_NE)
@@ -195,7 +196,7 @@ class ClassHead(OutputHead):
                 hidden_ND, *vectors, targets_N, tree=self.edges, leaves=leaves_E, weights=weights
             )
         target, every, _ = weights
-        edges_NE = self._log_choices(F.linear(hidden_ND, weight_ED, bias_E))
+        edges_NE = self._log_choices(linear(hidden_ND, weight_ED, bias_E))
         return -every * (edges_NE @ leaves_E) - target * self._along_paths(edges_NE, targets_N)
 
     def _along_paths(self, edges_NE: Tensor, targets_N: Tensor) -> Tensor:
@@ -226,7 +227,7 @@ class ClassHead(OutputHead):
         weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
         hidden_ND = hidden_ND.detach().contiguous()
         at_root = int(self.edges.offsets[1])
-        root_NC = F.linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
+        root_NC = linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
         arrays = (tensor.numpy() for tensor in (hidden_ND, weight_ED, bias_E, root_NC))
         budget = self.num_edges if self.search == "best_first" else self.num_edges // SEARCH_BUDGET
         tree = self.edges.offsets, self.edges.children

@@ -25,6 +25,7 @@ from wenet_hs.heads.search import SearchMethod, best_leaves
 from wenet_hs.heads.tree_functions import CostWeights
 from wenet_hs.heads.tree_tables import TreeTables
 from wenet_hs.heads.untraced import untraced
+from wenet_hs.nn.linear import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
@@ -200,7 +201,7 @@ class HSoftmaxHead(OutputHead):
         return terms_BTJ.reshape(*hidden_BTD.shape[:2], num_labels, -1).sum(-1)
 
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
-        return F.linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
+        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
     def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight_ID, bias_I = self._vectors(dtype)

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.nn.linear import linear
 
 SearchMethod = Literal["auto", "torch", "best_first", "dense"]
 """How leaves are searched: "torch" is the plain reference; "best_first" Numba on a CPU and Triton on a GPU; "dense" the
@@ -169,7 +170,7 @@ def _dense(
 def _dense_part(
     hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    scores_NI = F.linear(hidden_ND, weight_ID, bias_I)
+    scores_NI = linear(hidden_ND, weight_ID, bias_I)
     if scores_NI.device.type == "cpu" and scores_NI.dtype == torch.float32 and len(children_I2):
         if k <= SCAN_MAX_K:
             from wenet_hs.heads import search_numba

@@ -5,9 +5,10 @@ Dimension key: N rows, D width, V units.
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from wenet_hs.heads.base import OutputHead, SmoothingKind
+from wenet_hs.nn.linear import Linear
 
 
 class SoftmaxHead(OutputHead):
@@ -15,7 +16,7 @@ class SoftmaxHead(OutputHead):
 
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__(dim, num_units)
-        self.output = nn.Linear(dim, num_units)
+        self.output = Linear(dim, num_units)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         dtype = hidden_ND.dtype

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.nn.linear import Linear
+from wenet_hs.nn.linear import Linear, linear
 
 
 class MultiHeadAttention(nn.Module):
@@ -88,7 +88,7 @@ class RelPositionAttention(MultiHeadAttention):
             raise ValueError("rel_selfattn needs the positions of the keys")
         keys_BHSK, values_BHSK = self.keys_values(memory)
         positions_1HSK = self._split(self.linear_pos(positions))
-        query_BHLK = self._split(F.linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))
+        query_BHLK = self._split(linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))
         difference_H1K = (self.pos_bias_v - self.pos_bias_u)[:, None] / math.sqrt(self.head_size)
         bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
         if mask is not None:

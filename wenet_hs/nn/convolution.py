@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.nn.feed_forward import make_activation
+from wenet_hs.nn.linear import linear
 
 
 class MaskedBatchNorm(nn.Module):
@@ -112,4 +113,4 @@ class ConvolutionModule(nn.Module):
 
 
 def _pointwise(convolution: nn.Conv1d, x_BTD: Tensor) -> Tensor:
-    return F.linear(x_BTD, convolution.weight[:, :, 0], convolution.bias)
+    return linear(x_BTD, convolution.weight[:, :, 0], convolution.bias)

@@ -32,5 +32,5 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, T, D) → (B, T, D)."""
-        out: Tensor = self.w_2(self.dropout(self.activation(self.w_1(x))))
+        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)))
         return out
