@@ -4,8 +4,8 @@
 Dimension key: B utterances, T frames, F features, D width, V units, N rows.
 """
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,7 +22,7 @@ from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import decode
 from wenet_hs.heads import SoftmaxHead
 from wenet_hs.model import AsrModel
-from wenet_hs.nn.linear import Linear
+from wenet_hs.nn import linear
 from wenet_hs.nn.node_cache import NewNodes
 from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.units import SpecialIds
@@ -153,13 +153,14 @@ def _fit_end(output: nn.Linear, states_BTD: Tensor, ends_B: Tensor) -> None:
     output.bias[SPECIAL.eos] = wanted_BT.mean() - weight_D @ mean_D
 
 
-def with_torchs_products(model: AsrModel) -> AsrModel:
-    """A copy of equal weights whose linear layers are torch's."""
-    theirs = copy.deepcopy(model)
-    for module in theirs.modules():
-        if isinstance(module, Linear):
-            module.__class__ = nn.Linear
-    return theirs
+@contextmanager
+def torchs_products() -> Iterator[None]:
+    """Meanwhile the linear layers are torch's."""
+    before, linear._HAS_ONEDNN = linear._HAS_ONEDNN, False
+    try:
+        yield
+    finally:
+        linear._HAS_ONEDNN = before
 
 
 def ours(model: AsrModel, said: Speech, mode: str, options: DecodeOptions) -> Whole:
@@ -169,18 +170,18 @@ def ours(model: AsrModel, said: Speech, mode: str, options: DecodeOptions) -> Wh
 
 def wenets(model: AsrModel, said: Speech, mode: str) -> Whole:
     """The same by WeNet's searches behind our encoder with torch's products."""
-    theirs = with_torchs_products(model)
 
     @torch.no_grad()
+    @torchs_products()
     def whole() -> list[list[Hypothesis]]:
-        memory, lengths = theirs.encode(said.features, said.lengths)
+        memory, lengths = model.encode(said.features, said.lengths)
         if mode == "attention":
-            found = wenet_search.attention_beam(theirs, memory, lengths, BEAM)
+            found = wenet_search.attention_beam(model, memory, lengths, BEAM)
         else:
-            log_probs = theirs.ctc.log_probs(memory)
+            log_probs = model.ctc.log_probs(memory)
             found = wenet_search.prefix_beam(log_probs, lengths, blank=SPECIAL.blank, beam_size=BEAM)
         if mode == "attention_rescoring":
-            found = wenet_search.rescore(theirs, memory, lengths, found, CTC_WEIGHT)
+            found = wenet_search.rescore(model, memory, lengths, found, CTC_WEIGHT)
         return [[Hypothesis(ids, score) for ids, score in nbest] for nbest in found]
 
     return whole

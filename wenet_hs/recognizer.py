@@ -20,8 +20,9 @@ from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
 from wenet_hs.decode.lm import LanguageModel, load_language_model
 from wenet_hs.decode.modes import check_options, warn_of_wide_beam
+from wenet_hs.decode.outcome import Part
 from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
-from wenet_hs.decode.recognition import Part, waveform_features
+from wenet_hs.decode.recognition import waveform_features
 from wenet_hs.decode.results import joined_text, joined_times
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment, cut_at_pauses, frame_levels
 from wenet_hs.devices import find_device

@@ -82,6 +82,16 @@ def test_speed_report(folder: Path, utterances: list[Utterance], tmp_path: Path)
     assert report["modes"]["attention_rescoring"]["rtf"] > report["modes"]["ctc_greedy_search"]["rtf"] > 0
 
 
+def test_speed_by_language(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
+    """In one batch every clip takes as much, so that a language of shorter clips is slower a second of audio."""
+    langs = ("tr", "ru", "tr", "ru", None)
+    mixed = [replace(utterance, lang=lang) for utterance, lang in zip(utterances, langs, strict=True)]
+    run(folder, mixed, tmp_path / "out", "--modes", "attention", "--batch_size", "5")
+    speed = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))["modes"]["attention"]
+    share = speed["sum_seconds"] / 5
+    assert speed["sum_rtf_by_lang"] == pytest.approx({"ru": 2 * share / 1.15, "tr": 2 * share / 1.2})
+
+
 def test_neither_batch_size_nor_order_nor_company_changes_a_text(
     folder: Path, utterances: list[Utterance], tmp_path: Path
 ) -> None:

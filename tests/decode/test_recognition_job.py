@@ -14,10 +14,11 @@ from model_folders import write_clip, write_model_folder
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.decode import DecodeOptions, Hypothesis, recognition
+from wenet_hs.decode.outcome import Part, Recognition
 from wenet_hs.decode.partial import PartialResults
 from wenet_hs.decode.plan import Piece, deal, plan_batches
 from wenet_hs.decode.ranks import Ranks
-from wenet_hs.decode.recognition import Job, Part, Recognition, recognize
+from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import joined_text, write_results, write_speed
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import CharTokenizer, PhoneTokenizer

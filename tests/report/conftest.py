@@ -24,7 +24,7 @@ def make_experiment(tmp_path: Path) -> Callable[..., Path]:
         if head == "hsoftmax":
             Tree.huffman([0, 0, 3, 5, 7], ["<blank>", "<unk>", "a", "<", "&"]).save(folder / "tree.json")
         write_scores(folder / "test", {"attention": attention, "ctc_greedy_search": BAD})
-        speeds = {"attention": {"wall_seconds": 25.0, "rtf": 0.25}}
+        speeds = {"attention": {"wall_seconds": 25.0, "rtf": 0.25, "sum_rtf_by_lang": {"ca": 0.3, "ky": 0.2}}}
         rtf = {
             "audio_seconds": 100.0,
             "seconds": {"encoder": 9.0},

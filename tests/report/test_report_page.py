@@ -67,6 +67,7 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     assert "5.00 % CER, macro average" in text, "the mean of 1/10 and 0/16"
     for heading in HEADINGS:
         assert f"<h2>{heading}</h2>" in page
+    assert "experiment mode ca ky a attention 0.3000 0.2000" in text
     assert "a attention 100.0 25.0 0.2500 10 cpu 2" in text and "features" not in text and "a 9.00" in text
     assert "head hsoftmax softmax" in text and "head_conf.bias — True" in text
     assert "encoder_conf.num_blocks" not in text, "it is the same in both"
@@ -128,7 +129,7 @@ def test_simulated_speech_is_said_beside_every_result(make_experiment: Make, tmp
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
     others = ("Settings", "Where each", "a: huffman", "Files")
     results = [text for text in captions if not text.startswith(others)]
-    assert len(results) == 3 + 1 + 2 + 1 + 6 + 4 + 2 + 2 + 1, captions
+    assert len(results) == 3 + 1 + 3 + 1 + 6 + 4 + 2 + 2 + 1, captions
     assert all("(simulated speech)" in text for text in results)
     assert all("(simulated speech)" in text for text in re.findall(r"<strong>(.*?)</strong>", page))
     assert "Speech: simulated." in page

@@ -34,8 +34,9 @@ from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import check_options
+from wenet_hs.decode.outcome import Recognition
 from wenet_hs.decode.partial import PartialResults
-from wenet_hs.decode.recognition import Job, Recognition, recognize
+from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import write_results, write_speed
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device

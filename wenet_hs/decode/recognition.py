@@ -6,9 +6,8 @@ Dimension key: N samples, T frames, F features.
 
 import json
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.modes import decode, warn_of_wide_beam
-from wenet_hs.decode.partial import BatchResult, NBest, PartialResults
+from wenet_hs.decode.outcome import Recognition, merge
+from wenet_hs.decode.partial import BatchResult, PartialResults
 from wenet_hs.decode.plan import Piece, Plan, deal, make_plan
 from wenet_hs.decode.ranks import Alone, Ranks
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S
@@ -37,34 +37,6 @@ FEATURES = "features"
 """Name of the stage that reads audio and computes features."""
 _WARM_UP_S = 1.0
 _NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What was found in a clip, or in a segment of a long one."""
-
-    begin_s: float
-    """From the beginning of the utterance."""
-    nbest: NBest
-    """Best first; the best one with its CTC alignment."""
-
-
-@dataclass
-class Recognition:
-    """What came out of a data list."""
-
-    parts: dict[str, dict[str, list[Part]]]
-    """Mode → key of the utterance → what it was found to say: one part, or the segments of a long clip in order."""
-    clock: FrameClock
-    """When the encoder frames of the alignments are."""
-    seconds: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Rank → stage → wall seconds."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Key of each utterance that could not be read → why."""
-    too_short: list[str] = field(default_factory=list)
-    """Keys of the utterances without a single encoder frame; their hypothesis is empty."""
-    audio_seconds: float = 0.0
-    """Of the utterances decoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +93,7 @@ def recognize(
     ranks.wait_for_all()
     if ranks.rank != 0:
         return None
-    found = _merge(partial.read(), plan, utterances, job.modes, _clock(experiment))
+    found = merge(partial.read(), plan, utterances, job.modes, _clock(experiment))
     _warn(found)
     return found
 
@@ -190,36 +162,6 @@ def _read_features(
         except DataError as error:
             found.failed[place] = str(error).removeprefix(f"utterance {utterance.key}: ")
     return features
-
-
-def _merge(
-    results: Iterable[BatchResult],
-    plan: Plan,
-    utterances: Sequence[Utterance],
-    modes: Sequence[str],
-    clock: FrameClock,
-) -> Recognition:
-    """All batches as one, whatever order they were done in. An utterance of which a segment failed has failed."""
-    found = Recognition({mode: {} for mode in modes}, clock)
-    by_row: dict[str, dict[int, list[Part]]] = {mode: defaultdict(list) for mode in modes}
-    failed, too_short, long_enough = dict(plan.failed), set[int](), set[int]()
-    for result in sorted(results, key=lambda result: result.number):
-        batch, of_rank = plan.batches[result.number], found.seconds.setdefault(result.rank, {})
-        for stage, seconds in result.seconds.items():
-            of_rank[stage] = of_rank.get(stage, 0.0) + seconds
-        found.audio_seconds += result.audio_seconds
-        failed |= {batch[place].row: reason for place, reason in result.failed.items()}
-        too_short |= {batch[place].row for place in result.too_short}
-        long_enough |= {piece.row for place, piece in enumerate(batch) if place not in result.too_short}
-        for mode, nbest_of in result.nbest.items():
-            for place, nbest in nbest_of.items():
-                by_row[mode][batch[place].row].append(Part(batch[place].begin_s, nbest))
-    for mode, rows in by_row.items():
-        whole = sorted(row for row in rows if row not in failed)
-        found.parts[mode] = {utterances[row].key: sorted(rows[row], key=lambda part: part.begin_s) for row in whole}
-    found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
-    found.too_short = [utterances[row].key for row in sorted(too_short - long_enough)]
-    return found
 
 
 def _clock(experiment: Experiment) -> FrameClock:

@@ -12,7 +12,8 @@ import torch
 
 from wenet_hs.decode.alignment import FrameClock
 from wenet_hs.decode.modes import ENCODER, STAGES_OF_MODE
-from wenet_hs.decode.recognition import FEATURES, Job, Part, Recognition
+from wenet_hs.decode.outcome import Part, Recognition
+from wenet_hs.decode.recognition import FEATURES, Job
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.text.tokenize import SPACE, Tokenizer
@@ -51,8 +52,9 @@ def write_speed(
     The seconds of a mode are those it would take alone: features, encoder and its own searches (attention_rescoring
     begins with the prefix search). Times of units are found for all modes together: `seconds` tells what that took.
     Of several ranks, `wall_seconds` and `rtf` are those of the slowest, whom the user waits for; `sum_seconds` and
-    `sum_rtf` are what all of them took together, and `seconds` is a sum too. What runs that were interrupted have done
-    counts. A list without audio has no factor and no file.
+    `sum_rtf` are what all of them took together, and `seconds` is a sum too. `sum_rtf_by_lang` gives each clip an equal
+    part of its batch's seconds, for padding makes them of one length. What runs that were interrupted have done counts.
+    A list without audio has no factor and no file.
 
     Args:
         conditions: what else belongs to the figures: versions, the model, a language model.
@@ -108,13 +110,18 @@ def joined_times(parts: Sequence[Part], clock: FrameClock) -> tuple[list[tuple[f
     return times, math.exp(sum(log_probs) / len(log_probs)) if log_probs else None
 
 
-def _speed(found: Recognition, stages: Sequence[str]) -> dict[str, float]:
+def _speed(found: Recognition, stages: Sequence[str]) -> dict[str, Any]:
     walls = [sum(seconds.get(stage, 0.0) for stage in stages) for seconds in found.seconds.values()]
+    by_lang = {
+        lang: sum(time.seconds[stage] for stage in stages) / time.audio_seconds
+        for lang, time in sorted(found.by_lang.items())
+    }
     return {
         "wall_seconds": max(walls),
         "rtf": max(walls) / found.audio_seconds,
         "sum_seconds": sum(walls),
         "sum_rtf": sum(walls) / found.audio_seconds,
+        **({"sum_rtf_by_lang": by_lang} if by_lang else {}),
     }
 
 

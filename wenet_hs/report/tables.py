@@ -71,7 +71,9 @@ def speed_section(material: Material) -> str:
     experiments, said = material.experiments, material.said
     caption = f"Real-time factor{said}: seconds of decoding for a second of speech. Under 1 is faster than real time."
     found = speed_table(experiments, caption=caption) or missing("No speed: no experiment has an rtf.json.")
-    return section("speed", "Decoding speed", found, _parts_table(experiments, said))
+    return section(
+        "speed", "Decoding speed", found, _speed_by_language(experiments, said), _parts_table(experiments, said)
+    )
 
 
 def speed_table(experiments: Sequence[Experiment], *, caption: str) -> str:
@@ -90,6 +92,20 @@ def speed_table(experiments: Sequence[Experiment], *, caption: str) -> str:
 
 def _condition(value: object) -> str:
     return "—" if value is None else str(value)
+
+
+def _speed_by_language(experiments: Sequence[Experiment], said: str) -> str:
+    """The form of the paper's Table 6."""
+    found = [
+        (experiment.name, mode, speed["sum_rtf_by_lang"])
+        for experiment in experiments
+        for mode, speed in experiment.speeds.items()
+        if isinstance(speed.get("sum_rtf_by_lang"), dict)
+    ]
+    langs = sorted({lang for _, _, by_lang in found for lang in by_lang})
+    rows = [[name, mode, *(number(by_lang.get(lang), 4) for lang in langs)] for name, mode, by_lang in found]
+    caption = f"Real-time factor by language{said}: each clip takes an equal part of its batch's time"
+    return plain_table(["experiment", "mode", *langs], rows, caption=caption) if rows else ""
 
 
 def _parts_table(experiments: Sequence[Experiment], said: str) -> str:
