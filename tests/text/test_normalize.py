@@ -132,6 +132,7 @@ def test_what_is_removed_is_counted() -> None:
         ("hi", "हिन्दी।", "हिन्दी"),
         ("el", "ΟΔΟΣ;", "οδος"),
         ("oc", "in·habitat", "in·habitat"),
+        ("ca", "ĿĿL Ŀ·L", "l·l·l l·l"),
         ("zh-CN", "你好，世界！", "你好 世界"),
         ("ru", "до\u00adро\u00adга\u200bздесь\ufeff", "дорога здесь"),
         (None, "a\u3000b\tc\u2028d\x00e", "a b c d e"),

@@ -53,7 +53,7 @@ _LETTER_APOSTROPHE = _Rules(spelling=((_INSIDE % _TYPED_OR_LETTER, "ʼ"),))
 _DOTLESS_I = _Rules(dotless_i=True)
 _DEFAULT = _Rules()
 _RULES: dict[str, _Rules] = {
-    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=l)", "l·"), *_ELISION), elision=True),
+    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), *_ELISION), elision=True),
     "fr": _Rules(spelling=_ELISION, elision=True),
     "it": _Rules(spelling=_ELISION, elision=True),
     "oc": _Rules(spelling=((r"(?<=[ns])·(?=h)", "·"), *_ELISION), elision=True),
