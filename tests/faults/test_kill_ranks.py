@@ -46,5 +46,5 @@ def test_a_silent_rank_ends_the_run_within_the_timeout(tmp_path: Path, monkeypat
     lines = [line for line in launch.log.read_text().splitlines() if line.startswith("rank 0: ")]
     assert lines == [
         "rank 0: another rank has not answered for 5 s; see what it says, then run the same command again: it goes on "
-        "from the last checkpoint"
+        "with what is saved"
     ]

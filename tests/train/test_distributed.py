@@ -308,7 +308,7 @@ def test_a_fault_of_one_rank_is_one_line_and_ends_both(found: list[dict[str, Any
 def test_a_rank_that_died_is_named_in_one_line(pair: Path) -> None:
     line = (pair / "died").read_text()
     assert line.startswith("RankLost: rank 0: another rank has died (")
-    assert line.endswith("then run the same command again: it goes on from the last checkpoint")
+    assert line.endswith("then run the same command again: it goes on with what is saved")
     assert "\n" not in line
 
 

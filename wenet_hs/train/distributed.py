@@ -224,12 +224,12 @@ def _lost(rank: int, error: BaseException) -> str:
         seconds = rank_timeout().total_seconds()
         return (
             f"rank {rank}: another rank has not answered for {seconds:.0f} s; see what it says, then run the same "
-            "command again: it goes on from the last checkpoint"
+            "command again: it goes on with what is saved"
         )
     detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo opens with a line of its own source
     return (
         f"rank {rank}: another rank has died ({detail}); see what it says, then run the same command again: it goes on "
-        "from the last checkpoint"
+        "with what is saved"
     )
 
 
