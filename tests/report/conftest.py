@@ -32,6 +32,7 @@ def make_experiment(tmp_path: Path) -> Callable[..., Path]:
             "device": "cpu",
             "num_threads": 2,
             "beam_size": 10,
+            "lm": {"units.arpa": "0ab1"},
         }
         (folder / "test/rtf.json").write_text(json.dumps(rtf))
         hyps = [{"key": key, "confidence": 0.5} for key in REF]

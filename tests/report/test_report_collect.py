@@ -24,7 +24,7 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     assert experiment.curves["train"][0]["loss_ctc"] == 9
     speed = experiment.speeds["attention"]
     assert (speed["audio_seconds"], speed["wall_seconds"], speed["rtf"]) == (100.0, 25.0, 0.25)
-    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, "beam_size": 10}
+    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, "beam_size": 10, "lm": "units.arpa"}
     assert experiment.speed_parts == {"encoder": 9.0}
 
 

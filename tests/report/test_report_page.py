@@ -68,7 +68,7 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     for heading in HEADINGS:
         assert f"<h2>{heading}</h2>" in page
     assert "experiment mode ca ky a attention 0.3000 0.2000" in text
-    assert "a attention 100.0 25.0 0.2500 10 cpu 2" in text and "features" not in text and "a 9.00" in text
+    assert "a attention 100.0 25.0 0.2500 10 cpu units.arpa 2" in text and "features" not in text and "a 9.00" in text
     assert "head hsoftmax softmax" in text and "head_conf.bias — True" in text
     assert "encoder_conf.num_blocks" not in text, "it is the same in both"
     assert text.count("CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:") == 4

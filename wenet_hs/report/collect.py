@@ -153,6 +153,8 @@ def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any],
     if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
         raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
     common = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
+    if isinstance(record.get("lm"), dict):
+        common["lm"] = ", ".join(record["lm"])  # names of files; their hashes stay in rtf.json
     audio_seconds = common.pop("audio_seconds", None)
     parts = record.get("seconds")
     known = parts.items() if isinstance(parts, dict) else ()
