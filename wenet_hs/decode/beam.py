@@ -90,7 +90,7 @@ class Beam:
         nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :room]
         self._visible_BNS = self._visible_BNS.gather(2, nodes_BS[:, None].expand(-1, self.live.size(1), -1))
         self._cache.keep_nodes(nodes_BS)
-        self._compact_at = max(_COMPACT_ABOVE, 2 * room)
+        self._compact_at = max(_COMPACT_ABOVE, room + room // 2)
 
 
 def place(rows_MK: Tensor, places: Tensor | None, shape: torch.Size, filling: float) -> Tensor:

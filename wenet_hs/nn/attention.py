@@ -28,19 +28,24 @@ class MultiHeadAttention(nn.Module):
         self.linear_v = Linear(size, size)
         self.linear_out = Linear(size, size)
 
-    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """What a decoder may cache: memory (B, S, D) → keys and values, (B, H, S, K) each."""
-        return self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
+    def joined(self, *layers: Linear) -> tuple[Tensor, Tensor]:
+        """Weight (n · D, D) and bias of some of its linear layers as one: its outputs stand side by side."""
+        return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """query (B, L, D), keys and values (B, H, S, K), mask (B or 1, L or 1, S) bool, float to be added
-        to the scores, or None → (B, L, D)."""
-        mask_B1LS = None if mask is None else mask[:, None]
-        return self._combine(self._split(self.linear_q(query)), keys, values, mask_B1LS)
+    def mix(self, query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
+        """The values by their weights, before `linear_out`.
+
+        Args:
+            query: (B, L, D) behind `linear_q`; keys_values: (B, S, 2 D) behind `linear_k` and `linear_v`, side by side.
+            mask: (B or 1, L or 1, S) bool, float to be added to the scores, or None.
+        Returns: (B, L, D).
+        """
+        keys_BSD, values_BSD = keys_values.chunk(2, dim=-1)
+        return self._mix(self._split(query), self._split(keys_BSD), self._split(values_BSD), mask)
 
     def attend_visibly(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """As forward, and the weights too: → (B, L, D), (B, H, L, S) float32, before dropout. Slower than forward."""
-        keys_BHSK, values_BHSK = self.keys_values(memory)
+        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         scores_BHLS = self._split(self.linear_q(query)) @ keys_BHSK.transpose(-2, -1) / math.sqrt(self.head_size)
         scores_BHLS = scores_BHLS.float().masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
         weights_BHLS = scores_BHLS.softmax(-1).masked_fill(~mask[:, None], 0.0)
@@ -50,21 +55,23 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
         """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` have no part in it."""
-        return self.attend(query, *self.keys_values(memory), mask)
+        query_BHLK, keys_BHSK = self._split(self.linear_q(query)), self._split(self.linear_k(memory))
+        out: Tensor = self.linear_out(self._mix(query_BHLK, keys_BHSK, self._split(self.linear_v(memory)), mask))
+        return out
 
     def _split(self, x_BLD: Tensor) -> Tensor:
         return x_BLD.view(*x_BLD.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
-    def _combine(self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None) -> Tensor:
-        """`mask`, (B, H or 1, L or 1, S), is bool, or float to be added to the scores."""
+    def _mix(self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None) -> Tensor:
+        """`mask`, (B or 1, [H or 1,] L or 1, S), is bool, or float to be added to the scores → (B, L, D)."""
         if mask is not None:
+            mask = mask[:, None] if mask.dim() == 3 else mask
             mask = mask.expand(-1, -1, query_BHLK.size(2), -1)
         dropout_rate = self.dropout_rate if self.training else 0.0
         out_BHLK = F.scaled_dot_product_attention(
             query_BHLK, keys_BHSK, values_BHSK, attn_mask=mask, dropout_p=dropout_rate
         )
-        out: Tensor = self.linear_out(out_BHLK.transpose(1, 2).flatten(2))
-        return out
+        return out_BHLK.transpose(1, 2).flatten(2)
 
 
 class RelPositionAttention(MultiHeadAttention):
@@ -86,11 +93,12 @@ class RelPositionAttention(MultiHeadAttention):
         """query (B, L, D), memory (B, S, D), mask (B or 1, 1 or L, S), positions (1, S, D) of the keys → (B, L, D)."""
         if positions is None:
             raise ValueError("rel_selfattn needs the positions of the keys")
-        keys_BHSK, values_BHSK = self.keys_values(memory)
+        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         positions_1HSK = self._split(self.linear_pos(positions))
         query_BHLK = self._split(linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))
         difference_H1K = (self.pos_bias_v - self.pos_bias_u)[:, None] / math.sqrt(self.head_size)
         bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
         if mask is not None:
             bias_1H1S = bias_1H1S.masked_fill(~mask[:, None], -math.inf)
-        return self._combine(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S)
+        out: Tensor = self.linear_out(self._mix(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))
+        return out

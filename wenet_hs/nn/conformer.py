@@ -28,6 +28,11 @@ class Residual(nn.Module):
         out: Tensor = x.add(change_BTD, alpha=scale)
         return out if self.normalize_before else norm(out)
 
+    def onto(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The same without dropout, of a branch that adds itself: branch(y, x) = x + what it makes of y."""
+        out = branch(norm(x) if self.normalize_before else x, x)
+        return out if self.normalize_before else norm(out)
+
 
 class ConformerLayer(nn.Module):
     """Half a feed-forward (macaron), self-attention, convolution, half a feed-forward, each on a residual branch."""

@@ -30,7 +30,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout_rate)
         self.w_2 = Linear(hidden_size, size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) → (B, T, D)."""
-        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)))
+    def forward(self, x: Tensor, *, plus: Tensor | None = None) -> Tensor:
+        """x (…, D) → (…, D), added to `plus` if it is given."""
+        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)), plus=plus)
         return out

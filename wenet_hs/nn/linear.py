@@ -15,15 +15,22 @@ _POST_OPS: dict[type[nn.Module] | None, tuple[str, str]] = {
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` by `linear`, with an activation behind it if one is given."""
+    """`nn.Linear` by `linear`, with an activation or a sum behind it if one is given."""
 
-    def forward(self, input: Tensor, activation: nn.Module | None = None) -> Tensor:
-        """(…, D) → (…, E)."""
-        return linear(input, self.weight, self.bias, activation)
+    def forward(self, input: Tensor, activation: nn.Module | None = None, *, plus: Tensor | None = None) -> Tensor:
+        """(…, D) → (…, E); plus is (…, E)."""
+        return linear(input, self.weight, self.bias, activation, plus=plus)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
-    """`F.linear`, then the activation; where no gradient is wanted on a CPU both are oneDNN's.
+def linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: nn.Module | None = None,
+    *,
+    plus: Tensor | None = None,
+) -> Tensor:
+    """`F.linear`, then the activation or the sum; where no gradient is wanted on a CPU all of it is oneDNN's.
 
     PyTorch takes MKL's product for float32, which on AMD's processors uses half of the vector width: oneDNN is twice as
     fast there, and from the first row on. It adds in another order, so that results differ in the last bits.
@@ -31,30 +38,32 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
     Args:
         input: (…, D); weight: (E, D); bias: (E,).
         activation: without parameters, as `make_activation` makes them.
+        plus: (…, E), added to the product; not beside an activation.
     Returns: (…, E).
     """
     post_op = _POST_OPS.get(None if activation is None else type(activation))
-    if post_op is None or not _fits_onednn(input, weight, bias):
+    if post_op is None or not _fits_onednn(input, weight, bias, plus):
         out = F.linear(input, weight, bias)
-        return out if activation is None else activation(out)
+        out = out if activation is None else activation(out)
+        return out if plus is None else plus + out
     # What torch.compile calls for a linear layer; it has no gradient.
-    rows_ND = input.reshape(-1, input.size(-1))
-    rows_NE: Tensor = torch.ops.mkldnn._linear_pointwise(rows_ND, weight, bias, post_op[0], [], post_op[1])
+    rows_ND, multiply = input.reshape(-1, input.size(-1)), torch.ops.mkldnn._linear_pointwise
+    rows_NE: Tensor
+    if plus is None:
+        rows_NE = multiply(rows_ND, weight, bias, post_op[0], [], post_op[1])
+    else:
+        rows_NE = multiply.binary(rows_ND, plus.reshape(-1, len(weight)), weight, bias, "add")
     return rows_NE.view(*input.shape[:-1], -1)
 
 
-def _fits_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    if (
-        input.device.type != "cpu"
-        or weight.device.type != "cpu"
-        or not _HAS_ONEDNN
-        or 0 in (input.numel(), len(weight))
-    ):
+def _fits_onednn(input: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None) -> bool:
+    if input.device.type != "cpu" or weight.device.type != "cpu" or not _HAS_ONEDNN:
         return False
-    wanted = input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    if torch.is_grad_enabled() and wanted:
+    if not (input.numel() and len(weight)):
         return False
-    if input.dtype != torch.float32 or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias, plus)):
+        return False
+    if not (input.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
         return False
     return bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
 

@@ -5,8 +5,8 @@ The hypotheses of an utterance are a tree: they begin alike and part later. A no
 and its keys and values are the same for every hypothesis that goes through it. So a beam is reordered by saying anew
 which nodes each hypothesis goes through, and no key is copied.
 
-Dimension key: B utterances, H heads, K head width, T frames, S nodes so far, R new nodes of each utterance, C capacity,
-M new nodes that are real, D width.
+Dimension key: B utterances, T frames, S nodes so far, R new nodes of each utterance, C capacity, M new nodes that are
+real, D width, E = 2 D.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _FIRST_CAPACITY = 64
 
 @dataclass
 class LayerCache:
-    """One layer's part. `keys` and `values` (B, H, C, K) are filled up to the cache's `num_nodes`."""
+    """One layer's part. Keys and values stand side by side, 2 D wide."""
 
-    memory_keys: Tensor
-    """(B, H, T, K)"""
-    memory_values: Tensor
-    keys: Tensor
-    values: Tensor
+    memory: Tensor
+    """(B, T, 2 D)"""
+    projection: tuple[Tensor, Tensor]
+    """Weight (3 D, D) and bias (3 D,) of query, key and value of the units, as one product."""
+    units: Tensor
+    """(B, C, 2 D), filled up to the cache's `num_nodes`."""
 
-    def append(self, past: int, keys_BHRK: Tensor, values_BHRK: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new nodes behind `past` ones; keys and values of all of them, (B, H, S, K) each."""
-        end = past + keys_BHRK.size(2)
-        if end > self.keys.size(2):
-            self.keys, self.values = (_widened(x, past, end) for x in (self.keys, self.values))
-        self.keys[:, :, past:end] = keys_BHRK
-        self.values[:, :, past:end] = values_BHRK
-        return self.keys[:, :, :end], self.values[:, :, :end]
+    def append(self, past: int, new_BRE: Tensor) -> Tensor:
+        """Write new nodes behind `past` ones; all of them, (B, S, 2 D)."""
+        end = past + new_BRE.size(1)
+        if end > self.units.size(1):
+            self.units = _widened(self.units, past, end)
+        self.units[:, past:end] = new_BRE
+        return self.units[:, :end]
 
 
 @dataclass
@@ -53,16 +53,19 @@ class NodeCache:
         """Go on with the utterances `rows` (B',) alone, in that order."""
         self.memory_bias = self.memory_bias[rows]
         for layer in self.layers:
-            layer.memory_keys, layer.memory_values = layer.memory_keys[rows], layer.memory_values[rows]
-            layer.keys, layer.values = (x[rows, :, : self.num_nodes] for x in (layer.keys, layer.values))
+            layer.memory = layer.memory[rows]
+            layer.units[: len(rows), : self.num_nodes] = layer.units[rows, : self.num_nodes]  # copied before written
+            layer.units = layer.units[: len(rows)]
 
     def keep_nodes(self, nodes: Tensor) -> None:
         """Go on with the nodes (B, S') of each utterance alone, in that order: S' nodes are left."""
+        batch, room = nodes.shape
         for layer in self.layers:
-            heads, width = layer.keys.size(1), layer.keys.size(3)
-            index_BHSK = nodes[:, None, :, None].expand(-1, heads, -1, width)
-            layer.keys, layer.values = layer.keys.gather(2, index_BHSK), layer.values.gather(2, index_BHSK)
-        self.num_nodes = nodes.size(1)
+            capacity, width = layer.units.shape[1:]
+            rows_P = (nodes + capacity * torch.arange(batch, device=nodes.device)[:, None]).flatten()
+            kept_PE = layer.units.flatten(0, 1).index_select(0, rows_P)
+            layer.units[:, :room] = kept_PE.view(batch, room, width)  # where they were: fresh memory costs more
+        self.num_nodes = room
 
 
 def as_bias(visible: Tensor, like: Tensor) -> Tensor:
@@ -70,11 +73,11 @@ def as_bias(visible: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(visible, dtype=like.dtype).masked_fill_(~visible, -math.inf)
 
 
-def _widened(x_BHCK: Tensor, filled: int, needed: int) -> Tensor:
+def _widened(x_BCE: Tensor, filled: int, needed: int) -> Tensor:
     """The filled part in a buffer of at least twice the room: so that all copies together are one of the last size."""
-    batch, heads, capacity, width = x_BHCK.shape
-    wider = x_BHCK.new_empty(batch, heads, max(_FIRST_CAPACITY, 2 * capacity, needed), width)
-    wider[:, :, :filled] = x_BHCK[:, :, :filled]
+    batch, capacity, width = x_BCE.shape
+    wider = x_BCE.new_empty(batch, max(_FIRST_CAPACITY, 2 * capacity, needed), width)
+    wider[:, :filled] = x_BCE[:, :filled]
     return wider
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformer decoders up to the vectors that an output head reads, whole sequences or unit by unit.
 
-Dimension key: B utterances, T time, L label, D width; M new nodes of the trees of hypotheses (see node_cache.py).
+Dimension key: B utterances, T time, L label, D width, E = 2 D, F = 3 D; M new nodes of the trees of hypotheses (see
+node_cache.py).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.conformer import Residual
 from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.guide import AttentionGuide
+from wenet_hs.nn.linear import linear
 from wenet_hs.nn.masks import causal_mask, length_mask
 from wenet_hs.nn.node_cache import LayerCache, NewNodes, NodeCache, as_bias
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
@@ -62,29 +64,30 @@ class TransformerDecoderLayer(nn.Module):
 
     def remember(self, memory: Tensor) -> LayerCache:
         """The cache of this layer before the first unit: memory (B, T, D)."""
-        memory_keys, memory_values = self.src_attn.keys_values(memory)
-        none_yet_BH0K = memory_keys[:, :, :0]
-        return LayerCache(memory_keys, memory_values, none_yet_BH0K, none_yet_BH0K)
+        own, other = self.self_attn, self.src_attn
+        memory_BTE = linear(memory, *other.joined(other.linear_k, other.linear_v))
+        return LayerCache(memory_BTE, own.joined(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0])
 
     def grow(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: NodeCache, layer: LayerCache) -> Tensor:
         """x (M, D) of the new nodes alone, bias (B, R, S + R) of `visible` → (M, D); `layer` gets keys and values."""
+        own, other = self.self_attn, self.src_attn
 
-        def attend_to_units(y_MD: Tensor) -> Tensor:
-            y_BRD = nodes.spread(y_MD)
-            keys, values = layer.append(cache.num_nodes, *self.self_attn.keys_values(y_BRD))
-            return nodes.gather(self.self_attn.attend(y_BRD, keys, values, bias))
+        def attend_to_units(y_MD: Tensor, x_MD: Tensor) -> Tensor:
+            joined_BRF = nodes.spread(linear(y_MD, *layer.projection))
+            query_BRD, new_BRE = joined_BRF.tensor_split([y_MD.size(-1)], dim=-1)
+            seen_BRD = own.mix(query_BRD, layer.append(cache.num_nodes, new_BRE), bias)
+            out: Tensor = own.linear_out(nodes.gather(seen_BRD), plus=x_MD)
+            return out
 
-        def attend_to_memory(y_MD: Tensor) -> Tensor:
+        def attend_to_memory(y_MD: Tensor, x_MD: Tensor) -> Tensor:
             # The hypotheses of an utterance are more queries of the same memory, which so is never repeated.
-            query_BRD = nodes.spread(y_MD)
-            return nodes.gather(
-                self.src_attn.attend(query_BRD, layer.memory_keys, layer.memory_values, cache.memory_bias)
-            )
+            seen_BRD = other.mix(nodes.spread(other.linear_q(y_MD)), layer.memory, cache.memory_bias)
+            out: Tensor = other.linear_out(nodes.gather(seen_BRD), plus=x_MD)
+            return out
 
-        x = self.residual(x, self.norm1, attend_to_units)
-        x = self.residual(x, self.norm2, attend_to_memory)
-        out: Tensor = self.residual(x, self.norm3, self.feed_forward)
-        return out
+        x = self.residual.onto(x, self.norm1, attend_to_units)
+        x = self.residual.onto(x, self.norm2, attend_to_memory)
+        return self.residual.onto(x, self.norm3, lambda y_MD, x_MD: self.feed_forward(y_MD, plus=x_MD))
 
 
 class TransformerDecoder(nn.Module):
