@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_up_experiment import BAD, GOOD, REF
 
 from wenet_hs.errors import DataError
+from wenet_hs.manifest import read_text, write_text
 from wenet_hs.report.collect import collect, in_order, read_curves, short_names
+from wenet_hs.score import Rules, score
 
 Make = Callable[..., Path]
 
@@ -103,3 +106,33 @@ def test_a_score_of_another_version_is_said_and_left_out(content: str, make_expe
     (experiment,) = collect([folder])
     assert list(experiment.scores) == ["ctc_greedy_search"]
     assert experiment.absent == ("test/attention/score.json that this version can read (run `wenet-hs score` again)",)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"ca1": "bon dia"}, {"ca2": ""}, {"ky1": None}],
+    ids=["another text", "an empty text", "a clip that failed now"],
+)
+def test_a_scoring_from_before_the_last_decoding_is_said(
+    changed: dict[str, str | None], make_experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_experiment("a")
+    texts = GOOD | changed
+    write_text(folder / "test/attention/text", {key: text for key, text in texts.items() if text is not None})
+    write_text(folder / "test/ctc_greedy_search/text", BAD)
+    (experiment,) = collect([folder])
+    phrase = "attention: scored before it was decoded again, for its text has changed; run `wenet-hs score` again"
+    assert experiment.stale == (phrase,)
+    assert caplog.messages == [f"a, {phrase}"]
+
+
+def test_a_scoring_of_the_text_that_is_there_is_up_to_date(
+    make_experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However it is spelled: an utterance without a text, one that nobody decoded, one that nobody asked for."""
+    folder, path = make_experiment("a"), Path("test/ctc_greedy_search")
+    write_text(folder / path / "text", BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
+    report = score(REF, read_text(folder / path / "text"), rules=Rules(metric="cer"), allow_extra=True)
+    (folder / path / "score.json").write_text(report.to_json(), "utf-8")
+    (experiment,) = collect([folder])
+    assert (experiment.stale, caplog.messages) == ((), [])

@@ -270,6 +270,14 @@ def test_what_several_lack_is_said_once(make_experiment: Make) -> None:
     assert "Not on this page: a and b have no test/rtf.json (speed)." in text_of(build(*folders))
 
 
+def test_a_scoring_from_before_the_last_decoding_is_said(make_experiment: Make) -> None:
+    folders = [make_experiment("a"), make_experiment("b")]
+    (folders[1] / "test/attention/text").write_text("ca1 new\n")
+    text = text_of(build(*folders))
+    assert "b, attention: scored before it was decoded again, for its text has changed; run `wenet-hs score`" in text
+    assert text.count("decoded again") == 1
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_any_number_of_experiments(count: int, make_experiment: Make) -> None:
     page = build(*(make_experiment(f"e{number}") for number in range(count)))

@@ -2,7 +2,8 @@
 """What is known of an experiment, read from its folder. What is not there is listed, not guessed."""
 
 import json
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 from wenet_hs.config.yaml_source import read_yaml
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
+from wenet_hs.manifest import read_text
 from wenet_hs.score import Report, read_report
 from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
+
+logger = logging.getLogger(__name__)
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring", "joint")
 PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
@@ -42,6 +46,8 @@ class Experiment:
     """Wall seconds of each part of the decoding (features, encoder, …), as rtf.json has them."""
     absent: tuple[str, ...]
     """What the folder lacks, each as a phrase."""
+    stale: tuple[str, ...] = ()
+    """What no longer belongs together: a phrase for each mode whose text is not the one that was scored."""
     test: str = "test"
     """The sub-folder of the decoding results."""
 
@@ -82,6 +88,9 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
+    stale = tuple(_stale(folder / test, scores))
+    for phrase in stale:
+        logger.warning("%s, %s", name, phrase)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
     speeds, speed_conditions, speed_parts = _read_speeds(folder / test / "rtf.json")
     missing = {
@@ -103,6 +112,7 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         speed_conditions=speed_conditions,
         speed_parts=speed_parts,
         absent=(*(what for what, found in missing.items() if not found), *unreadable),
+        stale=stale,
         test=test,
     )
 
@@ -142,6 +152,15 @@ def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]
         except DataError:
             unreadable.append(f"{test}/{mode}/score.json that this version can read (run `wenet-hs score` again)")
     return scores, unreadable
+
+
+def _stale(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
+    """A phrase for each mode whose text has changed since it was scored: speed and confidences are of the new one."""
+    for mode, report in scores.items():
+        path = folder / mode / "text"  # what is scored, read as `score` reads it
+        texts = read_text(path) if path.is_file() else None
+        if texts is not None and any(found.hyp != texts.get(key) for key, found in report.utterances.items()):
+            yield f"{mode}: scored before it was decoded again, for its text has changed; run `wenet-hs score` again"
 
 
 def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any], dict[str, float]]:

@@ -78,7 +78,7 @@ def build_page(material: Material, heading: Heading, *, most_utterances: int = M
 def _opening(material: Material, heading: Heading) -> str:
     experiments = material.experiments
     names = ", ".join(f"{experiment.name} ({experiment.head} head)" for experiment in experiments)
-    note = _absent(material)
+    note = _absent(material) + _stale(material)
     links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in _LINKS)
     return (
         f'<header><div class="top"><h1>{escape(heading.title)}</h1>'
@@ -99,6 +99,11 @@ def _absent(material: Material) -> str:
         f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no {what}" for what, names in lacking.items()
     ]
     return missing(f"Not on this page: {'; '.join(told)}.") if told else ""
+
+
+def _stale(material: Material) -> str:
+    """A line for each scoring that is older than the texts, the speed and the confidences beside it."""
+    return "".join(missing(f"{found.name}, {phrase}.") for found in material.experiments for phrase in found.stale)
 
 
 def _cards(material: Material) -> str:
