@@ -20,7 +20,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
 from wenet_hs.score import Rules, score
-from wenet_hs.score.error_rate import count_of, name_some
+from wenet_hs.score.error_rate import check_same_test, count_of, name_some
 from wenet_hs.score.units import clean, split_by
 from wenet_hs.score.wenet_layout import Layout, format_wenet
 
@@ -32,19 +32,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.prog = Path(__file__).name
     add = parser.add_argument
-    add("--char", type=int, choices=(0, 1), default=1, help="1: letters; 0: what stands between spaces (default: 1)")
-    add(
-        "--v", type=int, choices=(0, 1, 2), default=1, help="0: the overall line alone; 2: keys beside all (default: 1)"
-    )
-    add("--cs", type=int, choices=(0, 1), default=1, help="0: upper and lower case are the same (default: 1)")
+    add("--char", type=switch, metavar="0|1", default=True, help="1: letters; 0: between spaces (default: 1)")
+    add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: the overall line; 2: keys beside all (default: 1)")
+    add("--cs", type=switch, metavar="0|1", default=True, help="0: upper and lower case are the same (default: 1)")
     add("--ig", type=Path, metavar="FILE", help="units to leave out, one a line")
     add("--splitfile", type=Path, metavar="FILE", help="words to write otherwise: `word part part` a line")
     add("--cluster", type=Path, metavar="FILE", help="units to count apart: <NAME> unit unit </NAME>")
-    add("--rt", type=int, choices=(0, 1), default=0, help="1: leave out <tags>, the unit <unk> too (default: 0)")
+    add("--rt", type=switch, metavar="0|1", default=False, help="1: leave out <tags>, <unk> too (default: 0)")
     add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units in a line (default: all)")
-    add("--padding-symbol", choices=tuple(PADDING), default="space", help="what fills up columns (default: space)")
+    add(
+        "--padding-symbol",
+        type=str.lower,
+        choices=tuple(PADDING),
+        default="space",
+        help="what fills up columns (default: space)",
+    )
     add("ref", type=Path, help="reference: `key transcript` a line")
     add("hyp", type=Path, help="hypotheses: the same")
+
+
+def switch(value: str) -> bool:
+    """WeNet's rule: only 0 is off, so that `true` and 2 are on, and `false` too."""
+    return value != "0"
+
+
+def verbosity(value: str) -> int:
+    """WeNet's rule: any whole number, and a word (`true`) is 1."""
+    try:
+        return int(value)
+    except ValueError:
+        return 1
 
 
 def run(args: argparse.Namespace) -> None:
@@ -55,6 +72,7 @@ def run(args: argparse.Namespace) -> None:
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
     layout = Layout(verbose=args.v, most=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
     reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
+    check_same_test(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)))
     report = score(reference, hypothesis, rules=rules, allow_extra=True, num_resamples=0)
     print(format_wenet(report, layout), end="")
     if report.missing:

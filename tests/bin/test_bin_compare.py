@@ -58,6 +58,13 @@ def test_an_unknown_speaker_is_said(folder: Path, capsys: pytest.CaptureFixture[
     assert "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one" in capsys.readouterr().out
 
 
+def test_a_list_of_one_language_need_not_name_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_data_list("mono.list", [Utterance(key=key, wav="x", txt=txt, speaker=key) for key, txt in REF.items()])
+    assert call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list mono.list --num_resamples 50") == 0
+    out = capsys.readouterr().out
+    assert "lang:unspecified" in out and "of 4 utterances, and of 4 speakers" in out
+
+
 def test_what_weakens_the_comparison_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     utterances = [Utterance(key=key, wav="x", txt=txt, lang=key[:2], speaker=key[:2]) for key, txt in REF.items()]
     write_data_list("one.list", [*utterances[:3], replace(utterances[3], speaker="ky0")])
@@ -76,7 +83,10 @@ def test_what_weakens_the_comparison_is_said(folder: Path, capsys: pytest.Captur
     ("line", "message"),
     [
         ("--metric cer --ref ref --hyp_a a --hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
-        ("--metric cer --ref ref --hyp_a a --hyp_b more", "more: 1 hypothesis for utterances that ref lacks (xx)"),
+        (
+            "--metric cer --ref ref --hyp_a a --hyp_b more",
+            "more: 1 hypothesis for utterances that ref lacks (xx); give the --ref of both, or take them out\n",
+        ),
         ("--metric cer --ref ref --hyp_a a --hyp_b none", "none: cannot be read (No such file"),
         ("--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 0", "--num_resamples 0: must be at least 1"),
         ("--metric per --punctuation remove --ref ref --hyp_a a --hyp_b b", "per --punctuation remove: phones may be"),

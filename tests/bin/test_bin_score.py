@@ -60,6 +60,16 @@ def test_a_wenet_list_without_languages_gives_one_line(folder: Path, capsys: pyt
     assert "wenet.list: no language for 4 utterances of wenet.list (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
 
 
+def test_a_list_of_one_language_need_not_name_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_data_list("mono.list", [Utterance(key=key, wav="x", txt=txt, speaker=key[-1]) for key, txt in REF.items()])
+    assert call("--metric cer --ref ref --hyp hyp --data_list mono.list --by speaker") == 0
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert "lang:unspecified" in out and rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
+    assert call("--metric cer --ref ref --hyp hyp --data_list mono.list --by lang") == 2
+    assert "mono.list: no language for 4 utterances of ref (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
+
+
 def test_spaces_count_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--metric cer --ref ref --hyp hyp --spaces count --num_resamples 0") == 0
     out = capsys.readouterr().out

@@ -8,7 +8,9 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_hs.score.units import Rules, split_units
+from wenet_hs.score import ErrorCounts, count_errors, score
+from wenet_hs.score.units import Rules, split_by, split_units
+from wenet_hs.text.tokenize import UNKNOWN_SHOWN
 
 SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलयാളംქართ日本語ə̃tʃʰ "
 SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)
@@ -76,6 +78,26 @@ def test_punctuation_goes_but_for_what_stands_inside_words(text: str, lang: str 
 def test_an_unknown_unit_stays_one_unit_without_punctuation() -> None:
     assert split_units("a, <unk>!", "cer", punctuation="remove") == ["a", "<unk>"]
     assert split_units("\U00020000<unk>.", "cer", punctuation="remove") == ["\U00020000", "<unk>"]
+
+
+@pytest.mark.parametrize("unknown", ["<unk>", UNKNOWN_SHOWN])
+def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str) -> None:
+    """`recognize` writes `<unk>` as a character that Unicode calls punctuation."""
+    for punctuation in ("keep", "remove"):
+        words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
+        for rules, ref, hyp, counts in (
+            (words, "hello", f"hello {unknown}", ErrorCounts(1, insertions=1)),
+            (words, "hello", f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
+            (letters, "hello", f"h{unknown}llo", ErrorCounts(5, substitutions=1)),
+            (letters, "hello", f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
+        ):
+            assert count_errors(split_by(ref, rules), split_by(hyp, rules)) == counts
+            report = score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0)
+            assert report.micro.counts == counts, "the quick way through a whole scoring says the same"
+    assert split_units(f"\U00020000{unknown}, l'{unknown}!", "wer", punctuation="remove", lang="fr") == [
+        f"\U00020000{unknown}",
+        f"l'{unknown}",
+    ]
 
 
 @given(SENTENCES)

@@ -55,7 +55,27 @@ def test_faults_are_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr, done.stdout) == (2, message, "")
 
 
-@pytest.mark.parametrize("option", ["--case=1", "--char=2"])
+def test_switches_mean_what_they_mean_to_wenet(tmp_path: Path) -> None:
+    """All but 0 is on, `--v` takes any whole number, and a padding may be written in capitals."""
+    spelled = "--char=true --cs=TRUE --rt=2 --v=3 --padding-symbol=Underline"
+    plain = "--char=1 --cs=1 --rt=1 --v=2 --padding-symbol=underline"
+    done = call(tmp_path, *spelled.split())
+    assert (done.returncode, done.stdout) == (0, call(tmp_path, *plain.split()).stdout)
+    assert call(tmp_path, "--v=true").stdout == call(tmp_path, "--v=1").stdout
+    assert call(tmp_path, "--v=0").stdout == "Overall -> 70.00 % N=10 C=4 S=3 D=3 I=1\n\n"
+
+
+def test_hypotheses_of_another_test_are_named_by_their_file(tmp_path: Path) -> None:
+    call(tmp_path)
+    (tmp_path / "hyp").write_text("zz x\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "ref", "hyp"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    message = "hyp: no utterance of ref among its 1 hypothesis (zz); score it against its own reference\n"
+    assert (done.returncode, done.stderr, done.stdout) == (2, message, "")
+
+
+@pytest.mark.parametrize("option", ["--case=1", "--padding-symbol=tab"])
 def test_an_unknown_switch_is_refused_and_not_ignored(option: str, tmp_path: Path) -> None:
     done = call(tmp_path, option)
     assert done.returncode == 2

@@ -61,7 +61,8 @@ def _score(
     args: argparse.Namespace, reference: dict[str, str], langs: dict[str, str] | None, *, path: Path, name: str
 ) -> Report:
     hypothesis = read_text(path)
-    check_keys(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(path)))
+    names = str(args.ref), str(path)
+    check_keys(reference.keys(), hypothesis.keys(), names=names, remedy="give the --ref of both, or take them out")
     return score(reference, hypothesis, rules=rules_of(args), langs=langs, name=name, num_resamples=0)
 
 

@@ -168,14 +168,14 @@ def read_languages(
     *,
     required: bool = False,
 ) -> dict[str, str] | None:
-    """The language of each reference key; None where the user gave no list and asked for none (`required`)."""
+    """The language of each reference key; None where no list has any, unless they were asked for (`required`)."""
     if not utterances:
         if required:
             raise ConfigError("--by lang: needs the languages; give --data_list the data.list of the reference")
         return None
     langs = {utterance.key: utterance.lang for utterance in utterances if utterance.lang is not None}
-    if not langs and not args.data_list and not required:
-        return None  # a WeNet list as reference: it never has languages, and nobody asked for them
+    if not langs and not required:
+        return None  # WeNet's lists never have languages, lists of one language need none; nobody asked for them
     unknown = [key for key in reference if key not in langs]
     if unknown:
         raise DataError(

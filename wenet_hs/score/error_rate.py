@@ -11,6 +11,7 @@ from wenet_hs.score.summary import Grouping, LanguageScore, MacroScore, ScoredUt
 from wenet_hs.score.units import Rules, units_of
 
 ALL = "all"  # the one line of a report without languages
+ALLOW_EXTRA = "score it against its own reference, or allow them (--allow_extra)"
 _MAX_NAMED = 5
 
 
@@ -54,15 +55,24 @@ def error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> ErrorCou
     return sum((count_errors(ref, hyp) for ref, hyp in pairs), ErrorCounts())
 
 
-def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
-    """Refuse an empty reference, and hypotheses that no reference asks for; `names` are what a message calls the two.
+def check_keys(
+    reference: Set[str],
+    hypothesis: Set[str],
+    *,
+    names: tuple[str, str],
+    allow_extra: bool = False,
+    remedy: str = ALLOW_EXTRA,
+) -> None:
+    """Refuse an empty reference, and hypotheses that no reference asks for.
+
+    `names` are what a message calls the two, `remedy` is what it advises against hypotheses too many.
 
     Raises DataError: a rate over another set of utterances than asked for would look like a result.
     """
     check_same_test(reference, hypothesis, names=names)
     extra = sorted(hypothesis - reference)
     if extra and not allow_extra:
-        raise DataError(extra_line(extra, names))
+        raise DataError(extra_line(extra, names, remedy))
 
 
 def check_same_test(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str]) -> None:
@@ -76,11 +86,11 @@ def check_same_test(reference: Set[str], hypothesis: Set[str], *, names: tuple[s
         )
 
 
-def extra_line(extra: Sequence[str], names: tuple[str, str]) -> str:
+def extra_line(extra: Sequence[str], names: tuple[str, str], remedy: str = ALLOW_EXTRA) -> str:
     """What is said of hypotheses, by key, that no reference asks for."""
     return (
         f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} for utterances that {names[0]} lacks "
-        f"({name_some(extra)}); score it against its own reference, or allow them (--allow_extra)"
+        f"({name_some(extra)}); {remedy}"
     )
 
 

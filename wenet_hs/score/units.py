@@ -11,6 +11,7 @@ from importlib.metadata import version
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.text.normalize import remove_punctuation
+from wenet_hs.text.tokenize import UNKNOWN_SHOWN
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
@@ -28,7 +29,7 @@ _are_alone = regex.compile(f"{_ALONE}*").fullmatch
 # with the space, which is the only white space among them. Most texts are made of these, and need no other look.
 _is_plain = regex.compile(rf"[{_ALONE}&&\p{{NFC_QC=Y}}&&\p{{CCC=0}}&&[\S ]]", regex.V1).fullmatch
 _are_plain = re.compile(f"[{re.escape(''.join(filter(_is_plain, map(chr, range(0x600)))))}]*").fullmatch
-_LETTERS = range(0x20000, 0x2A6E0)  # one that the text has not stands for `<unk>` while punctuation is removed
+_LETTERS = range(0x20000, 0x2A6E0)  # those that the text has not stand for `<unk>` and `⁇` while punctuation is removed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,8 +159,12 @@ def _clusters(word: str) -> str | tuple[str, ...]:
 
 
 def _without_punctuation(text: str, lang: str | None) -> str:
-    """`<unk>` stays, as if it were a letter."""
-    if _UNKNOWN not in text:
-        return remove_punctuation(text, lang)
-    letter = next(letter for letter in map(chr, _LETTERS) if letter not in text)
-    return remove_punctuation(text.replace(_UNKNOWN, letter), lang).replace(letter, _UNKNOWN)
+    """`<unk>` stays as if it were a letter, and so does what `recognize` writes for it: both are errors."""
+    free = (letter for letter in map(chr, _LETTERS) if letter not in text)
+    shielded = [(unknown, next(free)) for unknown in (_UNKNOWN, UNKNOWN_SHOWN) if unknown in text]
+    for unknown, letter in shielded:
+        text = text.replace(unknown, letter)
+    text = remove_punctuation(text, lang)
+    for unknown, letter in shielded:
+        text = text.replace(letter, unknown)
+    return text

@@ -30,7 +30,7 @@ class Layout:
     """What WeNet's switches say of the output."""
 
     verbose: int = 1
-    """0: the overall line alone; 1: every utterance and the clusters too; 2: with the key beside each line."""
+    """0: the overall line alone; 1: every utterance and the clusters too; above: with the key beside each line."""
     most: int = sys.maxsize
     """Units in a line (`--maxw`)."""
     padding: str = " "
