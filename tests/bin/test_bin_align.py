@@ -202,3 +202,22 @@ def test_no_alignment_of_any_probability(
         "utterance utt1: the model gives no alignment of this transcript any probability; check",
         capsys.readouterr().err,
     )
+
+
+def test_too_little_memory_is_one_line(
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def raising(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(forced, "align_units", raising)
+    assert run(folder, utterances, tmp_path / "align.jsonl", "--batch_size", "2") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0); lower --batch_size, or cut the longest "
+        "utterances"
+    )

@@ -7,6 +7,7 @@ import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -243,6 +244,55 @@ def test_an_interrupted_command_goes_on(
     assert report["num_ranks"] == 1
     speed = report["modes"]["ctc_greedy_search"]
     assert (speed["sum_seconds"], speed["sum_rtf"]) == (speed["wall_seconds"], speed["rtf"])
+
+
+def test_clips_that_are_mended_are_decoded_by_the_same_command(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--modes", "ctc_greedy_search", "--batch_size", "2")
+    assert run(folder, utterances, tmp_path / "whole", *flags) == 0
+    content = Path(utterances[1].wav).read_bytes()
+    samples = noise(SECONDS[1])
+    samples[77] = 2e37  # finite, but its features are not
+    soundfile.write(utterances[1].wav, samples, 16000, subtype="FLOAT")
+    assert run(folder, utterances, tmp_path / "out", *flags) == 2
+    assert "utt1.wav: a sample of 2e+37" in (tmp_path / "out" / "failed.tsv").read_text("utf-8")
+    recognize_batch, numbers = recognition._recognize_batch, []
+
+    def watched(*args: Any) -> Any:
+        numbers.append(args[-1])
+        return recognize_batch(*args)
+
+    monkeypatch.setattr(recognition, "_recognize_batch", watched)
+    assert run(folder, utterances, tmp_path / "out", *flags) == 2  # nothing was mended
+    Path(utterances[1].wav).write_bytes(content)
+    assert run(folder, utterances, tmp_path / "out", *flags) == 0
+    assert numbers == [0, 0]
+    for name in ("text", "hyps.jsonl"):
+        path = Path("ctc_greedy_search", name)
+        assert (tmp_path / "out" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
+    assert not (tmp_path / "out" / "failed.tsv").exists()
+    assert not (tmp_path / "out" / "partial").exists()
+    report = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
+    assert report["audio_seconds"] == pytest.approx(sum(SECONDS))
+
+
+def test_a_run_with_other_audio_or_another_table_starts_anew(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = (folder / "train.yaml").read_text("utf-8")
+    model = Path(shutil.copytree(folder, tmp_path / "model"))
+    (model / "units.txt").rename(model / "lang_char.txt")  # as WeNet's recipes call it
+    (model / "train.yaml").write_text(config.replace("units.txt", "data/lang_char.txt"), "utf-8")
+    gone = replace(utterances[1], wav=str(tmp_path / "gone.wav"))
+    flags = ("--modes", "ctc_greedy_search")
+    assert run(model, [utterances[0], gone], tmp_path / "out", *flags) == 2
+    assert run(model, utterances[:2], tmp_path / "out", *flags) == 0
+    assert "partial/plan.json: of an interrupted run with other settings (audio); starting anew" in caplog.text
+    report = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
+    assert list(report["model"]) == ["final.pt", "train.yaml", "lang_char.txt", "tree.json"]
+    table = hashlib.sha256((model / "lang_char.txt").read_bytes()).hexdigest()
+    assert report["model"]["lang_char.txt"] == table
 
 
 def test_a_list_of_other_units_is_named_and_decoded(

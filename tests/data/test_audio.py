@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.data.audio import check_clip, durations_agree, is_silent, probe_audio, read_audio, resample
+from wenet_hs.data.features import fbank
 from wenet_hs.errors import DataError
 
 
@@ -138,6 +139,8 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
     wav, flac, mp3 = (encoded(noisy(2.0), 16000, container) for container in ("WAV", "FLAC", "MP3"))
     nan, inf = tone(0.2), tone(0.2)
     nan[7], inf[7] = np.nan, np.inf
+    loud, low = tone(0.2), tone(0.2)
+    loud[7], low[7] = 2e37, -2e37
     made = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(data_size=0, payload=b""), "empty: no samples"),
@@ -153,6 +156,8 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
         "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d s decoded, its header declares 2\.00 s"),
         "nan.wav": (_float_wav(nan), "not finite"),
         "inf.wav": (_float_wav(inf), "not finite"),
+        "loud.wav": (_float_wav(loud), r"a sample of 2e\+37, where 1 is full scale"),
+        "low.wav": (_float_wav(low), r"a sample of 2e\+37, where 1 is full scale"),
         "huge.wav": (wav_header(data_size=0xFFFFFFF0), "cut off: 100 bytes of audio, its header declares 4294967280"),
         "stream.wav": (wav_header(data_size=0xFFFFFFFF), "cut off: 100 bytes of audio, its header declares 4294967295"),
         "channels.wav": (wav_header(channels=65, data_size=130, payload=bytes(130)), "declares 65 channels"),
@@ -191,6 +196,16 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
         assert message.startswith(f"{path}: "), name
         assert message.endswith("; restore the file, or leave it out"), name
         assert "\n" not in message, name
+
+
+def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
+    """Floats over 1 are read, also integers of 32 bits that nobody scaled; what is refused would be infinite."""
+    signs = np.sign(np.random.default_rng(0).normal(size=16000)).astype(np.float32)
+    for peak in (1.5, 2.0**31, 1e10):
+        waveform = read_audio(_float_wav(signs * peak))
+        assert waveform.max() == peak
+        assert torch.isfinite(fbank(waveform)).all()
+    assert not torch.isfinite(fbank(torch.from_numpy(signs) * 1e13)).all()
 
 
 def test_check_clip_gives_the_reason_alone(tmp_path: Path) -> None:

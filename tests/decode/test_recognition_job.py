@@ -3,6 +3,7 @@
 
 import json
 import logging
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,16 +11,18 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+import torch
 from model_folders import write_clip, write_model_folder
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.decode import DecodeOptions, Hypothesis, recognition
 from wenet_hs.decode.outcome import Part, Recognition
-from wenet_hs.decode.partial import PartialResults
-from wenet_hs.decode.plan import Piece, deal, plan_batches
+from wenet_hs.decode.partial import Appender, BatchResult, PartialResults
+from wenet_hs.decode.plan import Piece, Plan, deal, plan_batches
 from wenet_hs.decode.ranks import Ranks
 from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import joined_text, write_results, write_speed
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenize import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
@@ -125,25 +128,136 @@ class Threads:
         self.barrier.wait(60)
 
 
+def shared(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
+    """A list recognized by so many ranks."""
+    barrier, told = Barrier(size), dict[int, bytes]()
+    ranks: list[Ranks] = [Threads(rank, size, barrier, told) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, ranks=r), ranks))
+    assert found[1:] == [None] * (size - 1)
+    assert found[0] is not None
+    return found[0]
+
+
 def test_ranks_share_the_batches_and_say_the_same(
     experiment: Experiment, utterances: list[Utterance], whole: Any, tmp_path: Path
 ) -> None:
-    def run(size: int) -> Recognition:
-        barrier, told = Barrier(size), dict[int, bytes]()
-        ranks: list[Ranks] = [Threads(rank, size, barrier, told) for rank in range(size)]
-        with ThreadPoolExecutor(size) as pool:
-            found = list(
-                pool.map(lambda r: recognize(experiment, utterances, JOB, tmp_path / "partial", ranks=r), ranks)
-            )
-        assert found[1:] == [None] * (size - 1)
-        assert found[0] is not None
-        return found[0]
-
-    found = run(3)
+    found = shared(experiment, utterances, tmp_path / "partial", 3)
     assert sorted(found.seconds) == [0, 1, 2]
     assert results(found, utterances, experiment, tmp_path) == whole
     (tmp_path / "partial" / "batches-1.jsonl").unlink()  # this rank died; two others finish
-    assert results(run(2), utterances, experiment, tmp_path) == whole
+    assert results(shared(experiment, utterances, tmp_path / "partial", 2), utterances, experiment, tmp_path) == whole
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_only_what_failed_is_decoded_again(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    clips = [write_clip(tmp_path / f"utt{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate(SECONDS)]
+    late = replace(clips[0], duration=None)  # without its header it has no place in a batch
+    clips = [late, *clips[1:]]
+    good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
+    expected = shared(experiment, [*clips[1:], late], tmp_path / "good", 1)
+    decoded: list[list[int]] = []
+    recognize_batch = recognition._recognize_batch
+
+    def watched(*args: Any) -> BatchResult:
+        decoded.append([piece.row for piece in args[1]])
+        return recognize_batch(*args)
+
+    monkeypatch.setattr(recognition, "_recognize_batch", watched)
+    Path(late.wav).unlink()
+    for broken in (clips[2], clips[4]):
+        Path(broken.wav).write_bytes(b"")
+    assert set(shared(experiment, clips, tmp_path / "partial", size).failed) == {"utt0", "utt2", "utt4"}
+    assert len(decoded) == 3
+
+    decoded.clear()
+    Path(clips[2].wav).write_bytes(good["utt2"])  # one of three is mended
+    found = shared(experiment, clips, tmp_path / "partial", size)
+    assert set(found.failed) == {"utt0", "utt4"}
+    assert decoded == [[4, 2]]
+
+    decoded.clear()
+    for key in ("utt0", "utt4"):
+        (tmp_path / f"{key}.wav").write_bytes(good[key])
+    found = shared(experiment, clips, tmp_path / "partial", size)
+    assert not found.failed
+    assert sorted(decoded) == [[0], [4, 2]]
+    assert found.audio_seconds == pytest.approx(expected.audio_seconds) == pytest.approx(sum(SECONDS))
+    assert found.by_lang["tr"].audio_seconds == pytest.approx(sum(SECONDS))
+    spent = sum(seconds for of_rank in found.seconds.values() for seconds in of_rank.values())
+    assert spent == pytest.approx(sum(found.by_lang["tr"].seconds.values()))
+    for mode in JOB.modes:
+        assert found.parts[mode].keys() == good.keys()
+        for key, parts in found.parts[mode].items():
+            assert parts[0].nbest[0].ids == expected.parts[mode][key][0].nbest[0].ids
+
+    decoded.clear()
+    assert not shared(experiment, clips, tmp_path / "partial", size).failed
+    assert decoded == []
+
+
+def test_of_several_tries_the_one_without_failures_counts_or_the_last(tmp_path: Path) -> None:
+    partial = PartialResults(tmp_path)
+    tries = [(1, 0, 30.0, {0: "b"}), (1, 0, 10.0, {0: "a", 1: "a"}), (0, 0, 20.0, {1: "c"})]
+    tries += [(1, 1, 10.0, {}), (0, 1, 20.0, {0: "worse"}), (0, 2, 10.0, {0: "d"}), (0, 2, 20.0, {})]
+    for rank, number, begun_at, failed in tries:
+        with partial.appending(rank) as results:
+            results.append(BatchResult(number, begun_at=begun_at, failed=failed))
+    assert {result.number: (result.rank, result.failed) for result in partial.read()} == {
+        0: (1, {0: "b"}),
+        1: (1, {}),
+        2: (0, {}),
+    }
+
+
+def test_a_batch_that_is_lost_is_no_result(
+    experiment: Experiment, utterances: list[Utterance], whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Appender.append
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", lambda self, result: None if result.number == 2 else append(self, result))
+        said = "partial: 1 of 4 batches are missing (the first is 2); give the same command again"
+        with pytest.raises(DataError, match=re.escape(said)):
+            recognize(experiment, utterances, JOB, tmp_path / "partial")
+    found = recognize(experiment, utterances, JOB, tmp_path / "partial")
+    assert results(found, utterances, experiment, tmp_path) == whole
+
+
+def test_what_cannot_be_removed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    PartialResults(tmp_path / "new").start({}, Plan([], {}))
+    monkeypatch.setattr("os.rmdir", lambda *args, **named: (_ for _ in ()).throw(PermissionError(13, "no")))
+    with pytest.raises(PermissionError):
+        PartialResults(tmp_path / "new").start({}, Plan([], {}))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        MemoryError(),
+    ],
+)
+def test_too_little_memory_is_one_line(
+    experiment: Experiment,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    def raising(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(recognition, "_read_features", raising)
+    said = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt5); lower --batch_size or --max_segment_s"
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}$"):
+        recognize(experiment, utterances, JOB, tmp_path)
+    error = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        recognize(experiment, utterances, JOB, tmp_path)
 
 
 def test_shares_are_of_about_equal_seconds() -> None:

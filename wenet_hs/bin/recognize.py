@@ -9,9 +9,11 @@ RESULT_DIR/failed.tsv, and makes the exit code 2; all others are decoded. One to
 
 A clip longer than --max_segment_s is cut in its pauses; the best readings of its segments are joined, without n-best.
 The same command goes on where a run was interrupted: each batch is kept in RESULT_DIR/partial as soon as it is done.
+It stays there while clips have failed: the same command then decodes only the batches of those, once they are mended.
 """
 
 import argparse
+import hashlib
 import json
 import logging
 import sys
@@ -30,6 +32,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.bin.search_arguments import add_search_arguments, search_options
 from wenet_hs.build import Experiment, load_experiment
+from wenet_hs.build_heads import tree_paths
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES
 from wenet_hs.decode.lm import load_language_model
@@ -49,7 +53,6 @@ from wenet_hs.train.distributed import World, join_world
 
 logger = logging.getLogger(__name__)
 
-_MODEL_FILES = ("train.yaml", "units.txt", "*tree.json", "bpe.model")
 _NAMED = 10
 
 
@@ -87,11 +90,14 @@ def run(args: argparse.Namespace) -> None:
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
-        settings = _settings(args, table.digest, job, world.device)
+        files = _model_files(args, experiment.config)
+        settings = _settings(args, table.digest, job, files, world.device)
         world.agree({name: json.dumps(value) for name, value in settings.items()})
+        utterances = list(table)
+        settings["audio"] = _audio_digest(utterances)  # of this rank alone: others may have it mounted elsewhere
         held = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
         with held if world.is_first else nullcontext():
-            _decode(args.result_dir, list(table), experiment, job, settings, world)
+            _decode(args.result_dir, utterances, experiment, job, settings, world)
 
 
 def _decode(
@@ -122,17 +128,35 @@ def _decode(
     write_results(result_dir, utterances, found, experiment.tokenizer)
     conditions = {name.lstrip("-"): settings[name] for name in ("versions", "model", "--lm")}
     rtf = write_speed(result_dir / "rtf.json", found, job, conditions, device=world.device)
-    PartialResults(folder).remove()
+    if not found.failed:
+        PartialResults(folder).remove()
     for mode, factor in rtf.items():
         print(f"{result_dir / mode / 'text'}: {len(found.parts[mode])} utterances, RTF {factor:.4f}")
     _report_failures(result_dir, utterances, found)
 
 
-def _settings(args: argparse.Namespace, list_digest: str, job: Job, device: torch.device) -> dict[str, Any]:
-    """What must be the same for a run to go on with what an interrupted one has found."""
+def _model_files(args: argparse.Namespace, config: ExperimentConfig) -> list[Path]:
+    """The weights, and of what the config names the files that are in the folder: there, by base name, all is read."""
     weights = args.checkpoint or args.model_dir / "final.pt"
-    files = [weights / "model.pt" if weights.is_dir() else weights]
-    files += sorted(path for name in _MODEL_FILES for path in args.model_dir.glob(name))
+    tokenizer = config.tokenizer_conf
+    named = (tokenizer.symbol_table_path, tokenizer.bpe_path, *tree_paths(config).values())
+    names = dict.fromkeys(["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)])
+    paths = [args.model_dir / name for name in names]
+    return [weights / "model.pt" if weights.is_dir() else weights, *(path for path in paths if path.is_file())]
+
+
+def _audio_digest(utterances: Sequence[Utterance]) -> str:
+    """Where the audio of a list is, which the digest of the list leaves out."""
+    digest = hashlib.sha256()
+    for one in utterances:
+        digest.update(json.dumps([one.key, one.wav, one.start, one.end]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _settings(
+    args: argparse.Namespace, list_digest: str, job: Job, files: Sequence[Path], device: torch.device
+) -> dict[str, Any]:
+    """What must be the same for a run to go on with what an interrupted one has found."""
     return {
         "--test_data": list_digest,
         "--modes": list(job.modes),
@@ -172,7 +196,7 @@ def _report_failures(result_dir: Path, utterances: list[Utterance], found: Recog
     name_failures(found.failed, (utterance.key for utterance in utterances))
     raise DataError(
         f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
-        "mend their audio or take them out of the data list"
+        "mend their audio or take them out of the data list, then give the same command again"
     )
 
 

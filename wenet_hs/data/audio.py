@@ -35,6 +35,9 @@ _BLOCK_SAMPLES = (
 _MAX_CHUNKS = 1000  # of a wav before its samples; a file of zeros would be walked through for ever
 _OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no fault of the file that happens to be next
 _SEGMENT_SLACK_S = 0.1  # annotated ends are rounded
+_MAX_PEAK = 1e10
+"""A float file may go over 1, and one of integers never scaled up to 2^31; from about 1e12 on the energies of the
+features, which are squares, are infinite in float32, and one such clip would spoil its whole batch."""
 _SILENCE_RANGE = 1e-4  # about three steps of 16 bits: dithered digital silence stays inside, quiet speech does not
 
 Samples = npt.NDArray[np.float32]
@@ -64,7 +67,8 @@ def read_audio(
         start, end: the segment to read, in seconds; the file is read from `start`, not from its begin.
 
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
-    Raises: DataError with the file's name: missing, empty, not audio, cut off, damaged, not finite, of absurd size.
+    Raises: DataError with the file's name: missing, empty, not audio, cut off, damaged, not finite, of absurd size or
+        loudness.
     """
     waveform, rate = read_audio_file(source, start=start, end=end)
     return resample(torch.from_numpy(waveform), rate, sample_rate)
@@ -167,8 +171,7 @@ def decode(source: str | Path | bytes, start: float | None, end: float | None) -
         raise AudioFault(
             f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
         )
-    if not np.isfinite(waveform).all():
-        raise AudioFault("samples that are not finite (NaN or infinity)")
+    _check_samples(waveform)
     return waveform, rate
 
 
@@ -234,6 +237,14 @@ def _data_chunk_size(file: BinaryIO) -> int:
             return size
         file.seek(size + size % 2, os.SEEK_CUR)
     return 0
+
+
+def _check_samples(waveform: Samples) -> None:
+    peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
+    if not np.isfinite(peak):
+        raise AudioFault("samples that are not finite (NaN or infinity)")
+    if peak > _MAX_PEAK:
+        raise AudioFault(f"a sample of {peak:g}, where 1 is full scale")
 
 
 def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from wenet_hs.build import Experiment
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.selection import ctc_frames_needed
 from wenet_hs.decode.alignment import TimedText, align_units, frame_clock, timed_units, timed_words
+from wenet_hs.decode.memory import naming_batch
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -63,10 +64,14 @@ def align_utterances(
 ) -> ForcedAlignment:
     """Align each utterance with its transcript. What cannot be aligned is named in `failed`, the rest goes on.
 
+    An utterance is aligned as a whole, and the encoder's memory grows with the square of its length: a recording of
+    more than some minutes has to be cut, with its transcript, before it comes here.
+
     Args:
         batch_size: most utterances in a batch; it never changes a result.
         on_progress: told how many utterances are done since it was last called.
-    Raises: ConfigError where the model was trained without CTC; CheckpointError where its output is NaN.
+    Raises: ConfigError where the model was trained without CTC, or the memory does not suffice for a batch;
+        CheckpointError where the model's output is NaN.
     """
     if not experiment.config.model_conf.ctc_weight:
         raise ConfigError(
@@ -75,8 +80,12 @@ def align_utterances(
         )
     found = ForcedAlignment()
     items = _read(experiment, _longest_first(utterances), found.failed)
+    frame_s = experiment.config.dataset_conf.fbank_conf.frame_shift / 1000
     for batch in _batches(items, batch_size):
-        _align_batch(experiment, batch, found)
+        keys = [item.utterance.key for item in batch]
+        longest_s = frame_s * max(len(item.features_TF) for item in batch)
+        with naming_batch(keys, longest_s, "lower --batch_size, or cut the longest utterances"):
+            _align_batch(experiment, batch, found)
         on_progress(len(batch))
     on_progress(len(found.failed))
     return found

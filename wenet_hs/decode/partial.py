@@ -5,12 +5,14 @@
     RESULT_DIR/partial/batches-RANK.jsonl   a line for each batch that is done
 
 The batches of a plan do not depend on the ranks, and each is decoded as a whole: so a run that was interrupted, or
-shared, has the bits of one that was not. The folder goes when the results are written.
+shared, has the bits of one that was not. The folder goes when the results are written, unless clips could not be read:
+then the next run tries those again.
 """
 
 import json
 import logging
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +44,8 @@ class BatchResult:
     """Places in the batch of the pieces without a single encoder frame."""
     nbest: dict[str, dict[int, NBest]] = field(default_factory=dict)
     """Mode → place in the batch → hypotheses, best first."""
+    begun_at: float = field(default_factory=time.time)
+    """By the clock of the machine, in seconds: tells two tries of one batch apart."""
 
 
 class PartialResults:
@@ -57,6 +61,7 @@ class PartialResults:
     def find(self, settings: Mapping[str, Any]) -> tuple[Plan, set[int]] | None:
         """The plan of an interrupted run with the same settings, and the batches that are done; None if there is none.
 
+        A batch is not done where a clip could not be read: it may have been mended.
         What a run with other settings has left is of no use here: that is said in one line.
         """
         try:
@@ -72,13 +77,22 @@ class PartialResults:
             names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
             logger.warning("%s: of an interrupted run with other settings (%s); starting anew", self._plan, *names[:1])
             return None
-        done = {result.number for result in self.read()}
+        found = self.read()
+        done = {result.number for result in found if not result.failed}
         logger.info("%s: %d of %d batches are decoded already; going on", self.folder, len(done), len(plan.batches))
+        num_failed = len(plan.failed) + sum(len(result.failed) for result in found)
+        if num_failed:
+            logger.info("%s: %d clips (or segments) could not be read; trying them again", self.folder, num_failed)
         return plan, done
 
     def start(self, settings: Mapping[str, Any], plan: Plan) -> None:
         """Begin anew: whatever stood here goes."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.write_plan(settings, plan)
+
+    def write_plan(self, settings: Mapping[str, Any], plan: Plan) -> None:
+        """Write the plan, in place of the one that may stand there; what is done stays."""
         write_atomic(self._plan, json.dumps({"settings": settings, "plan": plan.to_json()}))
 
     @contextmanager
@@ -90,16 +104,22 @@ class PartialResults:
             file.truncate(file.read().rfind(b"\n") + 1)
             yield Appender(file)
 
-    def read(self) -> Iterator[BatchResult]:
-        """The batches that are done, each once. Half a line is not done."""
-        seen: set[int] = set()
+    def read(self) -> list[BatchResult]:
+        """The batches that were decoded, each once. Half a line is none.
+
+        A batch with clips that could not be read may have been tried again: a try without such clips counts, or else
+        the last one.
+        """
+        best: dict[int, BatchResult] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
             rank = int(path.stem.rpartition("-")[2])
             for line in path.read_bytes().split(b"\n")[:-1]:
                 result = _parse(line, rank)
-                if result is not None and result.number not in seen:
-                    seen.add(result.number)
-                    yield result
+                if result is None:
+                    continue
+                before = best.get(result.number, result)
+                best[result.number] = max(before, result, key=lambda one: (not one.failed, one.begun_at))
+        return list(best.values())
 
     def remove(self) -> None:
         """The results are written."""
@@ -116,6 +136,7 @@ class Appender:
         """Write a line, out of this process at once: from then on only the machine can lose it."""
         record = {
             "number": result.number,
+            "begun_at": result.begun_at,
             "seconds": result.seconds,
             "audio_seconds": result.audio_seconds,
             "failed": list(result.failed.items()),
@@ -144,6 +165,7 @@ def _parse(line: bytes, rank: int) -> BatchResult | None:
             audio_seconds=record["audio_seconds"],
             failed=dict(record["failed"]),
             too_short=record["too_short"],
+            begun_at=record["begun_at"],
             nbest=nbest,
         )
     except (ValueError, KeyError, TypeError):

@@ -61,14 +61,17 @@ class Plan:
         return cls([[Piece(*piece) for piece in batch] for batch in record["batches"]], dict(record["failed"]))
 
 
-def make_plan(utterances: Sequence[Utterance], batch_size: int, max_segment_s: float, ranks: Ranks) -> Plan:
+def make_plan(
+    utterances: Sequence[Utterance], rows: Sequence[int], batch_size: int, max_segment_s: float, ranks: Ranks
+) -> Plan:
     """The batches of a list; the same for every number of ranks, each of which looks at its share of the audio.
 
     Args:
+        rows: of the utterances that are meant, rising.
         max_segment_s: a clip longer than this is cut (see segments.py); 0: none is.
     """
     found: dict[int, list[Piece] | str] = {}
-    for row in range(ranks.rank, len(utterances), ranks.size):
+    for row in rows[ranks.rank :: ranks.size]:
         try:
             found[row] = _pieces(row, utterances[row], max_segment_s)
         except DataError as error:

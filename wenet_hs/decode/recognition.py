@@ -21,6 +21,7 @@ from wenet_hs.data.features import fbank, utterance_features
 from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
+from wenet_hs.decode.memory import naming_batch
 from wenet_hs.decode.modes import decode, warn_of_wide_beam
 from wenet_hs.decode.outcome import Recognition, merge
 from wenet_hs.decode.partial import BatchResult, PartialResults
@@ -69,12 +70,14 @@ def recognize(
 
     Args:
         folder: where each batch is kept as soon as it is done (see partial.py). A run that finds there what an earlier
-            one with the same settings has left goes on with it. The caller removes it.
-        settings: what must be the same for that, besides the job: the list, the model.
+            one with the same settings has left goes on with it, and tries again what could not be read. The caller
+            removes it.
+        settings: what must be the same for that, besides the job: the list, its audio, the model.
         ranks: the processes that share the work; the number of them changes no bit.
         on_progress: told how many utterances (or segments) of this rank are done since it was last called, and how many
             there are.
     Returns: None on all ranks but the first.
+    Raises: DataError where batches are missing in the end; ConfigError where the memory does not suffice for one.
     """
     ranks = ranks or Alone()
     partial = PartialResults(folder)
@@ -88,12 +91,12 @@ def recognize(
         _warm_up(experiment, job)
     with partial.appending(ranks.rank) as results:
         for number in mine:
-            results.append(_recognize_batch(experiment, plan.batches[number], utterances, job, number))
+            results.append(_recognize_one(experiment, plan.batches[number], utterances, job, number))
             on_progress(len(plan.batches[number]), total)
     ranks.wait_for_all()
     if ranks.rank != 0:
         return None
-    found = merge(partial.read(), plan, utterances, job.modes, _clock(experiment))
+    found = merge(_all_batches(partial, plan), plan, utterances, job.modes, _clock(experiment))
     _warn(found)
     return found
 
@@ -112,20 +115,45 @@ def waveform_features(waveform: Tensor, conf: DatasetConf) -> Tensor:
 def _agree_on_plan(
     partial: PartialResults, utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], ranks: Ranks
 ) -> tuple[Plan, set[int]]:
-    """The batches, and which of them are done: the first rank looks, and tells the others."""
+    """The batches, and which of them are done: the first rank looks, and tells the others.
+
+    Utterances that an earlier run could not place in a batch are tried again: their batches come after all others.
+    """
     kept = partial.find(settings) if ranks.rank == 0 else None
     ours = b"" if kept is None else json.dumps([kept[0].to_json(), sorted(kept[1])]).encode()
     told = ranks.gather(ours if ranks.size > 1 else b"")[0]
     if kept is None and told:
-        record, done = json.loads(told)
-        return Plan.from_json(record), set(done)
-    if kept is not None:
+        record, numbers = json.loads(told)
+        kept = Plan.from_json(record), set(numbers)
+    if kept is not None and not kept[0].failed:
         return kept
-    plan = make_plan(utterances, job.batch_size, job.max_segment_s, ranks)
+    rows = range(len(utterances)) if kept is None else sorted(kept[0].failed)
+    new = make_plan(utterances, rows, job.batch_size, job.max_segment_s, ranks)
+    plan = new if kept is None else Plan([*kept[0].batches, *new.batches], new.failed)
     if ranks.rank == 0:
-        partial.start(settings, plan)
+        (partial.start if kept is None else partial.write_plan)(settings, plan)
     ranks.wait_for_all()
-    return plan, set()
+    return plan, set() if kept is None else kept[1]
+
+
+def _all_batches(partial: PartialResults, plan: Plan) -> list[BatchResult]:
+    """What the batches of the plan have given. Raises DataError where one has left nothing."""
+    results = partial.read()
+    missing = set(range(len(plan.batches))) - {result.number for result in results}
+    if missing:
+        raise DataError(
+            f"{partial.folder}: {len(missing)} of {len(plan.batches)} batches are missing (the first is "
+            f"{min(missing)}); give the same command again"
+        )
+    return results
+
+
+def _recognize_one(
+    experiment: Experiment, batch: list[Piece], utterances: Sequence[Utterance], job: Job, number: int
+) -> BatchResult:
+    keys, longest_s = [utterances[piece.row].key for piece in batch], max(piece.duration_s for piece in batch)
+    with naming_batch(keys, longest_s, "lower --batch_size or --max_segment_s"):
+        return _recognize_batch(experiment, batch, utterances, job, number)
 
 
 def _recognize_batch(
