@@ -8,6 +8,9 @@ import torch
 
 from wenet_hs.errors import ConfigError
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+"""How CUDA, torch's allocator for the CPU and cuBLAS say it; only the first has an exception of its own."""
+
 
 def find_device(name: str) -> torch.device:
     """The device of a `--device` flag; `auto` is a GPU where there is one. Raises ConfigError if it is not here."""
@@ -44,3 +47,8 @@ def peak_memory_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return resident if sys.platform == "darwin" else 1024 * resident
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether this is how too little memory shows."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)

@@ -4,11 +4,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from wenet_hs.devices import lacks_memory
 from wenet_hs.errors import ConfigError
 
 _NAMED = 5
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-"""How CUDA, torch's allocator for the CPU and cuBLAS say it; only the first has an exception of its own."""
 
 
 @contextmanager
@@ -24,7 +23,7 @@ def naming_batch(keys: Sequence[str], longest_s: float, remedy: str) -> Iterator
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_MEMORY):
+        if not lacks_memory(error):
             raise
         named = ", ".join(keys[:_NAMED]) + (" …" if len(keys) > _NAMED else "")
         raise ConfigError(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from wenet_hs.data.dataset import Batch
+from wenet_hs.devices import lacks_memory
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.convolution import MaskedBatchNorm
@@ -16,9 +17,6 @@ from wenet_hs.train.state import Progress
 MAX_SKIPPED_IN_A_ROW = 10
 
 _NUM_NAMED = 5
-_NO_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
-"""How CUDA, torch's allocator for the CPU and cuBLAS say it; only the first has an exception of its own."""
-
 _COMPILER = ("torch._inductor", "torch._dynamo")
 
 
@@ -38,7 +36,7 @@ def naming_batch(batch: Batch, where: str) -> Iterator[None]:
                 "remove torch's cache (TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder), or set "
                 "compile: false"
             ) from error
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _NO_MEMORY):
+        if not lacks_memory(error):
             raise
         longest = int(batch.feature_lengths.argmax())
         raise ConfigError(
