@@ -43,11 +43,17 @@ def test_wenets_lists_load(tmp_path: Path) -> None:
     ("line", "fault"),
     [
         (GOOD, "utterance 'a' stands already on line 1; give each a unique key"),
-        ("{key: a}", "not JSON (Expecting property name enclosed in double quotes at column 2)"),
+        (
+            "{key: a}",
+            "not JSON (Expecting property name enclosed in double quotes at column 2); "
+            'write {"key": "…", "wav": "PATH", "txt": "…"} on each line',
+        ),
         ("[" * 100_000, "not a JSON object with key, wav and txt"),
         (f'{{"duration": {"1" * 5000}}}', "not a JSON object with key, wav and txt"),
         ("[1]", "expected a JSON object with key, wav and txt"),
-        ('{"key": "b", "wav": "b.wav"}', "no 'txt' in this line"),
+        ('{"key": "b", "wav": "b.wav"}', 'no \'txt\' in this line; write "txt": "" where there is no transcript'),
+        ('{"key": "b", "txt": ""}', 'no \'wav\' in this line; say where the audio is, "wav": "PATH"'),
+        ('{"wav": "b.wav", "txt": ""}', 'no \'key\' in this line; give each utterance a unique name, "key": "…"'),
         ('{"key": "b", "wav": "b.wav", "txt": 7}', "'txt' is 7, expected text"),
         ('{"key": "b", "wav": "b", "txt": "x", "duration": "é"}', "'duration' is \"é\", expected a number of seconds"),
         ('{"key": "b", "wav": "b", "txt": "x", "start": true}', "'start' is true, expected a number of seconds"),
@@ -105,3 +111,11 @@ def test_a_text_with_an_utterance_twice(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a x\nb y\na z\n")
     with pytest.raises(DataError, match=r"text:3: utterance 'a' occurs twice; keep one of the two lines$"):
         read_text(tmp_path / "text")
+
+
+def test_json_lines_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "hyps.jsonl").write_text('{"key": "a", "hyps": []}\n')
+    with pytest.raises(DataError, match=r"hyps.jsonl:1: JSON lines, not `key transcript` a line; give the file `text`"):
+        read_text(tmp_path / "hyps.jsonl")
+    (tmp_path / "text").write_text("{a {\n")
+    assert read_text(tmp_path / "text") == {"{a": "{"}

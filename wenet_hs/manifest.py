@@ -15,6 +15,12 @@ from wenet_hs.files import read_lines, write_atomic
 
 NO_UTTERANCES = "no utterances in it; run the stage that prepares the data again"
 _MAX_FAULTS = 10
+_REMEDIES = {
+    "key": 'give each utterance a unique name, "key": "…"',
+    "wav": 'say where the audio is, "wav": "PATH"',
+    "txt": 'write "txt": "" where there is no transcript',
+}
+_OBJECT = '{"key": "…", "wav": "PATH", "txt": "…"} on each line'
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
@@ -90,8 +96,9 @@ def parse_utterance(line: str) -> Utterance:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        hint = "; a list of tars is read with --data_type shard" if line.rstrip().endswith(".tar") else ""
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno}){hint}") from error
+        is_tar = line.rstrip().endswith(".tar")
+        remedy = "a list of tars is read with --data_type shard" if is_tar else f"write {_OBJECT}"
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {remedy}") from error
     except (RecursionError, ValueError) as error:  # lists without end inside each other, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
@@ -99,7 +106,7 @@ def parse_utterance(line: str) -> Utterance:
     record = {name: value for name, value in record.items() if name in _TYPES and value is not None}
     for name in ("key", "wav", "txt"):
         if name not in record:
-            raise ValueError(f"no {name!r} in this line")
+            raise ValueError(f"no {name!r} in this line; {_REMEDIES[name]}")
     for name, value in record.items():
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
             raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {_type_name(name)}")
@@ -137,12 +144,19 @@ def format_utterance(utterance: Utterance) -> str:
 
 
 def read_text(path: Path | str) -> dict[str, str]:
-    """The transcripts of a `text` file by key; a key alone has an empty transcript. Raises DataError on a duplicate."""
+    """The transcripts of a `text` file by key; a key alone has an empty transcript.
+
+    Raises DataError on a duplicate, and on JSON.
+    """
     transcripts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
         parts = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
         if not parts:
             continue
+        if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
+            raise DataError(
+                f"{path}:{number}: JSON lines, not `key transcript` a line; give the file `text` beside it (MODE/text)"
+            )
         if parts[0] in transcripts:
             raise DataError(f"{path}:{number}: utterance {parts[0]!r} occurs twice; keep one of the two lines")
         transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""

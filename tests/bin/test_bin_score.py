@@ -89,6 +89,11 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
         ("--hyp others", "others: no utterance of ref among its 1 hypothesis (zz); score it against its own reference"),
         ("--hyp twice", "twice:2: utterance 'ca1' occurs twice; keep one of the two lines"),
         ("--hyp nowhere", "nowhere: cannot be read (No such file or directory); check the path"),
+        ("--hyp empty", "empty: no hypotheses in it; decode again, or check that it is the right file"),
+        (
+            "--hyp hyps.jsonl",
+            "hyps.jsonl:1: JSON lines, not `key transcript` a line; give the file `text` beside it (MODE/text)",
+        ),
         ("--ref empty", "empty: no utterances in it; check that it is the reference"),
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
         ("--data_list short.list", "short.list: no language for 3 utterances of ref (ca2, ky1, ky2); give --data_list"),
@@ -108,6 +113,7 @@ def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: p
     write_text("others", {"zz": "x"})
     Path("twice").write_text("ca1 a\nca1 b\n")
     Path("empty").write_text("\n")
+    Path("hyps.jsonl").write_text('{"key": "ca1", "hyps": []}\n{"key": "ca2", "hyps": []}\n')
     write_data_list("short.list", [Utterance(key="ca1", wav="x", txt="", lang="ca")])
     assert call(f"--metric cer --ref ref --hyp hyp {options}") == 2
     captured = capsys.readouterr()

@@ -103,7 +103,7 @@ def test_segment_end_may_be_rounded_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("start", "end"), [(-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (1.0, None), (0.0, 1.2), (3.0, 4.0)])
 def test_segment_outside_the_file(tmp_path: Path, start: float, end: float | None) -> None:
     path = write(tmp_path / "a.wav", tone(1.0))
-    with pytest.raises(DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; restore the file"):
+    with pytest.raises(DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; mend start and end"):
         read_audio(path, start=start, end=end)
 
 
@@ -194,7 +194,8 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
             read_audio(path)
         message = str(caught.value)
         assert message.startswith(f"{path}: "), name
-        assert message.endswith("; restore the file, or leave it out"), name
+        remedy = "give the path of an audio file" if name == "folder" else "restore the file, or leave it out"
+        assert message.endswith(f"; {remedy}"), name
         assert "\n" not in message, name
 
 
@@ -213,6 +214,16 @@ def test_check_clip_gives_the_reason_alone(tmp_path: Path) -> None:
         reason = check_clip(path)
         assert reason, name
         assert str(tmp_path) not in reason, name
+
+
+def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = f"bad/x.flac: missing (looked for in the current folder {tmp_path}); restore the file, or leave it out"
+    for read in (read_audio, probe_audio):
+        with pytest.raises(DataError) as caught:
+            read("bad/x.flac")
+        assert str(caught.value) == message
+    assert check_clip("bad/x.flac") == "missing"
 
 
 def test_bytes_are_named_by_their_size() -> None:

@@ -148,3 +148,5 @@ def test_faults_name_the_utterance_and_the_file(tmp_path: Path) -> None:
         DataError, match=r"k7: .*a\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data"
     ):
         utterance_features(Utterance(key="k7", wav=str(path), txt="x", duration=2.0), DatasetConf())
+    with pytest.raises(DataError, match=r"k7: .*a\.wav: a segment from 0.2 to 99 s .* 1\.00 s; mend start and end in"):
+        utterance_features(Utterance(key="k7", wav=str(path), txt="x", start=0.2, end=99), DatasetConf())

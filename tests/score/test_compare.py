@@ -9,7 +9,7 @@ import pytest
 
 from wenet_hs.errors import DataError
 from wenet_hs.score import Report, Rules, score
-from wenet_hs.score.compare import MACRO, MICRO, compare, comparison_json, format_comparison
+from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, compare, comparison_json, format_comparison
 
 RULES = Rules(metric="cer")
 REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(20)}
@@ -65,9 +65,9 @@ def test_few_that_differ_prove_little(num_better: int, least: float) -> None:
     better = {key: "abcd" if i < num_better else "abcx" for i, key in enumerate(REF)}
     found = compare(scored(wrong_every(1)), scored(better), num_resamples=999).differences
     assert found[MICRO].by_utterance.p is not None and found[MICRO].by_utterance.p >= least
-    speakers = {key: key[:2] + str(i % 2) for i, key in enumerate(REF)}
+    speakers = {key: key[:2] + str(i % MIN_SPEAKERS) for i, key in enumerate(REF)}
     all_better = compare(scored(wrong_every(1)), scored(REF), speakers=speakers, num_resamples=999).differences
-    assert all_better["es"].by_speaker is not None and all_better["es"].by_speaker.p == 0.5  # two speakers
+    assert all_better["es"].by_speaker is not None and all_better["es"].by_speaker.p == 1 / 16  # five speakers
     assert all_better["es"].by_utterance.p == pytest.approx(2 / 1000)
 
 
@@ -90,14 +90,35 @@ def test_pairing_is_used() -> None:
 
 
 def test_utterances_of_one_speaker_are_drawn_together() -> None:
-    speakers = {key: key[:2] + str(i % 2) for i, key in enumerate(REF)}
+    speakers = {key: key[:2] + str(max(0, i % 8 - 3)) for i, key in enumerate(REF)}  # five, the first has half of it
     a = wrong_every(1)
     b = {key: "abcd" if speakers[key].endswith("0") else text for key, text in a.items()}  # all of it by one speaker
     found = compare(scored(a), scored(b), speakers=speakers, num_resamples=999)
-    assert found.num_speakers == 4
+    assert found.num_speakers == 10
     es = found.differences["es"]
     assert es.by_speaker is not None and es.by_speaker.p is not None and es.by_utterance.p is not None
     assert es.by_utterance.p < 0.01 < 0.1 < es.by_speaker.p
+
+
+def test_few_speakers_have_no_interval() -> None:
+    """Neither has a language of few, nor an average of few in all; the averages count the speakers of all languages."""
+    a, b = scored(wrong_every(1)), scored(wrong_every(3))
+
+    def compared(in_es: int, in_ky: int) -> tuple[list[str], str]:
+        number_of = {"es": in_es, "ky": in_ky}
+        speakers = {key: key[:2] + str(i % number_of[key[:2]]) for i, key in enumerate(REF)}
+        found = compare(a, b, speakers=speakers, num_resamples=50)
+        of_speakers = {name: difference.by_speaker for name, difference in found.differences.items()}
+        assert all(of is not None and (of.interval is None) == (of.p is None) for of in of_speakers.values())
+        assert json.loads(comparison_json(found))["few_speakers"] == list(found.few_speakers)
+        known = [name for name, of in of_speakers.items() if of is not None and of.interval is not None]
+        return known, format_comparison(found).splitlines()[-1]
+
+    few = "fewer than 5 speakers, so no interval by speaker"
+    assert compared(5, 4) == (["es", MACRO, MICRO], f"{few}, and the averages' are too narrow: ky")
+    assert compared(3, 2) == ([MACRO, MICRO], f"{few}, and the averages' are too narrow: es, ky")
+    assert compared(2, 2) == ([], f"{few}: es, ky")
+    assert compared(5, 6)[0] == ["es", "ky", MACRO, MICRO] and "fewer" not in compared(5, 6)[1]
 
 
 def test_one_cluster_tells_nothing() -> None:

@@ -48,6 +48,25 @@ def test_long_lines_fold_three_at_a_time() -> None:
     assert "".join(line[5:] for line in lines if line.startswith("ref:")).replace(" ", "") == "a" * 30 + "b"
 
 
+def test_a_heading_folds_between_its_parts() -> None:
+    assert shown("abcdef", "axcefy", width=30)[:3] == ["k  all  CER 50.00 %", "N=6 S=1 D=1 I=1", "ref: a b c d e f *"]
+    key = "a_long_key_that_is_wider_than_the_terminal"
+    report = score({key: "ab"}, {}, rules=CER, num_resamples=0)
+    lines = terminal_alignments(report, width=36, colour=True).splitlines()
+    bold = [key, "all  CER 100.00 %  N=2 S=0 D=2 I=0", "(no hypothesis)"]
+    assert lines[:3] == [f"\033[1m{line}\033[0m" for line in bold]
+
+
+def test_what_there_is_none_of_is_not_said() -> None:
+    report = score({"k": ""}, {"k": "ab"}, rules=CER, num_resamples=0)
+    assert terminal_alignments(report, width=80, colour=False).splitlines() == [
+        "k  all  CER n/a  N=0 S=0 D=0 I=2",
+        "ref: * *",
+        "hyp: a b",
+        "     I I",
+    ]
+
+
 def test_colours_change_nothing_but_colour() -> None:
     coloured = "\n".join(shown("abcdef", "axcefy", colour=True))
     assert "\033[33mx\033[0m" in coloured and "\033[31md\033[0m" in coloured and "\033[36my\033[0m" in coloured

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.bin.score import add_common_arguments, read_languages, read_reference, rules_of
+from wenet_hs.bin.score import add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, read_data_list, read_text
+from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.score import Report, score
 from wenet_hs.score.compare import compare, comparison_json, format_comparison
 from wenet_hs.score.error_rate import check_keys, count_of, name_some
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 def _score(
     args: argparse.Namespace, reference: dict[str, str], langs: dict[str, str] | None, *, path: Path, name: str
 ) -> Report:
-    hypothesis = read_text(path)
+    hypothesis = read_hypothesis(path)
     names = str(args.ref), str(path)
     check_keys(reference.keys(), hypothesis.keys(), names=names, remedy="give the --ref of both, or take them out")
     return score(reference, hypothesis, rules=rules_of(args), langs=langs, name=name, num_resamples=0)

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
     _check(args)
     rules = rules_of(args)
     reference, utterances = read_reference(args.ref)
-    hypothesis = read_text(args.hyp)
+    hypothesis = read_hypothesis(args.hyp)
     names = str(args.ref), str(args.hyp)
     check_same_test(reference.keys(), hypothesis.keys(), names=names)
     if args.data_list:
@@ -159,6 +159,14 @@ def read_reference(path: Path) -> tuple[dict[str, str], list[Utterance]]:
         return read_text(path), []
     utterances = read_data_list(path)
     return {utterance.key: utterance.txt for utterance in utterances}, utterances
+
+
+def read_hypothesis(path: Path) -> dict[str, str]:
+    """Transcripts by key. Raises DataError where there are none: 100 % would look like a result."""
+    hypothesis = read_text(path)
+    if not hypothesis:
+        raise DataError(f"{path}: no hypotheses in it; decode again, or check that it is the right file")
+    return hypothesis
 
 
 def read_languages(

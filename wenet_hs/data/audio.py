@@ -35,6 +35,7 @@ _BLOCK_SAMPLES = (
 _MAX_CHUNKS = 1000  # of a wav before its samples; a file of zeros would be walked through for ever
 _OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no fault of the file that happens to be next
 _SEGMENT_SLACK_S = 0.1  # annotated ends are rounded
+_MEND_SEGMENT = "mend start and end in the list"
 _MAX_PEAK = 1e10
 """A float file may go over 1, and one of integers never scaled up to 2^31; from about 1e12 on the energies of the
 features, which are squares, are infinite in float32, and one such clip would spoil its whole batch."""
@@ -55,6 +56,11 @@ class AudioInfo:
 
 class AudioFault(Exception):
     """Why audio cannot be used, without the file's name: `read_audio` adds it, `check_clip` returns the bare reason."""
+
+    def __init__(self, reason: str, *, where: str = "", remedy: str = "restore the file, or leave it out") -> None:
+        """`where` follows the reason in messages; `remedy` is what to do about it."""
+        super().__init__(reason + where)
+        self.reason, self.remedy = reason, remedy
 
 
 def read_audio(
@@ -81,7 +87,7 @@ def read_audio_file(
     try:
         return decode(source, start, end)
     except AudioFault as fault:
-        raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
+        raise DataError(f"{_name(source)}: {fault}; {fault.remedy}") from fault
 
 
 def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
@@ -96,7 +102,7 @@ def probe_audio(source: str | Path | bytes) -> AudioInfo:
     try:
         return probe(source)
     except AudioFault as fault:
-        raise DataError(f"{_name(source)}: {fault}; restore the file, or leave it out") from fault
+        raise DataError(f"{_name(source)}: {fault}; {fault.remedy}") from fault
 
 
 def check_clip(
@@ -114,7 +120,7 @@ def check_clip(
     try:
         waveform, rate = decode(path, None, None)
     except AudioFault as fault:
-        return str(fault)
+        return fault.reason
     duration_s = len(waveform) / rate
     if expected_duration_s is not None:
         reason = length_fault(duration_s, expected_duration_s, "the corpus")
@@ -186,7 +192,7 @@ def _open(source: str | Path | bytes) -> soundfile.SoundFile:
     try:
         source = fetch(source)
         if not isinstance(source, bytes) and not Path(source).is_file():
-            raise AudioFault("not a file" if Path(source).exists() else "missing")
+            raise _no_file(Path(source))
         _check_riff_size(source)
         return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
     except soundfile.LibsndfileError as error:
@@ -199,6 +205,14 @@ def _open(source: str | Path | bytes) -> soundfile.SoundFile:
         if error.errno in _OURS:
             raise
         raise AudioFault(f"cannot be read ({error.strerror})") from error
+
+
+def _no_file(path: Path) -> AudioFault:
+    if path.exists():
+        return AudioFault("not a file", remedy="give the path of an audio file")
+    return AudioFault(
+        "missing", where="" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
+    )
 
 
 def _check_header(file: soundfile.SoundFile) -> None:
@@ -253,10 +267,11 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
     if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_SLACK_S:
-        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s does not lie in its {duration_s:.2f} s")
+        segment = f"a segment from {first_s:g} to {last_s:g} s"
+        raise AudioFault(f"{segment} does not lie in its {duration_s:.2f} s", remedy=_MEND_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s has no samples")
+        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s has no samples", remedy=_MEND_SEGMENT)
     return first, last
 
 

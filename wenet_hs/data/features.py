@@ -113,7 +113,7 @@ def utterance_waveform(utterance: Utterance, conf: DatasetConf) -> Tensor:
     try:
         samples, file_rate = decode(utterance.wav, utterance.start, utterance.end)
     except AudioFault as fault:
-        raise clip_error(utterance.key, utterance.wav, str(fault), "restore the file, or leave it out") from fault
+        raise clip_error(utterance.key, utterance.wav, str(fault), fault.remedy) from fault
     if utterance.duration is not None:
         reason = length_fault(len(samples) / file_rate, utterance.duration, "the data list")
         if reason is not None:

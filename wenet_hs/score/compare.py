@@ -18,6 +18,8 @@ from wenet_hs.score.table import UNDEFINED, columns, percent
 
 FORMAT = "wenet_hs.compare/1"
 MACRO, MICRO = "macro average", "micro average"
+MIN_SPEAKERS = 5
+"""Fewer are no sample of people: draws of two give mixtures of the same two, and an interval that is far too narrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Significance:
     """How sure a difference is."""
 
     interval: Interval | None
-    """The middle 95 % of the resampled differences; None where fewer than two clusters leave nothing to resample."""
+    """The middle 95 % of the resampled differences; None where fewer than two utterances, or fewer than MIN_SPEAKERS
+    speakers, leave too little to resample."""
     p: float | None
     """Two-sided: twice the share of resamples whose difference is 0 or of the other sign, one resample added to both
     counts, for R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and at least
@@ -61,8 +64,8 @@ class Comparison:
     num_resamples: int
     num_missing: int
     """Utterances that neither system decoded: deletions for both."""
-    single_speaker: tuple[str, ...]
-    """Languages with one speaker, who is in every draw: the averages' intervals by speaker are too narrow for that."""
+    few_speakers: tuple[str, ...]
+    """Languages with fewer than MIN_SPEAKERS speakers: none by speaker, and the averages' intervals are too narrow."""
 
 
 def compare(
@@ -88,7 +91,7 @@ def compare(
     facts = _facts(report_a, report_b)
     by_utterance = _resampled(_clusters(facts, {key: key for key in report_a.utterances}), num_resamples, seed)
     of_speakers = None if speakers is None else _clusters(facts, _known(speakers, report_a))
-    by_speaker = None if of_speakers is None else _resampled(of_speakers, num_resamples, seed)
+    by_speaker = None if of_speakers is None else _resampled(of_speakers, num_resamples, seed, fewest=MIN_SPEAKERS)
     differences = {
         name: Difference(rate_a, rate_b, by_utterance[name], None if by_speaker is None else by_speaker[name])
         for name, (rate_a, rate_b) in _rates(facts).items()
@@ -101,7 +104,7 @@ def compare(
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
         num_resamples=num_resamples,
         num_missing=len(report_a.missing),
-        single_speaker=tuple(lang for lang, of_lang in (of_speakers or {}).items() if len(of_lang) < 2),
+        few_speakers=tuple(lang for lang, of in (of_speakers or {}).items() if len(of) < MIN_SPEAKERS),
     )
 
 
@@ -166,19 +169,25 @@ def _clusters(facts: _Facts, cluster_of: Mapping[str, str]) -> dict[str, NDArray
     return found
 
 
-def _resampled(clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, seed: int) -> dict[str, Significance]:
-    """How sure the difference of each language and of the averages is; both systems see the same draws."""
+def _resampled(
+    clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, seed: int, *, fewest: int = 2
+) -> dict[str, Significance]:
+    """How sure the difference of each language and of the averages is; both systems see the same draws.
+
+    Of fewer than `fewest` clusters (of a language; of all, for the averages) nothing is said.
+    """
     sums = {lang: draw_sums(facts_C3, num_resamples, seed, lang) for lang, facts_C3 in clusters.items()}
     num_differing = {lang: int((of[:, 0] != of[:, 1]).sum()) for lang, of in clusters.items()}
     found = {
-        lang: _significance(_differences(of_lang), num_differing[lang], alone=len(clusters[lang]) < 2)
+        lang: _significance(_differences(of_lang), num_differing[lang], too_few=len(clusters[lang]) < fewest)
         for lang, of_lang in sums.items()
     }
-    alone = all(len(of_lang) < 2 for of_lang in clusters.values())
+    sizes = [len(of_lang) for of_lang in clusters.values()]
+    too_few = sum(sizes) < fewest or max(sizes) < 2  # one of each language is in every draw
     macro_R = np.mean([_differences(of_lang) for of_lang in sums.values()], axis=0)
     micro_R = _differences(np.sum(list(sums.values()), axis=0))
     averages = ((MACRO, macro_R), (MICRO, micro_R))
-    return found | {name: _significance(of, sum(num_differing.values()), alone=alone) for name, of in averages}
+    return found | {name: _significance(of, sum(num_differing.values()), too_few=too_few) for name, of in averages}
 
 
 def _differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -187,9 +196,9 @@ def _differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(units_R > 0, (sums_R3[:, 1] - sums_R3[:, 0]) / np.maximum(units_R, 1), np.nan)
 
 
-def _significance(differences_R: NDArray[np.float64], num_differing: int, *, alone: bool) -> Significance:
+def _significance(differences_R: NDArray[np.float64], num_differing: int, *, too_few: bool) -> Significance:
     known = differences_R[~np.isnan(differences_R)]
-    if alone or not len(known):
+    if too_few or not len(known):
         return Significance(None, None)
     tail = (1 + min(int((known <= 0).sum()), int((known >= 0).sum()))) / (1 + len(known))
     return Significance(percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing))))
@@ -208,10 +217,11 @@ def format_comparison(comparison: Comparison) -> str:
     lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
     if comparison.num_missing:
         lines.append(f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}")
-    by_speaker = comparison.differences[MACRO].by_speaker
-    if comparison.single_speaker and by_speaker is not None and by_speaker.interval is not None:
-        langs = ", ".join(comparison.single_speaker)
-        lines.append(f"one speaker alone, so that the averages' intervals by speaker are too narrow: {langs}")
+    if comparison.few_speakers:
+        by_speaker = comparison.differences[MACRO].by_speaker
+        narrow = "" if by_speaker is None or by_speaker.interval is None else ", and the averages' are too narrow"
+        langs = ", ".join(comparison.few_speakers)
+        lines.append(f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}")
     return "\n".join(lines) + "\n"
 
 

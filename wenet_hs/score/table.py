@@ -173,8 +173,9 @@ def heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
     """Key, language, rate and counts of one utterance."""
     counts, name = utterance.counts, report.rules.metric.upper()
     letters = f"N={counts.num_units} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    rate = UNDEFINED if counts.rate is None else f"{percent(counts.rate)} %"
     remark = "  (no hypothesis)" if utterance.hyp is None else ""
-    return f"{key}  {utterance.lang}  {name} {percent(counts.rate)} %  {letters}{remark}"
+    return f"{key}  {utterance.lang}  {name} {rate}  {letters}{remark}"
 
 
 def aligned_lines(ref: Sequence[str], hyp: Sequence[str], *, gap: str = GAP) -> tuple[str, str]:

@@ -32,18 +32,33 @@ def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
     """The utterances that have errors, worst first: reference, hypothesis, and S, D or I below each error.
 
     Args:
-        width: columns of the terminal; longer lines are folded, three at a time.
+        width: columns of the terminal; longer lines are folded, those of an alignment three at a time.
         colour: mark errors by colour too.
     """
     wrong = [(key, utterance) for key, utterance in worst_first(report) if utterance.counts.errors]
     blocks = []
     for key, utterance in wrong:
         columns = list(_columns(utterance, report.rules))
-        title = heading(report, key, utterance)
-        lines = [f"{_BOLD}{title}{_PLAIN}" if colour else title, *_folded(columns, width, colour)]
+        title = _folded_heading(heading(report, key, utterance), width)
+        lines = [*(f"{_BOLD}{line}{_PLAIN}" if colour else line for line in title), *_folded(columns, width, colour)]
         blocks.append("\n".join(lines) + "\n")
     right = len(report.utterances) - len(wrong)
-    return "\n".join([*blocks, f"{count_of(right, 'utterance')} without an error not shown\n"])
+    if right:
+        blocks.append(f"{count_of(right, 'utterance')} without an error not shown\n")
+    return "\n".join(blocks)
+
+
+def _folded_heading(text: str, width: int) -> list[str]:
+    """Broken between its parts alone, so that a key stays whole and can be copied."""
+    first, *rest = text.split("  ")
+    lines = [first]
+    for part in rest:
+        joined = f"{lines[-1]}  {part}"
+        if cell_len(joined) > max(width, _LEAST_WIDTH):
+            lines.append(part)
+        else:
+            lines[-1] = joined
+    return lines
 
 
 def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Column]:
