@@ -100,14 +100,38 @@ def test_audio_too_short_for_the_encoder_is_empty_text_and_a_warning(
         caplog.clear()
         found = recognizer.transcribe((noise(seconds), 16000))
         assert (found.text, len(found.nbest), found.units) == ("", 1, None)
-        assert f"audio of {seconds:.3f} s is too short for the encoder: its text is empty" in caplog.text
+        assert f"the audio: {seconds:.3f} s is too short for the encoder: its text is empty" in caplog.text
 
 
-def test_silence_is_named(recognizer: Recognizer, caplog: pytest.LogCaptureFixture) -> None:
+def test_silence_is_named(recognizer: Recognizer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     recognizer.transcribe((noise(0.5), 16000))
     assert not caplog.text
     recognizer.transcribe((np.full(8000, 0.25, dtype=np.float32), 16000))
-    assert "audio of 0.500 s is silent: whatever text it gets was not said" in caplog.text
+    assert "the audio: 0.500 s of silence: whatever text it gets was not said" in caplog.text
+    soundfile.write(tmp_path / "silent.wav", np.zeros(8000), 16000)
+    recognizer.transcribe(tmp_path / "silent.wav")
+    assert f"{tmp_path / 'silent.wav'}: 0.500 s of silence" in caplog.text
+
+
+def test_options_that_a_mode_does_not_read_are_named_once(
+    folder: Path, clip: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recognizer = load_model(folder, options=DecodeOptions(beam_size=2, finished_list=True))
+    for mode in ("attention", "attention", "ctc_greedy_search"):
+        recognizer.transcribe(clip, mode=mode)
+    found = [message.partition(" and ")[0] for message in caplog.messages]
+    assert found == ["attention with finished_list", "finished_list: read by attention"]
+
+
+def test_a_language_model_of_other_units_is_named(
+    folder: Path, clip: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "lm.arpa"
+    path.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
+    recognizer = load_model(folder, options=DecodeOptions(lm_weight=0.1), lm=path)
+    assert f"{path}: does not know 7 of the 8 units (▁ b c d e …), so the searches avoid them" in caplog.text
+    with pytest.raises(ConfigError, match=r"ctc_greedy_search: takes no language model; give ctc_prefix_beam_search"):
+        recognizer.transcribe(clip, mode="ctc_greedy_search")
 
 
 @pytest.mark.parametrize("wenet", [False, True], ids=["ours", "wenet"])
@@ -124,7 +148,9 @@ def test_folders_of_both_heads_and_of_wenet(
 
 
 def test_load_model_is_at_the_top_of_the_package(folder: Path, clip: Path) -> None:
-    assert isinstance(wenet_hs.load_model(str(folder)), wenet_hs.Recognizer)
+    options = wenet_hs.DecodeOptions(beam_size=4)
+    assert isinstance(wenet_hs.load_model(str(folder), options=options), wenet_hs.Recognizer)
+    assert all(hasattr(wenet_hs, name) for name in wenet_hs.__all__)
     assert isinstance(wenet_hs.load_model(folder, checkpoint=folder / "final.pt").transcribe(clip), wenet_hs.Transcript)
     with pytest.raises(AttributeError, match="module 'wenet_hs' has no attribute 'load_modle'"):
         _ = wenet_hs.load_modle
@@ -158,6 +184,7 @@ def test_files_that_cannot_be_read(recognizer: Recognizer, tmp_path: Path) -> No
         (np.full(800, 3000.0), 16000, r"waveform: a peak of 3000; floats must be finite and in \[-1, 1\]"),
         (np.full(800, np.nan), 16000, r"waveform: a peak of nan; floats must be finite"),
         (np.zeros(800, np.float32), 0, r"sample rate 0: must be above 0 Hz"),
+        (np.zeros(800, np.float32), "16000", r"audio: a tuple of \(ndarray, str\), expected \(waveform, sample_rate\)"),
     ],
 )
 def test_wrong_waveforms(
@@ -165,6 +192,13 @@ def test_wrong_waveforms(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         recognizer.transcribe((waveform, rate))
+
+
+def test_a_waveform_without_its_rate(recognizer: Recognizer) -> None:
+    with pytest.raises(
+        ValueError, match=r"audio: a tuple of \(ndarray\), expected \(waveform, sample_rate\), the rate"
+    ):
+        recognizer.transcribe((noise(0.8),))  # type: ignore[arg-type]
 
 
 def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:

@@ -11,13 +11,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wenet_hs.decode import DecodeOptions
     from wenet_hs.recognizer import Recognizer, Transcript, load_model
 
 __version__ = "0.1.0"
-__all__ = ["Recognizer", "Transcript", "__version__", "load_model"]
+__all__ = ["DecodeOptions", "Recognizer", "Transcript", "__version__", "load_model"]
+
+_MODULES = {
+    "DecodeOptions": "wenet_hs.decode",
+    "Recognizer": "wenet_hs.recognizer",
+    "Transcript": "wenet_hs.recognizer",
+    "load_model": "wenet_hs.recognizer",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Recognizer", "Transcript", "load_model"):
-        return getattr(importlib.import_module("wenet_hs.recognizer"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'wenet_hs' has no attribute {name!r}")

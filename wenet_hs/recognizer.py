@@ -4,6 +4,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import num_frames
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
-from wenet_hs.decode.lm import LanguageModel, load_language_model
-from wenet_hs.decode.modes import check_options, warn_of_wide_beam
+from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_of_unknown_units
+from wenet_hs.decode.modes import check_options, warn_of_options, warn_of_wide_beam
 from wenet_hs.decode.outcome import Part
 from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
 from wenet_hs.decode.recognition import waveform_features
@@ -71,7 +72,7 @@ class Recognizer:
     def __init__(
         self, experiment: Experiment, options: DecodeOptions | None = None, lm: LanguageModel | None = None
     ) -> None:
-        """`options` are the settings of the searches; `lm` counts `options.lm_weight` times in all but greedy search.
+        """`options` are the settings of the searches; `lm` counts `options.lm_weight` times; greedy search refuses it.
 
         Raises: ConfigError where this model, or the language model, does not go with the options.
         """
@@ -84,6 +85,7 @@ class Recognizer:
         self._lm = lm
         check_options(self._model, self.options, lm=lm)
         warn_of_wide_beam(self._model, self.options)
+        self._modes_used: set[str] = set()
 
     def transcribe(
         self, source: Source, *, mode: str = "attention_rescoring", max_segment_s: float = DEFAULT_MAX_SEGMENT_S
@@ -99,12 +101,15 @@ class Recognizer:
         """
         check_max_segment(max_segment_s)
         rate = self._conf.resample_conf.resample_rate
-        waveform_N = _mono(*source, rate) if isinstance(source, tuple) else read_audio(source, sample_rate=rate)
+        waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
         if self._model.encoder.subsampled_length(self._num_frames(len(waveform_N))) < 1:
-            logger.warning("audio of %.3f s is too short for the encoder: its text is empty", duration_s)
+            logger.warning("%s: %.3f s is too short for the encoder: its text is empty", _name(source), duration_s)
         elif is_silent(waveform_N):
-            logger.warning("audio of %.3f s is silent: whatever text it gets was not said", duration_s)
+            logger.warning("%s: %.3f s of silence: whatever text it gets was not said", _name(source), duration_s)
+        if mode not in self._modes_used:
+            self._modes_used.add(mode)
+            warn_of_options(self.options, [mode])
         pieces = [Piece(0, duration_s)]
         if 0 < max_segment_s < duration_s:
             pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
@@ -179,7 +184,23 @@ def load_model(
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
     model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer.table)
+    if lm is not None and model is not None:
+        warn_of_unknown_units(Path(lm), model, experiment.tokenizer.table)
     return Recognizer(experiment, options, model)
+
+
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, str | Path) else "the audio"
+
+
+def _read(source: Source, to_rate: int) -> Tensor:
+    """Any source → (samples,) float32 at `to_rate`."""
+    if not isinstance(source, tuple):
+        return read_audio(source, sample_rate=to_rate)
+    if len(source) != 2 or not isinstance(source[1], Real):
+        kinds = ", ".join(type(part).__name__ for part in source)
+        raise ValueError(f"audio: a tuple of ({kinds}), expected (waveform, sample_rate), the rate a number")
+    return _mono(*source, to_rate)
 
 
 def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:

@@ -73,7 +73,8 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (DataError("a: b; c"), 2, "a: b; c"),
         (OSError(errno.ENOSPC, "No space left on device", "x/text"), 2, "x/text: No space left on device; check the "),
         (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made_up: Input/output error; check the path, its perm"),
-        (KeyboardInterrupt(), 130, "wenet-hs made_up: stopped"),
+        (KeyboardInterrupt(), 130, "wenet-hs made_up: stopped\n"),
+        (KeyboardInterrupt("go on"), 130, "wenet-hs made_up: stopped; go on\n"),
     ],
 )
 def test_a_fault_is_one_line(error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +82,17 @@ def test_a_fault_is_one_line(error: BaseException, code: int, line: str, capsys:
     shown = capsys.readouterr().err
     assert shown.startswith(line)
     assert shown.count("\n") == 1
+
+
+def test_ctrl_c_while_the_libraries_load_is_one_line(tmp_path: Path) -> None:
+    """Where an exception would be swallowed, as libraries do in the middle of their import."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(9)\n"
+        "except BaseException as error:\n    raise ImportError('initialization failed') from error\n"
+    )
+    line = [sys.executable, "-m", "wenet_hs.bin.main", "recognize", "--help"]
+    done = subprocess.run(line, capture_output=True, timeout=60, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (130, b"wenet-hs recognize: stopped\n")
 
 
 def test_our_own_bugs_keep_their_traceback() -> None:

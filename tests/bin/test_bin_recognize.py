@@ -203,6 +203,38 @@ def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
         assert 11 < len(found) == len(set(found)) <= 30
 
 
+@pytest.mark.parametrize(
+    ("modes", "flags", "lines"),
+    [
+        (("attention", "joint"), ("--finished_list",), ["attention with finished_list and length_penalty 0 prefers"]),
+        (("attention",), ("--finished_list", "--length_penalty", "1"), []),
+        (("joint",), ("--finished_list",), []),
+        (("ctc_greedy_search",), ("--length_penalty", "1"), ["length_penalty: read by attention and joint alone, so "]),
+    ],
+)
+def test_searches_that_prefer_short_texts_and_flags_that_no_mode_reads_are_named(
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    modes: tuple[str, ...],
+    flags: tuple[str, ...],
+    lines: list[str],
+) -> None:
+    assert run(folder, utterances[:1], tmp_path / "out", "--modes", *modes, *flags) == 0
+    assert len(caplog.messages) == len(lines)
+    assert all(found.startswith(line) for found, line in zip(caplog.messages, lines, strict=True))
+
+
+def test_a_language_model_of_other_units_is_named(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "lm.arpa").write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
+    flags = ("--modes", "ctc_prefix_beam_search", "--lm", str(tmp_path / "lm.arpa"), "--lm_weight", "0.1")
+    assert run(folder, utterances[:1], tmp_path / "out", *flags) == 0
+    assert f"{tmp_path / 'lm.arpa'}: does not know 7 of the 8 units (▁ " in caplog.text
+
+
 def test_a_mode_of_another_release_is_refused(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,13 +255,19 @@ def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance]
 
 
 def test_an_interrupted_command_goes_on(
-    folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     flags = ("--modes", "ctc_greedy_search", "--batch_size", "2")
     assert run(folder, utterances, tmp_path / "whole", *flags) == 0
     with monkeypatch.context() as patched:
         patched.setattr(recognize_command, "write_results", Mock(side_effect=KeyboardInterrupt))
         assert run(folder, utterances, tmp_path / "out", *flags) == 130
+    kept = f"give the same command again: finished batches are kept in {tmp_path / 'out' / 'partial'}"
+    assert capsys.readouterr().err == f"wenet-hs recognize: stopped; {kept}\n"
     assert (tmp_path / "out" / "partial" / "batches-0.jsonl").read_bytes().count(b"\n") == 3
     with monkeypatch.context() as patched:
         patched.setattr(recognition, "_recognize_batch", Mock(side_effect=AssertionError("decoded again")))

@@ -3,8 +3,11 @@
 
 import itertools
 import math
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search
 from wenet_hs.decode.ctc_fused import fused_prefix_search
-from wenet_hs.decode.lm import NgramModel, load_language_model
+from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_of_unknown_units
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.topk import topk_lowest_id_first
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -82,7 +85,7 @@ def log_prob(model: NgramModel, history: tuple[int, ...], unit: int) -> float:
 
 def test_backoff_by_hand(tmp_path: Path) -> None:
     model = model_of(tmp_path)
-    assert model.num_unknown == 1
+    assert model.unknown == ["c"]
     for history, unit, log10 in HAND_WORKED:
         assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6), (history, unit)
     # All at once, the same: hypotheses of different histories, several candidates of each.
@@ -148,10 +151,37 @@ def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
             load_language_model(path, UNITS)
 
 
+@pytest.mark.parametrize(
+    ("left_out", "line"),
+    [
+        ((), r"lm.arpa: does not know 1 of the 4 units \(c\), so the searches avoid them; build it over text that is"),
+        (("-1.2\t▁\t-0.1\n", "ngram 1=6"), r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so"),
+    ],
+)
+def test_units_that_a_file_does_not_know_are_named(
+    tmp_path: Path, left_out: tuple[str, ...], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = ARPA
+    for part in left_out:
+        text = text.replace(part, "ngram 1=5" if part.startswith("ngram") else "")
+    warn_of_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
+    assert re.search(line, caplog.text)
+    caplog.clear()
+    units = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL)
+    warn_of_unknown_units(tmp_path / "lm.arpa", load_language_model(tmp_path / "lm.arpa", units), units)
+    assert not caplog.text
+
+
+def test_kenlm_is_asked_for_the_units_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kenlm, model = MagicMock(), MagicMock()
+    model.__contains__.side_effect = lambda word: word in ("a", "▁")
+    kenlm.Model.return_value = model
+    monkeypatch.setitem(sys.modules, "kenlm", kenlm)
+    assert KenlmModel(tmp_path / "lm.bin", UNITS).unknown == ["b", "c"]
+
+
 def test_kenlm_finds_the_same(tmp_path: Path) -> None:
     pytest.importorskip("kenlm", reason="kenlm is not installed")
-    from wenet_hs.decode.lm import KenlmModel
-
     ours = model_of(tmp_path)
     theirs = KenlmModel(tmp_path / "lm.arpa", UNITS)
     for history, unit, _ in HAND_WORKED:
@@ -247,6 +277,7 @@ def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> N
     [
         ({"lm_weight": 0.3}, MODES, False, r"lm_weight 0.3: there is no language model; give one by --lm"),
         ({}, MODES, True, r"lm_weight 0: the language model would not count; give --lm_weight above 0"),
+        ({"lm_weight": 0.3}, ["ctc_greedy_search"], True, r"ctc_greedy_search: takes no language model; give ctc_pre"),
         ({"ctc_weight": 1.5}, ["joint"], False, r"ctc_weight 1.5: joint needs it from 0 to 1"),
         ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has one hypothesis; leave it out of the modes"),
     ],

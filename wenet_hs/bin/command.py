@@ -44,8 +44,8 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         where = error.filename2 or error.filename or f"wenet-hs {name}"
         print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"wenet-hs {name}: stopped", file=sys.stderr)
+    except KeyboardInterrupt as error:  # with what to do next, where a command has something to say
+        print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
         return 130
     return 0
 

@@ -5,7 +5,10 @@ Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.
 """
 
 import importlib
+import os
+import signal
 import sys
+from types import FrameType, ModuleType
 
 from wenet_hs.bin.command import run_command
 
@@ -37,7 +40,26 @@ def main() -> None:
     if arguments[0] not in COMMANDS:
         print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
-    sys.exit(run_command(importlib.import_module(f"wenet_hs.bin.{arguments[0]}"), arguments[1:]))
+    sys.exit(run_command(_load(arguments[0]), arguments[1:]))
+
+
+def _load(name: str) -> ModuleType:
+    """The module of a command. Ctrl-C while it loads, torch a second long, is a line too.
+
+    An exception would not do: the library that is being imported turns it into an ImportError, or swallows it.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        print(f"wenet-hs {name}: stopped", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # a job in the background may be deaf to it
+        return importlib.import_module(f"wenet_hs.bin.{name}")
+    signal.signal(signal.SIGINT, stop)
+    module = importlib.import_module(f"wenet_hs.bin.{name}")
+    signal.signal(signal.SIGINT, before)
+    return module
 
 
 if __name__ == "__main__":

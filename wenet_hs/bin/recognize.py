@@ -18,8 +18,8 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +36,7 @@ from wenet_hs.build_heads import tree_paths
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES
-from wenet_hs.decode.lm import load_language_model
+from wenet_hs.decode.lm import load_language_model, warn_of_unknown_units
 from wenet_hs.decode.modes import check_options
 from wenet_hs.decode.outcome import Recognition
 from wenet_hs.decode.partial import PartialResults
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=f"{' '.join(MODES)} (default)")
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
-    add("--batch_size", type=int, default=16, help="most utterances at a time; never changes a result (default: 16)")
+    add("--batch_size", type=int, default=16, help="most utterances at a time; never changes a text (default: 16)")
     add(
         "--max_segment_s",
         type=float,
@@ -87,6 +87,8 @@ def run(args: argparse.Namespace) -> None:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
+        if lm is not None and world.is_first:
+            warn_of_unknown_units(args.lm, lm, experiment.tokenizer.table)
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
@@ -96,8 +98,19 @@ def run(args: argparse.Namespace) -> None:
         utterances = list(table)
         settings["audio"] = _audio_digest(utterances)  # of this rank alone: others may have it mounted elsewhere
         held = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
-        with held if world.is_first else nullcontext():
+        with held if world.is_first else nullcontext(), _saying_how_to_go_on(args.result_dir, world):
             _decode(args.result_dir, utterances, experiment, job, settings, world)
+
+
+@contextmanager
+def _saying_how_to_go_on(result_dir: Path, world: World) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not world.is_first:
+            raise
+        kept = f"give the same command again: finished batches are kept in {result_dir / 'partial'}"
+        raise KeyboardInterrupt(kept) from error
 
 
 def _decode(

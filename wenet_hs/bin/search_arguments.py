@@ -24,7 +24,8 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         "--length_penalty",
         type=float,
         default=default.length_penalty,
-        help="attention, joint: divide the score by (number of units) ** length_penalty (default: 0)",
+        help="attention, joint: divide the score by (number of units) ** length_penalty, which helps long texts "
+        "(default: 0)",
     )
     add(
         "--reverse_weight",
@@ -36,7 +37,8 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--finished_list",
         action="store_true",
-        help="attention: ended hypotheses leave the beam for a list, as in joint (default: they hold their place)",
+        help="attention: ended hypotheses leave the beam for a list, as in joint; needs --length_penalty, about 1, or "
+        "short texts win (default: they hold their place)",
     )
     add("--max_len_ratio", type=float, default=1.0, help="attention, joint: most units an encoder frame (default: 1)")
     add("--min_len_ratio", type=float, default=0.0, help="attention, joint: fewest units an encoder frame (default: 0)")

@@ -6,8 +6,10 @@ Dimension key: M hypotheses, K candidates of each, Q = M · K questions, V units
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,14 @@ from torch import Tensor
 
 from wenet_hs.decode.arpa import BEGIN, END, UNKNOWN, Ngrams, read_arpa
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.tokenize import SPACE
 
 if TYPE_CHECKING:
     from wenet_hs.text.units import UnitTable
 
+logger = logging.getLogger(__name__)
+
+_NAMED = 5
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 _NEVER = -100.0 * math.log(10.0)
 """Of a unit that the file does not know where it has no <unk> either: what KenLM gives."""
@@ -32,6 +38,9 @@ class LanguageModel(ABC):
 
     A state is a row of a tensor (M, …), so that a search picks, repeats and drops states as it does hypotheses.
     """
+
+    unknown: Sequence[str] = ()
+    """The units that it does not know, special ones left out: they are its <unk>."""
 
     @abstractmethod
     def start(self, count: int) -> Tensor:
@@ -62,8 +71,7 @@ class NgramModel(LanguageModel):
                 f"{ngrams.path}: knows none of the {len(units)} units of units.txt; build it over text that is split "
                 "into units"
             )
-        self.num_unknown = int((self._words_V < 0).sum()) - len(units.special_ids)
-        """How many units the file does not know, special ones not counted: they are its <unk>."""
+        self.unknown = [unit for unit in _text_units(units) if unit not in ngrams.words]
         self._words_V[self._words_V < 0] = ngrams.words.get(UNKNOWN, len(ngrams.words))
         self._words_V[units.special.eos] = ngrams.words[END]
         self._num_words = len(ngrams.words) + 1  # one more: a word that no n-gram has
@@ -128,6 +136,7 @@ class KenlmModel(LanguageModel):
             self._model = self._kenlm.Model(str(path))
         except OSError as error:
             raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
+        self.unknown = [unit for unit in _text_units(units) if unit not in self._model]
         self._units = [UNKNOWN if index in units.special_ids else unit for index, unit in enumerate(units.units)]
         self._units[units.special.eos] = END
         begin = self._kenlm.State()
@@ -166,6 +175,22 @@ def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
     except FileNotFoundError as error:
         raise ConfigError(f"--lm {path}: no such file; give an n-gram model in ARPA format") from error
     return KenlmModel(path, units) if is_binary else NgramModel(read_arpa(path), units)
+
+
+def warn_of_unknown_units(path: Path, lm: LanguageModel, units: UnitTable) -> None:
+    """Say which units a language model does not know: it then works against them wherever they were said."""
+    if lm.unknown:
+        first = sorted(lm.unknown, key=lambda unit: unit != SPACE)[:_NAMED]
+        named = " ".join(first) + (" …" if len(lm.unknown) > _NAMED else "")
+        logger.warning(
+            "%s: does not know %d of the %d units (%s), so the searches avoid them; build it over text that is split "
+            "into this model's units",
+            *(path, len(lm.unknown), len(_text_units(units)), named),
+        )
+
+
+def _text_units(units: UnitTable) -> list[str]:
+    return [unit for index, unit in enumerate(units.units) if index not in units.special_ids]
 
 
 def _import_kenlm(path: Path) -> Any:

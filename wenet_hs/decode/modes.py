@@ -39,6 +39,8 @@ STAGES_OF_MODE = {
     "joint": ("joint",),
 }
 """What a mode takes besides the encoder: names of StageTimes."""
+_DECODER_OPTIONS = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
+"""What only the searches of the decoder, attention and joint, read."""
 _PREFIX_MODES = {"ctc_prefix_beam_search", "attention_rescoring"}
 _CTC_MODES = {"ctc_greedy_search", *_PREFIX_MODES}
 
@@ -63,6 +65,11 @@ def check_options(
         raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one by --lm")
     if lm is not None and not options.lm_weight:
         raise ConfigError("lm_weight 0: the language model would not count; give --lm_weight above 0")
+    if lm is not None and set(modes) == {"ctc_greedy_search"}:
+        raise ConfigError(
+            "ctc_greedy_search: takes no language model; give ctc_prefix_beam_search too or instead, or leave out --lm "
+            "and --lm_weight"
+        )
 
 
 def warn_of_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
@@ -71,6 +78,21 @@ def warn_of_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
         logger.warning(
             "beam_size %d: the model has %d units; a beam above that costs time and rarely finds more",
             *(options.beam_size, model.num_units),
+        )
+
+
+def warn_of_options(options: DecodeOptions, modes: Sequence[str]) -> None:
+    """Say which options no mode reads, and that a finished list without a length penalty prefers short texts."""
+    default = DecodeOptions()
+    given = [name for name in _DECODER_OPTIONS if getattr(options, name) != getattr(default, name)]
+    if given and not {"attention", "joint"}.intersection(modes):
+        logger.warning(
+            "%s: read by attention and joint alone, so without effect on %s", *map(", ".join, (given, modes))
+        )
+    if "attention" in modes and options.finished_list and not options.length_penalty:
+        logger.warning(
+            "attention with finished_list and length_penalty 0 prefers short texts and finds many empty ones; give "
+            "length_penalty too, about 1"
         )
 
 
@@ -86,7 +108,7 @@ def decode(
     align: bool = False,
     times: StageTimes | None = None,
 ) -> dict[str, list[list[Hypothesis]]]:
-    """The hypotheses of each utterance by mode, best first. The batch size never changes a result.
+    """The hypotheses of each utterance by mode, best first. The batch size never changes a text.
 
     Args:
         model: in eval mode, on the device of the features.

@@ -22,7 +22,7 @@ from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.memory import naming_batch
-from wenet_hs.decode.modes import decode, warn_of_wide_beam
+from wenet_hs.decode.modes import decode, warn_of_options, warn_of_wide_beam
 from wenet_hs.decode.outcome import Recognition, merge
 from wenet_hs.decode.partial import BatchResult, PartialResults
 from wenet_hs.decode.plan import Piece, Plan, deal, make_plan
@@ -87,6 +87,7 @@ def recognize(
     on_progress(0, total)
     if ranks.rank == 0:
         warn_of_wide_beam(experiment.model, job.options)
+        warn_of_options(job.options, job.modes)
     if mine:
         _warm_up(experiment, job)
     with partial.appending(ranks.rank) as results:

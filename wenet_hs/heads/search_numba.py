@@ -12,6 +12,7 @@ module, and with it numba, only where a kernel is about to run.
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, A = I+V all nodes, K best leaves, H room in the heap.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def search(
         up. Of those `opened` is negative and the results mean nothing: they went beyond the limits, met a NaN, or
         followed rows of which most had been given up.
     """
+    _ready()
     num_rows = len(hidden_ND)
     # Made by numpy: torch takes three times as long, and at V = 150 a row is searched in 2 µs.
     values_NK, ids_NK = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64)
@@ -65,6 +67,7 @@ def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor
     Returns:
         log-probabilities (N, K), unit ids (N, K) int64, and how many rows have a NaN, whose results mean nothing.
     """
+    _ready()
     values_NK, ids_NK = np.empty((len(scores_NI), k), np.float32), np.empty((len(scores_NI), k), np.int64)
     use_torch_threads()
     with_nan = _scan_parts(scores_NI.numpy(), children_I2.numpy(), values_NK, ids_NK)
@@ -72,6 +75,17 @@ def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor
 
 
 _NO_BIAS = np.empty(0, np.float32)
+
+
+@cache
+def _ready() -> None:
+    """Compile or load all kernels at the first use of one, so that a warm-up of any size covers the others too."""
+    use_torch_threads()
+    zero_11, children_12 = np.zeros((1, 1), np.float32), np.array([[1, 2]], np.int64)  # one node above two leaves
+    found = (np.empty((1, 1), np.float32), np.empty((1, 1), np.int64))
+    for kernel in (_search_rows, _search_parts):
+        kernel(zero_11, zero_11, _NO_BIAS, children_12, *found, np.empty(1, np.int32), (1, 1))
+    _scan_parts(zero_11, children_12, *found)
 
 
 @njit(cache=True, inline="always")

@@ -4,6 +4,7 @@
 Dimension key: N rows, V values a row, K kept.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,21 @@ def best(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
 
     Of equal values the lower id comes first. None where there is a NaN, which has no place in an order.
     """
+    _ready()
     values_NK, ids_NK = np.empty((len(scores_NV), k), np.float32), np.empty((len(scores_NV), k), np.int64)
     parallel = scores_NV.numel() > SERIAL_MAX_VALUES
     if parallel:
         use_torch_threads()
     with_nan = (_best_parallel if parallel else _best_serial)(scores_NV.numpy(), values_NK, ids_NK)
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
+
+
+@cache
+def _ready() -> None:
+    """Compile or load both kernels at the first use of one, so that a warm-up of any size covers the other too."""
+    use_torch_threads()
+    for kernel in (_best_serial, _best_parallel):
+        kernel(np.zeros((1, 1), np.float32), np.empty((1, 1), np.float32), np.empty((1, 1), np.int64))
 
 
 @njit(cache=True)
