@@ -16,6 +16,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     result = tmp_path / "exp/a/decoded/attention"
     result.mkdir(parents=True)
     (result / "score.json").write_text(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per")).to_json())
+    (tmp_path / "exp/b").mkdir()
+    (tmp_path / "exp/b/train.yaml").write_text("head: softmax\n")
     (tmp_path / "stats.json").write_text('{"simulated": true}')
     return tmp_path
 
@@ -70,3 +72,21 @@ def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: p
     err = capsys.readouterr().err
     assert err.startswith(message) and err.count("\n") == 1
     assert not (folder / "r.html").exists()
+
+
+def test_an_experiment_without_error_rates_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert call("--exp exp/a --exp exp/b --test decoded --out r.html") == 0
+    line = "exp/b: no decoded/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
+    assert caplog.messages == [line]
+    caplog.clear()
+    assert call("--exp exp/b --out r.html") == 0, "a training that nobody has decoded yet has its curves"
+    assert caplog.messages == [line.replace("decoded", "test")]
+
+
+def test_a_folder_of_results_that_nobody_has_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "exp/a/train.yaml").write_text("head: softmax\n")
+    assert call("--exp exp/a --exp exp/b --test decodde --out r.html") == 2
+    line = "--test decodde: no experiment has a decodde/<mode>/score.json to read; scored are: decoded\n"
+    assert (capsys.readouterr().err, (folder / "r.html").exists()) == (line, False)
+    assert call("--exp exp/b --test decodde --out r.html") == 2
+    assert capsys.readouterr().err.endswith("scored are: none, run `wenet-hs score --json`\n")

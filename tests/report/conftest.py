@@ -32,6 +32,8 @@ def make_experiment(tmp_path: Path) -> Callable[..., Path]:
             "device": "cpu",
             "num_threads": 2,
             "beam_size": 10,
+            "finished_list": True,
+            "nbest": None,
             "lm": {"units.arpa": "0ab1"},
         }
         (folder / "test/rtf.json").write_text(json.dumps(rtf))

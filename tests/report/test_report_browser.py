@@ -40,7 +40,7 @@ def choose(page: Page, control: str, value: str) -> None:
 
 def test_tables_are_sorted_and_filtered(opened: Page) -> None:
     column = "[...document.querySelector('#errors table').tBodies[0].rows].map(row => row.cells[0].textContent)"
-    button = "document.querySelectorAll('#errors table')[0].tHead.rows[1].cells[4].querySelector('button')"
+    button = "document.querySelectorAll('#errors table')[0].tHead.rows[1].cells[2].querySelector('button')"
     sort = f"{button}.parentElement.getAttribute('aria-sort')"
     assert opened.run(column) == ["ca", "ky"]
     opened.run(f"{button}.click()")
@@ -81,6 +81,10 @@ def test_it_fits_a_phone_paper_and_both_themes(opened: Page, tmp_path: Path) -> 
     assert opened.run("document.documentElement.scrollWidth") == 390, "wide tables scroll in their own boxes"
     box = "document.querySelector('#errors .scroll')"
     assert opened.run(f"{box}.scrollWidth > {box}.clientWidth")
+    second = f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right"
+    assert opened.run(second) < 390, "both systems can be seen without scrolling"
+    style = f"getComputedStyle({box}.querySelector('table')).borderCollapse"
+    assert opened.run(style) == "separate", "lines of the column that stands still move with it"
     opened.run(f"{box}.scrollLeft = 150")
     edges = f"{box}.querySelector('tbody th').getBoundingClientRect().left - {box}.getBoundingClientRect().left"
     assert abs(opened.run(edges)) < 1.5, "the first column stands still"

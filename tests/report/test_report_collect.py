@@ -27,7 +27,8 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     assert experiment.curves["train"][0]["loss_ctc"] == 9
     speed = experiment.speeds["attention"]
     assert (speed["audio_seconds"], speed["wall_seconds"], speed["rtf"]) == (100.0, 25.0, 0.25)
-    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, "beam_size": 10, "lm": "units.arpa"}
+    options = {"beam_size": 10, "finished_list": True, "nbest": None, "lm": "units.arpa"}
+    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, **options}
     assert experiment.speed_parts == {"encoder": 9.0}
 
 
@@ -100,11 +101,16 @@ def test_a_last_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", '{"format": "wenet_hs.score/0"}', "cut off"])
-def test_a_score_of_another_version_is_said_and_left_out(content: str, make_experiment: Make) -> None:
+def test_a_score_of_another_version_is_said_and_left_out(
+    content: str, make_experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = make_experiment("a")
     (folder / "test/attention/score.json").write_text(content)
     (experiment,) = collect([folder])
     assert list(experiment.scores) == ["ctc_greedy_search"]
+    (line,) = caplog.messages
+    assert line.startswith(f"{folder / 'test/attention/score.json'}: not a file of `score --json` (")
+    assert line.endswith("; run `wenet-hs score` again; the mode is left out") and "\n" not in line
     assert experiment.absent == ("test/attention/score.json that this version can read (run `wenet-hs score` again)",)
 
 

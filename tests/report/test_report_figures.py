@@ -107,6 +107,9 @@ def test_equal_dots_are_one_larger_dot_and_clouds_stand_apart() -> None:
     assert float(twice.attrib["r"]) > float(once.attrib["r"]) == float(other.attrib["r"])
     assert float(other.attrib["cx"]) - float(twice.attrib["cx"]) == pytest.approx(5)
     assert other.attrib["cy"] == twice.attrib["cy"]
+    right = max(float(line.attrib["x2"]) for line in svg.iter("line"))
+    dots = [*groups["cloud k0"], *groups["cloud k1"]]
+    assert max(float(dot.attrib["cx"]) + float(dot.attrib["r"]) for dot in dots) <= right, "inside the plot"
     assert {"phones", "100 %"} <= {text.text for text in svg.iter("text")}
     assert scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
     many = scatter_chart([Line(points=[(n, 0.1) for n in range(5000)], colour=0)], label="x", unit="phones")

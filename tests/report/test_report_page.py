@@ -68,8 +68,10 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     for heading in HEADINGS:
         assert f"<h2>{heading}</h2>" in page
     assert "experiment mode ca ky a attention 0.3000 0.2000" in text
-    assert "a attention 100.0 25.0 0.2500 10 cpu units.arpa 2" in text and "features" not in text and "a 9.00" in text
-    assert "head hsoftmax softmax" in text and "head_conf.bias — True" in text
+    assert "experiment mode speech, s decoding, s RTF a attention 100.0 25.0 0.2500 b attention" in text
+    assert "In all of them: device cpu, threads 2, beam size 10, finished list yes, lm units.arpa; options" in text
+    assert "features" not in text and "a 9.00" in text
+    assert "head hsoftmax softmax" in text and "head_conf.bias — yes" in text
     assert "encoder_conf.num_blocks" not in text, "it is the same in both"
     assert text.count("CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:") == 4
     assert "git 1a2b3c4 1a2b3c4" in text
@@ -81,7 +83,7 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     assert "all 1.5000" in text
     digest = hashlib.sha256((tmp_path / "a/metrics.jsonl").read_bytes()).hexdigest()
     assert digest in text and str(stats) in text, "the inputs are named with their hashes"
-    assert page.count(" confidence 0.50") == 8, "four utterances, two systems"
+    assert page.count("I&nbsp;0&nbsp;· confidence&nbsp;0.50") == 8, "four utterances, two systems"
     assert "a dia die" not in text and "substituted a e 1" in text
 
 
@@ -116,6 +118,30 @@ def test_bold_is_only_what_is_surely_better(make_experiment: Make, tmp_path: Pat
     )
     text = text_of(build(folders[0], folders[1], mode="attention"))
     assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
+
+
+def test_too_few_speakers_are_not_available_and_nothing_is_bold(make_experiment: Make, tmp_path: Path) -> None:
+    folders = [make_experiment("a"), make_experiment("b", attention=dict.fromkeys(REF, "x"))]
+    stats = write_data(tmp_path / "data")
+    path = stats.parent / "test/data.list"
+    path.write_text(re.sub(r'"speaker": "(..).*?"', r'"speaker": "\1"', path.read_text("utf-8")), "utf-8")
+    page = build(*folders, mode="attention", stats=stats)
+    text = text_of(page)
+    assert re.search(r"language a b difference, points p by speaker, points p by speaker utterances units ca ", text)
+    assert re.search(r"ky 0.00 \S+ \S+ 100.00 \S+ \S+ \+100.00 \S+ \S+ \S+ n/a n/a 2 16 ", text)
+    assert "n/a by speaker: too few speakers to say; nothing is bold then." in text
+    assert bold_of(page, "ky") == [[], []]
+
+
+def test_conditions_that_differ_are_columns(make_experiment: Make) -> None:
+    folders = [make_experiment("a"), make_experiment("b")]
+    path = folders[1] / "test/rtf.json"
+    changed = {"num_threads": 8, "finished_list": False, "max_segment_s": 60.0, "length_bonus": 0.0}
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    text = text_of(build(*folders))
+    header = "mode speech, s decoding, s RTF threads finished list seconds of a segment at most length bonus "
+    assert f"{header}a attention 100.0 25.0 0.2500 2 yes — — b attention 100.0 25.0 0.2500 8 no 60 0 " in text
+    assert "In all of them: device cpu, beam size 10, lm units.arpa; options at their defaults left out." in text
 
 
 def bold_of(page: str, name: str) -> list[list[str]]:
@@ -261,6 +287,31 @@ def test_letters_that_look_alike_have_their_script(make_experiment: Make) -> Non
     assert "substituted с (Cyrillic) c (Latin) 1 50.00 100.00" in text_of(page), "Cyrillic es as Latin c"
     assert '<th scope="row">с <span class="script">Cyrillic</span></th>' in page
     assert '<th scope="col">c <span class="script">Latin</span></th>' in page
+
+
+def test_the_map_has_the_same_units_both_ways_and_leaves_nothing_out(make_experiment: Make) -> None:
+    reference = {f"{lang}{i}": text for lang, text in (("xx", "abcdefghijklm"), ("yy", "стуфхцч")) for i in range(2)}
+    hypothesis = {"xx0": "bbddffhhjjll", "xx1": "zabcdefghijklm", "yy0": "ттффццч", "yy1": "стуфхцчч"}
+    report = score(reference, hypothesis, rules=Rules(metric="cer"), langs={key: key[:2] for key in reference})
+    folder = make_experiment("a")
+    for path in folder.glob("test/*/score.json"):
+        path.write_text(report.to_json())
+    page = build(folder, mode="attention")
+    (found,) = re.findall(r'<div class="map">(.*?)</table>', page, re.S)
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>.*?</tr>", found, re.S)]
+    assert rows[0][1:17] == [row[0] for row in rows[1:17]], "16 units, in one order"
+    assert (rows[0][17:], [row[0] for row in rows[17:]]) == (["others", "left out"], ["others", "inserted"])
+    counts = [int(cell) for row in rows[1:] for cell in row[1:] if cell]
+    assert sum(counts) == report.micro.counts.errors, "every error is somewhere"
+    assert "The 16 units of the most errors, as reference and as recognised together; all rarer ones" in text_of(page)
+
+
+def test_rates_beyond_the_chart_are_said_only_where_there_are_any(make_experiment: Make) -> None:
+    assert "drawn at" not in text_of(build(make_experiment("a"), mode="attention"))
+    folder = make_experiment("b", attention=REF | {"ca2": "adéu adéu adéu adéu"})
+    page = build(folder, mode="attention")
+    assert "attention; 1 above 200 % drawn at 200 %." in text_of(page)
+    assert '">200 %</text>' in page, "the axis reaches them"
 
 
 def test_what_several_lack_is_said_once(make_experiment: Make) -> None:

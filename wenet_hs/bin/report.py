@@ -9,18 +9,24 @@ them (train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --j
 """
 
 import argparse
+import logging
 import math
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.report import Heading, build_page, collect, gather
+from wenet_hs.report import Experiment, Heading, build_page, collect, gather
 from wenet_hs.report.material import DEFAULT_MODE
 from wenet_hs.report.summary import summary
 from wenet_hs.report.utterances import AUDIO_MB, MOST
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TEST = "test"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--mode", help=f"decoding mode that is shown (default: {DEFAULT_MODE}, or another that all were scored in)")
     add("--audio_mb", type=float, default=AUDIO_MB, help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})")
     add("--utterances", type=int, default=MOST, help=f"utterances to browse, the worst ones (default: {MOST})")
-    add("--test", default="test", help="sub-folder of each experiment with the decoding results (default: test)")
+    add("--test", default=DEFAULT_TEST, help="sub-folder of each experiment with the decoding results (default: test)")
     add("--title", help="heading of the page (default: the experiments' names)")
 
 
@@ -43,6 +49,7 @@ def run(args: argparse.Namespace) -> None:
         if not 0 <= getattr(args, flag) < math.inf:
             raise ConfigError(f"--{flag} {getattr(args, flag)}: must be at least 0; 0 is none")
     experiments = collect(args.exp, test=args.test)
+    _check_scored(experiments, args.test)
     material = gather(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
     heading = Heading(
         title=args.title or " against ".join(experiment.name for experiment in experiments),
@@ -54,10 +61,30 @@ def run(args: argparse.Namespace) -> None:
     print(f"{text}\n{args.out}" if text else args.out)
 
 
+def _check_scored(experiments: Sequence[Experiment], test: str) -> None:
+    """A line for each experiment without error rates; a --test that gives none at all is a typo."""
+    unscored = [experiment for experiment in experiments if not experiment.scores]
+    if len(unscored) == len(experiments) and test != DEFAULT_TEST:
+        paths = (path for experiment in experiments for path in experiment.folder.glob("*/*/score.json"))
+        known = ", ".join(sorted({path.parent.parent.name for path in paths})) or "none, run `wenet-hs score --json`"
+        raise ConfigError(f"--test {test}: no experiment has a {test}/<mode>/score.json to read; scored are: {known}")
+    for found in unscored:
+        logger.warning(
+            "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`", found.folder, test
+        )
+
+
 def _command(args: argparse.Namespace) -> str:
     """The command as the user could type it again."""
     words = ["wenet-hs", "report", *(word for folder in args.exp for word in ("--exp", folder)), "--out", args.out]
-    given = {"stats": None, "data_list": None, "mode": None, "audio_mb": AUDIO_MB, "utterances": MOST, "test": "test"}
+    given = {
+        "stats": None,
+        "data_list": None,
+        "mode": None,
+        "audio_mb": AUDIO_MB,
+        "utterances": MOST,
+        "test": DEFAULT_TEST,
+    }
     for flag, default in {**given, "title": None}.items():
         value = getattr(args, flag)
         words += [f"--{flag}", value] if value != default else []

@@ -149,7 +149,8 @@ def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]
     for mode in in_order(path.parent.name for path in folder.glob("*/score.json")):
         try:
             scores[mode] = read_report(folder / mode / "score.json")
-        except DataError:
+        except DataError as error:
+            logger.warning("%s; the mode is left out", error)
             unreadable.append(f"{test}/{mode}/score.json that this version can read (run `wenet-hs score` again)")
     return scores, unreadable
 

@@ -2,7 +2,7 @@
 """Which units are taken for which: a map of the most frequent ones, and a table a language can be picked from."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from wenet_hs.report.markup import missing, options, plain_table, section, table
@@ -17,6 +17,7 @@ _ALL_PAIRS = 1_000_000
 ALL = ""  # no language has this name
 _KINDS = (("substituted", "substitutions"), ("deleted", "deletions"), ("inserted", "insertions"))
 _NONE = "—"
+_OTHERS = ""  # no unit is empty
 
 
 def confusion_section(material: Material) -> str:
@@ -80,43 +81,67 @@ def _rows(confusions: Confusions, name_scripts: bool) -> Iterator[list[str]]:
 
 
 def _map(found: Confusions, said: str, *, name_scripts: bool) -> str:
-    """Reference units (rows) × what stands for them (columns), the darker the more often; "" without substitutions."""
-    counts = {(pair.ref or "", pair.hyp or ""): pair.count for pair in (*found.substitutions, *found.deletions)}
-    refs = _most(((ref, count) for (ref, _), count in counts.items()))
-    hyps = _most(((hyp, count) for (_, hyp), count in counts.items() if hyp))
-    if not hyps:
+    """The same units as rows (reference) and columns (recognised), the darker the more often; "" without substitutions.
+
+    All other units are one row and one column, so that every sum is whole.
+    """
+    if not found.substitutions:
         return ""
-    top = max(counts.get((ref, hyp), 0) for ref in refs for hyp in (*hyps, "")) or 1
-    scripts = {script_of(unit) for unit in (*refs, *hyps)} - {""}
-    named = name_scripts and len(scripts) > 1
-    columns = "".join(f'<th scope="col">{_label(hyp, named=named)}</th>' for hyp in hyps)
-    rows = (
-        f'<tr><th scope="row">{_label(ref, named=named)}</th>'
-        + "".join(_shade(counts.get((ref, hyp), 0), top) for hyp in (*hyps, ""))
+    pairs = [(pair.ref, pair.hyp, pair.count) for of_kind in _kinds(found) for pair in of_kind]
+    units = _most((unit, count) for ref, hyp, count in pairs for unit in (ref, hyp) if unit is not None)
+    counts = Counter[tuple[str | None, str | None]]()
+    for ref, hyp, count in pairs:
+        counts[_place(ref, units), _place(hyp, units)] += count
+    named = name_scripts and len({script_of(unit) for unit in units} - {""}) > 1
+    columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
+    rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
+    top = max((count for pair, count in counts.items() if _OTHERS not in pair), default=1)
+    body = (
+        f'<tr><th scope="row">{_label(ref, "inserted", named=named)}</th>'
+        + "".join(_shade(counts[ref, hyp], None if _OTHERS in (ref, hyp) else top) for hyp in columns)
         + "</tr>"
-        for ref in refs
+        for ref in rows
     )
-    caption = (
-        f"How often a reference unit (row) was recognised as another (column) or left out{said}. "
-        f"The {len(refs)} units of the most errors."
-    )
-    header = f'<tr><th scope="col">unit</th>{columns}<th scope="col">left out</th></tr>'
-    return f'<div class="map">{table([header], rows, caption=caption)}</div>'
+    names = "".join(f'<th scope="col">{_label(hyp, "left out", named=named)}</th>' for hyp in columns)
+    header = f'<tr><th scope="col">unit</th>{names}</tr>'
+    return f'<div class="map">{table([header], body, caption=_map_caption(len(units), said, _OTHERS in columns))}</div>'
 
 
-def _label(unit: str, *, named: bool) -> str:
-    """HTML of a unit; `named` adds its script, for letters of two may look alike."""
+def _map_caption(num_units: int, said: str, with_others: bool) -> str:
+    text = f"How often a reference unit (row) was recognised as another (column){said}. "
+    if not with_others:
+        return text + f"All {num_units} units that an error has."
+    return text + (
+        f"The {num_units} units of the most errors, as reference and as recognised together; all rarer ones are summed "
+        "under others, uncoloured."
+    )
+
+
+def _kinds(found: Confusions) -> tuple[Sequence[Confusion], ...]:
+    return found.substitutions, found.deletions, found.insertions
+
+
+def _place(unit: str | None, units: Collection[str]) -> str | None:
+    """The row or column of a unit; None, nothing at all, has its own."""
+    return unit if unit is None or unit in units else _OTHERS
+
+
+def _label(unit: str | None, nothing: str, *, named: bool) -> str:
+    """HTML of a unit, or of `nothing`; `named` adds its script, for letters of two may look alike."""
+    if unit is None or unit == _OTHERS:
+        return nothing if unit is None else "others"
     script = script_of(unit) if named else ""
     return escape(show_unit(unit)) + (f' <span class="script">{escape(script)}</span>' if script else "")
 
 
-def _most(counts: Iterator[tuple[str, int]]) -> list[str]:
+def _most(counts: Iterable[tuple[str, int]]) -> list[str]:
     total = Counter[str]()
     for unit, count in counts:
         total[unit] += count
     return sorted(total, key=lambda unit: (-total[unit], unit))[:MAP_SIZE]
 
 
-def _shade(count: int, top: int) -> str:
-    """A cell whose colour grows with the root of its count, so that rare ones can be seen."""
-    return f'<td style="--w:{(count / top) ** 0.5:.2f}">{count:,}</td>' if count else "<td></td>"
+def _shade(count: int, top: int | None) -> str:
+    """A cell, darker with the root of its count, so that rare ones can be seen; without `top` it has no colour."""
+    style = f' style="--w:{(count / top) ** 0.5:.2f}"' if top and count else ""
+    return f"<td{style}>{count:,}</td>" if count else "<td></td>"

@@ -7,7 +7,7 @@ from html import escape
 from wenet_hs.report.collect import Experiment
 from wenet_hs.report.errors import keys
 from wenet_hs.report.figures import Line, line_chart
-from wenet_hs.report.markup import missing, number, plain_table, section
+from wenet_hs.report.markup import missing, number, plain_table, section, show_setting
 from wenet_hs.report.material import Material
 from wenet_hs.score.table import UNDEFINED, percent
 
@@ -105,7 +105,7 @@ def settings_table(experiments: Sequence[Experiment], *, caption: str) -> str:
     """The settings in which the experiments differ; "" for a single one, or where nothing differs."""
     flat = [flatten(experiment.settings) for experiment in experiments]
     names = sorted({key for settings in flat for key in settings})
-    rows = [[key, *(str(settings.get(key, "—")) for settings in flat)] for key in names]
+    rows = [[key, *(show_setting(settings.get(key)) for settings in flat)] for key in names]
     rows = [row for row in rows if len(set(row[1:])) > 1]
     header = ["setting", *(experiment.name for experiment in experiments)]
     return plain_table(header, rows, caption=escape(caption)) if rows else ""

@@ -98,15 +98,20 @@ def _shown_table(material: Material, pairs: Pairs) -> str:
             for value in (("", "") if counts is None else (f"{counts.utterances:,}", f"{counts.counts.num_units:,}"))
         )
         average = group in (MACRO, MICRO)
-        row = f'<tr{_AVERAGE if average else ""}><th scope="row">{escape(group)}</th>{sizes}{cells}</tr>'
+        row = f'<tr{_AVERAGE if average else ""}><th scope="row">{escape(group)}</th>{cells}{sizes}</tr>'
         (foot if average else rows).append(row)
-    return table(_shown_header(material, pairs, rivals), rows, foot=foot, caption=_shown_caption(material, rivals))
+    return table(
+        _shown_header(material, pairs, rivals),
+        rows,
+        foot=foot,
+        caption=_shown_caption(material, rivals, by_speaker=pairs.by_speaker),
+    )
 
 
 _AVERAGE = ' class="average"'
 
 
-def _shown_caption(material: Material, rivals: Sequence[int]) -> str:
+def _shown_caption(material: Material, rivals: Sequence[int], *, by_speaker: bool) -> str:
     text = (
         f"{_metrics(material)} in %{material.said}, {escape(material.mode or '')}. "
         f"Below each rate its 95 % interval (bootstrap over utterances). {BOLD}"
@@ -117,6 +122,8 @@ def _shown_caption(material: Material, rivals: Sequence[int]) -> str:
             f" Differences are paired, in percentage points: a system minus {first}; below 0, {first} is worse. "
             "p: two-sided, not corrected for the number of rows."
         )
+    if by_speaker:
+        text += " n/a by speaker: too few speakers to say; nothing is bold then."
     return text
 
 
@@ -130,9 +137,9 @@ def _shown_header(material: Material, pairs: Pairs, rivals: Sequence[int]) -> li
         f"{escape(material.experiments[rival].name)} − {escape(names[0])}</th>"
         for rival in rivals
     )
-    second = ["language", "utterances", "units", *names, *(columns * len(rivals))]
+    second = ["language", *names, *(columns * len(rivals)), "utterances", "units"]
     cells = "".join(f'<th scope="col">{escape(name)}</th>' for name in second)
-    return [f'<tr><td></td><td colspan="2"></td>{groups}</tr>', f"<tr>{cells}</tr>"]
+    return [f'<tr><td></td>{groups}<td colspan="2"></td></tr>', f"<tr>{cells}</tr>"]
 
 
 def _rate_cell(score: LanguageScore | MacroScore | None, *, bold: bool) -> str:

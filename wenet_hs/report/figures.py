@@ -15,6 +15,7 @@ NUM_COLOURS = 6
 MAX_POINTS = 200
 MAX_DOTS = 1000
 _ROW = 22
+_BESIDE, _LARGEST = 5, 7.0  # of a scatter's dots: from cloud to cloud, and the radius
 
 Point = tuple[float, float]
 
@@ -98,14 +99,15 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> str:
         return ""
     lengths, values = zip(*points, strict=True)
     y_ticks = ticks(0, 100 * max(values) or 1)
-    x = _Axis(0, max(lengths), LEFT, WIDTH - RIGHT)
+    room = _BESIDE * (len(shown) - 1) / 2 + _LARGEST  # the whole of the last dots of all clouds is inside the plot
+    x = _Axis(0, max(lengths), LEFT + room, WIDTH - RIGHT - room)
     y = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
     parts = [_grid(y(tick), f"{tick:g} %") for tick in y_ticks]
     parts += _x_axis(x, [tick for tick in ticks(0, max(lengths)) if tick <= max(lengths)], unit)
     for place, (colour, some) in enumerate(shown):
-        shift = 5 * (place - (len(shown) - 1) / 2)  # clouds stand beside each other: lengths are whole numbers
+        shift = _BESIDE * (place - (len(shown) - 1) / 2)  # clouds stand beside each other: lengths are whole numbers
         circles = "".join(
-            f'<circle cx="{x(a) + shift:.1f}" cy="{y(100 * b):.1f}" r="{min(7.0, 1.8 * count**0.4):.1f}"/>'
+            f'<circle cx="{x(a) + shift:.1f}" cy="{y(100 * b):.1f}" r="{min(_LARGEST, 1.8 * count**0.4):.1f}"/>'
             for (a, b), count in sorted(Counter(some).items())
         )
         parts.append(f'<g class="cloud k{colour % NUM_COLOURS}">{circles}</g>')

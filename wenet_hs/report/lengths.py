@@ -11,6 +11,8 @@ from wenet_hs.score.groups import LENGTH, by_length
 from wenet_hs.score.table import format_interval, percent
 from wenet_hs.score.units import UNIT_NAMES
 
+HIGHEST = 2.0  # a rate above it is drawn at it: one utterance of many insertions would press all others flat
+
 
 def lengths_section(material: Material) -> str:
     """The section; without scores it says so."""
@@ -31,8 +33,15 @@ def lengths_section(material: Material) -> str:
         f'<div class="charts chart"><figure>{bins}<figcaption>{metric} by length of the reference{material.said}, '
         f"{mode}; a dot is the pooled rate of a bin, its line the 95 % interval.</figcaption></figure>"
         f"<figure>{scatter}<figcaption>{metric} of each utterance over the length of its reference{material.said}, "
-        f"{mode}; rates above 200 % are drawn at 200 %.</figcaption></figure></div>",
+        f"{mode}{_cut(material)}.</figcaption></figure></div>",
     )
+
+
+def _cut(material: Material) -> str:
+    """How many dots are not where their rate is; "" for none."""
+    rates = [found.counts.rate for _, _, report in material.shown for found in report.utterances.values()]
+    higher = sum(rate is not None and rate > HIGHEST for rate in rates)
+    return f"; {higher:,} above {100 * HIGHEST:g} % drawn at {100 * HIGHEST:g} %" if higher else ""
 
 
 def _clouds(material: Material) -> list[Line]:
@@ -40,7 +49,7 @@ def _clouds(material: Material) -> list[Line]:
     return [
         Line(
             points=[
-                (float(found.counts.num_units), min(2.0, found.counts.rate))
+                (float(found.counts.num_units), min(HIGHEST, found.counts.rate))
                 for found in report.utterances.values()
                 if found.counts.rate is not None
             ],

@@ -89,6 +89,15 @@ def options(choices: Iterable[tuple[str, str]]) -> str:
     return "".join(f'<option value="{escape(value)}">{escape(label)}</option>' for value, label in choices)
 
 
+def show_setting(value: object) -> str:
+    """A setting as people write it: yes and no, a dash for none, 60 for 60.0."""
+    if value is None:
+        return "—"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
 def number(value: object, digits: int) -> str:
     """A number with so many decimals and thousands apart; n/a for anything else."""
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED

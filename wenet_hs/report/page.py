@@ -13,8 +13,9 @@ from wenet_hs.report.lengths import lengths_section
 from wenet_hs.report.markup import missing
 from wenet_hs.report.material import Material
 from wenet_hs.report.script import SCRIPT
+from wenet_hs.report.speed import speed_section
 from wenet_hs.report.style import CSS
-from wenet_hs.report.tables import conditions_section, corpora_section, speed_section
+from wenet_hs.report.tables import conditions_section, corpora_section
 from wenet_hs.report.trees import trees_section
 from wenet_hs.report.utterances import AUDIO_MB, MOST, utterances_section
 from wenet_hs.score.table import format_interval, percent

@@ -28,14 +28,14 @@ code { font: .85em/1.4 ui-monospace, "Noto Sans Mono", monospace; overflow-wrap:
 .scroll { overflow-x: auto; margin: .6rem 0; position: relative; }
 .scroll:focus-visible, button:focus-visible, select:focus-visible, input:focus-visible, a:focus-visible,
 summary:focus-visible { outline: 2px solid var(--c0); outline-offset: 1px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; }
 th:first-child, th.text, td.text { text-align: left; }
 tbody th, tfoot th { font-weight: 500; overflow-wrap: break-word; }
 figure.table { margin: 1.2rem 0; }
 tr > :first-child { background: var(--page); position: sticky; left: 0; z-index: 1; min-width: 4.5rem;
-  max-width: min(16rem, 38vw); box-shadow: 1px 0 var(--line); }
+  max-width: min(16rem, 38vw); box-shadow: 1px 0 var(--line), -2px 0 var(--page); }
 thead th { vertical-align: bottom; }
 thead th button { font: inherit; color: inherit; background: none; border: 0; padding: 0; margin: 0; cursor: pointer;
   text-align: inherit; }
@@ -117,7 +117,8 @@ CSS += "".join(
 )
 CSS += """
 @media (max-width: 40rem) { body { padding: 1rem .7rem 3rem; font-size: 15px; } h1 { font-size: 1.3rem; }
-  th, td { padding: .25rem .5rem; } .controls label { flex: 1 1 9rem; } .controls input[type=search] { width: 100%; } }
+  th, td { padding: .25rem .5rem; } .controls label { flex: 1 1 9rem; } .controls input[type=search] { width: 100%; }
+  .system .key { display: block; } }
 @page { margin: 14mm 12mm; }
 @media print { :root, :root[data-theme=dark], :root:not([data-theme=light]) { color-scheme: light; LIGHT }
   body { max-width: none; padding: 0; font-size: 10pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections that are tables alone: the corpora, the speed of decoding, the conditions of every number."""
+"""The sections that are tables alone: the corpora, the conditions of every number."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -61,62 +61,6 @@ def _corpus_row(lang: str, found: Mapping[str, Any], sampled: Sequence[tuple[str
         counts = counts if isinstance(counts, dict) else {}
         row += [number(counts.get(split), digits) for split in _SPLITS]
     return row
-
-
-# ---- speed
-
-
-def speed_section(material: Material) -> str:
-    """Seconds of speech, of decoding and their ratio; without rtf.json it says so."""
-    experiments, said = material.experiments, material.said
-    caption = f"Real-time factor{said}: seconds of decoding for a second of speech. Under 1 is faster than real time."
-    found = speed_table(experiments, caption=caption) or missing("No speed: no experiment has an rtf.json.")
-    return section(
-        "speed", "Decoding speed", found, _speed_by_language(experiments, said), _parts_table(experiments, said)
-    )
-
-
-def speed_table(experiments: Sequence[Experiment], *, caption: str) -> str:
-    """A row for each experiment and mode; "" where no experiment has an rtf.json."""
-    conditions = sorted({name for experiment in experiments for name in experiment.speed_conditions})
-    rows = [
-        [experiment.name, mode, number(speed.get("audio_seconds"), 1), number(speed.get("wall_seconds"), 1)]
-        + [number(speed.get("rtf"), 4)]
-        + [_condition(experiment.speed_conditions.get(name)) for name in conditions]
-        for experiment in experiments
-        for mode, speed in experiment.speeds.items()
-    ]
-    names = ["experiment", "mode", "speech, s", "decoding, s", "RTF", *(name.replace("_", " ") for name in conditions)]
-    return plain_table(names, rows, caption=caption) if rows else ""
-
-
-def _condition(value: object) -> str:
-    return "—" if value is None else str(value)
-
-
-def _speed_by_language(experiments: Sequence[Experiment], said: str) -> str:
-    """The form of the paper's Table 6."""
-    found = [
-        (experiment.name, mode, speed["sum_rtf_by_lang"])
-        for experiment in experiments
-        for mode, speed in experiment.speeds.items()
-        if isinstance(speed.get("sum_rtf_by_lang"), dict)
-    ]
-    langs = sorted({lang for _, _, by_lang in found for lang in by_lang})
-    rows = [[name, mode, *(number(by_lang.get(lang), 4) for lang in langs)] for name, mode, by_lang in found]
-    caption = f"Real-time factor by language{said}: each clip takes an equal part of its batch's time"
-    return plain_table(["experiment", "mode", *langs], rows, caption=caption) if rows else ""
-
-
-def _parts_table(experiments: Sequence[Experiment], said: str) -> str:
-    parts = list(dict.fromkeys(part for experiment in experiments for part in experiment.speed_parts))
-    rows = [
-        [experiment.name, *(number(experiment.speed_parts.get(part), 2) for part in parts)]
-        for experiment in experiments
-        if experiment.speed_parts
-    ]
-    names = ["experiment", *(part.replace("_", " ") for part in parts)]
-    return plain_table(names, rows, caption=f"Seconds of each part of the decoding{said}") if rows else ""
 
 
 # ---- conditions

@@ -2,7 +2,7 @@
 """Utterances to browse: of each the reference above what every system recognised, unit by unit, and its sound."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from pathlib import Path
@@ -125,7 +125,8 @@ def _utterance(key: str, material: Material, sounds: Sounds, sure: Sequence[Mapp
     length = first.counts.num_units
     unit = UNIT_NAMES[shown[0][2].rules.metric]
     clip = material.clips.get(key)
-    seconds = "" if clip is None or clip.duration is None else f" · {clip.duration:.2f} s"
+    facts = [escape(first.lang), f"{length:,} {unit}{'' if length == 1 else 's'}"]
+    facts += [] if clip is None or clip.duration is None else [f"{clip.duration:.2f} s"]
     url = sounds.urls.get(key)
     player = f'<audio controls preload="none" src="{url}" aria-label="{escape(key)}"></audio>' if url else ""
     rates = "".join(f' data-e{place}="{_order(report.utterances[key].counts):.4f}"' for place, _, report in shown)
@@ -137,8 +138,7 @@ def _utterance(key: str, material: Material, sounds: Sounds, sure: Sequence[Mapp
     return (
         f'<article class="utterance" data-key="{escape(key)}" data-lang="{escape(first.lang)}" '
         f'data-length="{length}"{rates} data-text="{escape(texts)}">\n<div class="facts">'
-        f"<span><code>{escape(key)}</code> · {escape(first.lang)} · {length:,} {unit}{'' if length == 1 else 's'}"
-        f"{seconds}</span>{player}</div>\n{systems}</article>"
+        f"<span>{_unbroken([f'<code>{escape(key)}</code>', *facts])}</span>{player}</div>\n{systems}</article>"
     )
 
 
@@ -147,14 +147,19 @@ def _order(counts: ErrorCounts) -> float:
 
 
 def _system(name: str, place: int, utterance: ScoredUtterance, rules: Rules, confidence: float | None) -> str:
-    rate = f"{rules.metric.upper()} {percent(utterance.counts.rate)} %"
-    absent = " · no hypothesis" if utterance.hyp is None else ""
-    sure = "" if confidence is None else f" · confidence {confidence:.2f}"
+    facts = [f"{rules.metric.upper()} {percent(utterance.counts.rate)} %", letters(utterance.counts)]
+    facts += [] if confidence is None else [f"confidence {confidence:.2f}"]
+    facts += ["no hypothesis"] if utterance.hyp is None else []
     return (
         f'<div class="system"><div class="quiet"><span class="key c{place % 6}"><span>{escape(name)}</span></span>'
-        f"{rate} · {letters(utterance.counts)}{sure}{absent}</div>"
+        f"{_unbroken(facts)}</div>"
         f'<div class="aligned" dir="ltr">{aligned(utterance, rules)}</div></div>\n'
     )
+
+
+def _unbroken(facts: Iterable[str]) -> str:
+    """HTML of facts in a row: a narrow page breaks the line between two, never a word from its number."""
+    return "&nbsp;· ".join(fact.replace(" ", "&nbsp;") for fact in facts)
 
 
 def letters(counts: ErrorCounts) -> str:
