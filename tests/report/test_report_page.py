@@ -129,7 +129,7 @@ def test_too_few_speakers_are_not_available_and_nothing_is_bold(make_experiment:
     text = text_of(page)
     assert re.search(r"language a b difference, points p by speaker, points p by speaker utterances units ca ", text)
     assert re.search(r"ky 0.00 \S+ \S+ 100.00 \S+ \S+ \+100.00 \S+ \S+ \S+ n/a n/a 2 16 ", text)
-    assert "n/a by speaker: too few speakers to say; nothing is bold then." in text
+    assert "n/a by speaker: fewer than 5 speakers, so nothing is bold, and the averages' intervals" in text
     assert bold_of(page, "ky") == [[], []]
 
 

@@ -10,7 +10,7 @@ from wenet_hs.report.markup import missing, section, table
 from wenet_hs.report.material import Material
 from wenet_hs.report.paired import MACRO, MICRO, Pairs, pair
 from wenet_hs.score import Interval, LanguageScore, Report
-from wenet_hs.score.compare import Significance
+from wenet_hs.score.compare import MIN_SPEAKERS, Significance
 from wenet_hs.score.summary import MacroScore
 from wenet_hs.score.table import UNDEFINED, format_interval, percent
 
@@ -123,7 +123,10 @@ def _shown_caption(material: Material, rivals: Sequence[int], *, by_speaker: boo
             "p: two-sided, not corrected for the number of rows."
         )
     if by_speaker:
-        text += " n/a by speaker: too few speakers to say; nothing is bold then."
+        text += (
+            f" n/a by speaker: fewer than {MIN_SPEAKERS} speakers, so nothing is bold, and the averages' intervals by "
+            "speaker are too narrow."
+        )
     return text
 
 
