@@ -43,6 +43,7 @@ def test_nothing_to_do_starts_nothing() -> None:
     assert list(parallel_map(square, [], num_workers=2, description="none", on_crash=crashed)) == []
 
 
+@pytest.mark.slow
 def test_an_item_that_kills_its_process_is_named_and_no_other_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "ITEM_LIMIT_S", 0.2)
     results = list(parallel_map(fragile, range(100), num_workers=2, description="fragile", on_crash=crashed))

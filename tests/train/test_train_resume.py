@@ -61,7 +61,7 @@ def resumed_at_every_step(
     ("head", "variant"),
     [
         ("softmax", "plain"),
-        ("hsoftmax", "cached"),
+        pytest.param("hsoftmax", "cached", marks=pytest.mark.slow),
         pytest.param("softmax", "windows of three batches", marks=pytest.mark.slow),
         pytest.param("hsoftmax", "sparse rows", marks=pytest.mark.slow),
     ],
@@ -70,6 +70,7 @@ def test_stopped_at_every_step(tiny_corpus: TinyCorpus, tmp_path: Path, head: st
     assert resumed_at_every_step(tiny_corpus, tmp_path, head, VARIANTS[variant]) >= 6
 
 
+@pytest.mark.slow
 def test_stopped_with_worker_processes(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
     assert resumed_at_every_step(tiny_corpus, tmp_path, "hsoftmax", (WORKERS,), every=3) == 3
 

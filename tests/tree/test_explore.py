@@ -141,6 +141,7 @@ def test_five_thousand_units_are_a_small_page() -> None:
     assert len(text.encode()) < 500_000
 
 
+@pytest.mark.slow
 def test_hundreds_of_thousands_of_units_and_thousands_of_levels() -> None:
     text = tree_page(Tree.huffman(1 / np.arange(1, 300_001)), "")
     assert len(data_of(text)["names"]) == 20_000
