@@ -2,6 +2,7 @@
 """Shared fixtures. One torch thread, here and in the processes that tests start: two make small models far slower,
 beside other work so much that a training seems to hang."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -22,3 +23,9 @@ def shared_dir() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the reference folder ../shared is not here")
     return SHARED
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays for the whole run: no search for garbage need look at it again."""
+    gc.collect()
+    gc.freeze()
