@@ -82,7 +82,7 @@ class PartialResults:
         logger.info("%s: %d of %d batches are decoded already; going on", self.folder, len(done), len(plan.batches))
         num_failed = len(plan.failed) + sum(len(result.failed) for result in found)
         if num_failed:
-            logger.info("%s: clips (or segments) that could not be read: %d; trying them again", self.folder, num_failed)
+            logger.info("%s: clips (or segments) that were not read: %d; trying them again", self.folder, num_failed)
         return plan, done
 
     def start(self, settings: Mapping[str, Any], plan: Plan) -> None:
