@@ -55,8 +55,9 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
         """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` have no part in it."""
-        query_BHLK, keys_BHSK = self._split(self.linear_q(query)), self._split(self.linear_k(memory))
-        out: Tensor = self.linear_out(self._mix(query_BHLK, keys_BHSK, self._split(self.linear_v(memory)), mask))
+        # Keys and values first: where they are the query's own, the order of products is that of the gradients' sum.
+        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
+        out: Tensor = self.linear_out(self._mix(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
         return out
 
     def _split(self, x_BLD: Tensor) -> Tensor:
