@@ -23,7 +23,7 @@ from wenet_hs.decode.modes import decode
 from wenet_hs.heads import SoftmaxHead
 from wenet_hs.model import AsrModel
 from wenet_hs.nn import linear
-from wenet_hs.nn.node_cache import NewNodes
+from wenet_hs.nn.tree_kv_cache import NewNodes
 from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree import Tree
@@ -213,17 +213,17 @@ def encoder_alone(model: AsrModel, said: Speech) -> Side:
 def rows_of_steps(model: AsrModel, whole: Whole) -> list[int]:
     """How many rows the decoder computes in each of its calls during one pass."""
     decoder, rows = cast(TransformerDecoder, model.decoder), []
-    grow = decoder.grow
+    decode_step = decoder.decode_step
 
     def counted(cache: object, nodes: NewNodes) -> Tensor:
         rows.append(len(nodes.units))
-        return grow(cache, nodes)  # type: ignore[arg-type]
+        return decode_step(cache, nodes)  # type: ignore[arg-type]
 
-    decoder.grow = counted  # type: ignore[method-assign, assignment]
+    decoder.decode_step = counted  # type: ignore[method-assign, assignment]
     try:
         whole()
     finally:
-        del decoder.grow
+        del decoder.decode_step
     return rows
 
 

@@ -47,7 +47,7 @@ def test_visible_attention_is_the_attention() -> None:
     attention = MultiHeadAttention(2, 8)
     query, memory = torch.randn(3, 4, 8), torch.randn(3, 6, 8)
     mask = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
-    out, weights = attention.attend_visibly(query, memory, mask[:, None])
+    out, weights = attention.forward_with_weights(query, memory, mask[:, None])
     torch.testing.assert_close(out, attention(query, memory, mask[:, None]), atol=1e-6, rtol=0)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 4))
     assert (weights * ~mask[:, None, None]).abs().max() == 0

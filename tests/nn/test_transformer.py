@@ -11,7 +11,7 @@ from small_models import NUM_UNITS, small_model
 from torch import Tensor
 
 from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.node_cache import NewNodes
+from wenet_hs.nn.tree_kv_cache import NewNodes
 from wenet_hs.nn.transformer import TransformerDecoder
 
 DECODERS: tuple[TransformerDecoder, ...] = (
@@ -52,7 +52,7 @@ def test_forward_does_not_see_padding(lengths: list[tuple[int, int]], which: int
 
 def grown(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list[Step]) -> tuple[list[Tensor], Any]:
     """The hidden vectors of the nodes of each step; a step has, of each utterance, (parent, unit) for each new node."""
-    cache, hidden = decoder.remember(memory, mask), []
+    cache, hidden = decoder.init_cache(memory, mask), []
     total = sum(max(map(len, step)) for step in steps)
     seen = torch.zeros(len(memory), total, total, dtype=torch.bool)
     for step in steps:
@@ -66,7 +66,7 @@ def grown(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list
         depths = torch.tensor([int(seen[utterance, number].sum()) - 1 for utterance, number, *_ in new])
         places = torch.tensor([utterance * room + number - past for utterance, number, *_ in new])
         end = past + room
-        hidden.append(decoder.grow(cache, NewNodes(units, depths, seen[:, past:end, :end], places)))
+        hidden.append(decoder.decode_step(cache, NewNodes(units, depths, seen[:, past:end, :end], places)))
     return hidden, cache
 
 
@@ -100,14 +100,14 @@ def test_utterances_leave_and_nodes_are_forgotten() -> None:
     memory, _ = some(3, 6, 1)
     first = torch.ones(3, 1, 1, dtype=torch.bool)
     with torch.inference_mode():
-        cache = decoder.remember(memory, length_mask(lengths, 6))
-        decoder.grow(cache, NewNodes(torch.full((3,), 2), torch.zeros(3, dtype=torch.int64), first))
+        cache = decoder.init_cache(memory, length_mask(lengths, 6))
+        decoder.decode_step(cache, NewNodes(torch.full((3,), 2), torch.zeros(3, dtype=torch.int64), first))
         fork = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
-        decoder.grow(cache, NewNodes(torch.tensor([4, 5, 6, 7, 8, 9]), torch.ones(6, dtype=torch.int64), fork))
+        decoder.decode_step(cache, NewNodes(torch.tensor([4, 5, 6, 7, 8, 9]), torch.ones(6, dtype=torch.int64), fork))
         cache.keep_utterances(torch.tensor([2, 0]))
         cache.keep_nodes(torch.tensor([[0, 2], [1, 0]]))  # of the third its second branch, of the first its first
         seen = torch.ones(2, 1, 3, dtype=torch.bool)
-        hidden = decoder.grow(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
+        hidden = decoder.decode_step(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
         for row, (utterance, ids) in enumerate([(2, (2, 9, 3)), (0, (2, 4, 10))]):
             whole = decoder(memory[[utterance]], lengths[[utterance]], torch.tensor([ids]), torch.tensor([3]))
             torch.testing.assert_close(hidden[row], whole[0, -1], atol=1e-5, rtol=1e-5)
@@ -115,10 +115,10 @@ def test_utterances_leave_and_nodes_are_forgotten() -> None:
 
 def test_visible_of_another_size_is_a_wrong_call() -> None:
     memory, _ = some(2, 4, 1)
-    cache = DECODERS[0].remember(memory, torch.ones(2, 4, dtype=torch.bool))
+    cache = DECODERS[0].init_cache(memory, torch.ones(2, 4, dtype=torch.bool))
     nodes = NewNodes(torch.tensor([2, 2]), torch.tensor([0, 0]), torch.ones(2, 1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"visible: \(2, 1, 2\) does not fit 2 utterances of 0 nodes and 1 new ones"):
-        DECODERS[0].grow(cache, nodes)
+        DECODERS[0].decode_step(cache, nodes)
 
 
 def test_names_are_wenets() -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.faults import faults_of
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.wenet_keys import settle
+from wenet_hs.config.wenet_keys import translate_wenet_config
 from wenet_hs.config.yaml_source import Fault, Node, Place, one_line, parse_yaml, read_yaml, resolve_scalar
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
@@ -36,7 +36,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
     root, faults = read_yaml(path)
     for override in overrides:
         root = _overridden(root, override, faults)
-    root, refused, idle = settle(root)
+    root, refused, idle = translate_wenet_config(root)
     faults += refused
     try:
         config = ExperimentConfig.model_validate(root.plain())

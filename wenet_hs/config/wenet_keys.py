@@ -129,7 +129,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """Values that WeNet has for a setting of the schema and that are not supported."""
 
 
-def settle(root: Node) -> tuple[Node, list[Fault], dict[str, list[str]]]:
+def translate_wenet_config(root: Node) -> tuple[Node, list[Fault], dict[str, list[str]]]:
     """The sections without WeNet's other keys, the faults among those, and the idle ones by reason."""
     root, faults = _with_cmvn_sections(root)
     idle: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.node_cache import NewNodes
+from wenet_hs.nn.tree_kv_cache import NewNodes
 
 _COMPACT_ABOVE = 64
 _CHECK_EVERY_ON_GPU = 8
@@ -25,7 +25,7 @@ class Beam:
 
     def __init__(self, model: AsrModel, memory: Tensor, lengths: Tensor, beam_size: int) -> None:
         self._decoder = model.decoder
-        self._cache = model.decoder.remember(memory, length_mask(lengths, memory.size(1)))
+        self._cache = model.decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
         self._waits = self.waits(memory.device)
         shape = (len(memory), beam_size)
         self.units = lengths.new_full((*shape, 1), model.special.sos, dtype=torch.int64)
@@ -63,7 +63,7 @@ class Beam:
         last_M = last_P if places is None else last_P[places]
         self._visible_BNS = torch.cat([self._visible_BNS, self._itself_NN.expand(len(self.units), -1, -1)], dim=2)
         depths_M = torch.full_like(last_M, self.num_units)
-        return self._decoder.grow(self._cache, NewNodes(last_M, depths_M, self._visible_BNS, places)), places
+        return self._decoder.decode_step(self._cache, NewNodes(last_M, depths_M, self._visible_BNS, places)), places
 
     def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
         """Put other hypotheses into the places: the one of place `parents` (B, N) and one of `units` (B, N) behind it.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.node_cache import NewNodes
+from wenet_hs.nn.tree_kv_cache import NewNodes
 from wenet_hs.nn.transformer import TransformerDecoder
 from wenet_hs.text.units import SpecialIds
 
@@ -109,8 +109,8 @@ def _edge_costs(
     device, room = memory[0].device, len(trees[0].units)
     rows_B = torch.tensor([tree.row for tree in trees], device=device)
     memory_BTD, lengths_B = memory[0][rows_B], memory[1][rows_B]
-    cache = decoder.remember(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
-    hidden_MD = decoder.grow(cache, _new_nodes(trees, room, device))
+    cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
+    hidden_MD = decoder.decode_step(cache, _new_nodes(trees, room, device))
     begins = np.cumsum([0, *(len(tree.units) for tree in trees)])
     sources = [begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges]
     targets = [unit for tree in trees for _, unit in tree.edges]

@@ -43,7 +43,7 @@ class MultiHeadAttention(nn.Module):
         keys_BSD, values_BSD = keys_values.chunk(2, dim=-1)
         return self._mix(self._split(query), self._split(keys_BSD), self._split(values_BSD), mask)
 
-    def attend_visibly(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_with_weights(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """As forward, and the weights too: → (B, L, D), (B, H, L, S) float32, before dropout. Slower than forward."""
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         scores_BHLS = self._split(self.linear_q(query)) @ keys_BHSK.transpose(-2, -1) / math.sqrt(self.head_size)

@@ -2,7 +2,7 @@
 """Transformer decoders up to the vectors that an output head reads, whole sequences or unit by unit.
 
 Dimension key: B utterances, T time, L label, D width, E = 2 D, F = 3 D; M new nodes of the trees of hypotheses (see
-node_cache.py).
+tree_kv_cache.py).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from wenet_hs.nn.feed_forward import FeedForward
 from wenet_hs.nn.guide import AttentionGuide
 from wenet_hs.nn.linear import linear
 from wenet_hs.nn.masks import causal_mask, length_mask
-from wenet_hs.nn.node_cache import LayerCache, NewNodes, NodeCache, as_bias
+from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, as_bias
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
 from wenet_hs.nn.recomputing import run_layer
 
@@ -53,7 +53,7 @@ class TransformerDecoderLayer(nn.Module):
             if guide is None:
                 out: Tensor = self.src_attn(y_BLD, memory, memory_mask)
                 return out
-            seen_BLD, weights_BHLT = self.src_attn.attend_visibly(y_BLD, memory, memory_mask)
+            seen_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
             guide.watch(weights_BHLT)
             return seen_BLD
 
@@ -62,13 +62,13 @@ class TransformerDecoderLayer(nn.Module):
         out: Tensor = self.residual(x, self.norm3, self.feed_forward)
         return out
 
-    def remember(self, memory: Tensor) -> LayerCache:
+    def init_cache(self, memory: Tensor) -> LayerCache:
         """The cache of this layer before the first unit: memory (B, T, D)."""
         own, other = self.self_attn, self.src_attn
         memory_BTE = linear(memory, *other.joined(other.linear_k, other.linear_v))
         return LayerCache(memory_BTE, own.joined(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0])
 
-    def grow(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: NodeCache, layer: LayerCache) -> Tensor:
+    def decode_step(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: TreeKVCache, layer: LayerCache) -> Tensor:
         """x (M, D) of the new nodes alone, bias (B, R, S + R) of `visible` → (M, D); `layer` gets keys and values."""
         own, other = self.self_attn, self.src_attn
 
@@ -140,12 +140,12 @@ class TransformerDecoder(nn.Module):
                 x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
         return self._finish(x_BLD)
 
-    def remember(self, memory: Tensor, memory_mask: Tensor) -> NodeCache:
-        """What `grow` begins with: memory (B, T, D), memory_mask (B, T) bool. It knows no unit yet."""
-        layers = [cast(TransformerDecoderLayer, module).remember(memory) for module in self.decoders]
-        return NodeCache(layers, as_bias(memory_mask[:, None], memory))
+    def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
+        """What `decode_step` begins with: memory (B, T, D), memory_mask (B, T) bool. It knows no unit yet."""
+        layers = [cast(TransformerDecoderLayer, module).init_cache(memory) for module in self.decoders]
+        return TreeKVCache(layers, as_bias(memory_mask[:, None], memory))
 
-    def grow(self, cache: NodeCache, nodes: NewNodes) -> Tensor:
+    def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
         """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`; `cache` then has them.
 
         Raises: ValueError where `nodes.visible` does not fit the nodes that are cached.
@@ -158,7 +158,7 @@ class TransformerDecoder(nn.Module):
         x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=seen)
         bias_BRS = as_bias(nodes.visible, x_MD)
         for module, layer in zip(self.decoders, cache.layers, strict=True):
-            x_MD = cast(TransformerDecoderLayer, module).grow(x_MD, nodes, bias_BRS, cache, layer)
+            x_MD = cast(TransformerDecoderLayer, module).decode_step(x_MD, nodes, bias_BRS, cache, layer)
         cache.num_nodes = seen
         return self._finish(x_MD)
 
@@ -192,10 +192,10 @@ class BiTransformerDecoder(nn.Module):
         out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, guide=guide)
         return out
 
-    def remember(self, memory: Tensor, memory_mask: Tensor) -> NodeCache:
-        """As TransformerDecoder.remember, from left to right: (B, T, D), (B, T)."""
-        return self.left_decoder.remember(memory, memory_mask)
+    def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
+        """As TransformerDecoder.init_cache, from left to right: (B, T, D), (B, T)."""
+        return self.left_decoder.init_cache(memory, memory_mask)
 
-    def grow(self, cache: NodeCache, nodes: NewNodes) -> Tensor:
-        """As TransformerDecoder.grow, from left to right: (M, D)."""
-        return self.left_decoder.grow(cache, nodes)
+    def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
+        """As TransformerDecoder.decode_step, from left to right: (M, D)."""
+        return self.left_decoder.decode_step(cache, nodes)

@@ -41,7 +41,7 @@ class LayerCache:
 
 
 @dataclass
-class NodeCache:
+class TreeKVCache:
     """All layers of a decoder, for the utterances that are still searched."""
 
     layers: list[LayerCache]
