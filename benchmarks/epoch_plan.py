@@ -36,7 +36,7 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.frame_counts import FrameCounts, conv2d_length
 from wenet_hs.data.listing import open_lists
 from wenet_hs.data.plan_kernels import numbered_hashes
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 RATE = 16000

@@ -17,8 +17,8 @@ from wenet_hs.config.schema import DatasetConf, ExperimentConfig
 from wenet_hs.data.dataset import Batch, Example, SpeechDataset, collate
 from wenet_hs.devices import has_native_bf16
 from wenet_hs.manifest import Utterance
-from wenet_hs.nn.dropout import Dropout
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.nn.cpu import Dropout
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.compiled import compile_layers, missing_tool
 from wenet_hs.train.loop import run_epoch

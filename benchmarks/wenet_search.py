@@ -21,8 +21,7 @@ from torch import Tensor
 
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.feed_forward import FeedForward
-from wenet_hs.nn.masks import causal_mask, length_mask
+from wenet_hs.nn.layers import FeedForward, causal_mask, length_mask
 from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer
 
 Pair = tuple[Tensor, Tensor]

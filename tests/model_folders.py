@@ -10,7 +10,7 @@ import torch
 from small_models import small_config, small_model
 
 from wenet_hs.config.load import dump_config
-from wenet_hs.interop.state import to_wenet_state_dict
+from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree

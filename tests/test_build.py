@@ -14,9 +14,9 @@ from wenet_hs.config.load import dump_config
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.interop.state import to_wenet_state_dict
+from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
-from wenet_hs.nn.encoder import Encoder
+from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.tree import Tree

@@ -10,8 +10,7 @@ import pytest
 import torch
 from small_models import NUM_UNITS, SPECIAL, small_batch
 
-from wenet_hs.build import build_model, load_experiment
-from wenet_hs.build_heads import AnyTree, check_routes, head_confs, tree_paths
+from wenet_hs.build import AnyTree, build_model, check_routes, head_confs, load_experiment, tree_paths
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError, DataError

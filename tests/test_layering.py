@@ -13,7 +13,6 @@ LAYERS = (
     "report recognizer",
     "train decode",
     "build interop",
-    "build_heads",
     "model",
     "heads",
     "nn data corpus score",

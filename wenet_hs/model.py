@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from wenet_hs.data.dataset import Batch
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.nn.encoder import Encoder
-from wenet_hs.nn.guide import AttentionGuide
-from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
+from wenet_hs.nn.conformer import Encoder
+from wenet_hs.nn.layers import length_mask
+from wenet_hs.nn.transformer import AttentionGuide, BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds
 
 
@@ -58,7 +57,7 @@ class AsrModel(nn.Module):
 
         The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
         of the right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1]; and
-        `attention_guide`, the weight of the penalty of nn/guide.py on the left-to-right decoder, with its
+        `attention_guide`, the weight of the penalty of nn/transformer.py on the left-to-right decoder, with its
         `attention_guide_width`. `frozen` names the modules that stay in evaluation mode while the others train.
         """
         super().__init__()

@@ -13,7 +13,7 @@ from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.device_features import with_features
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 WORKER = DatasetConf(

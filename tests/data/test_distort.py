@@ -13,7 +13,7 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.distort import Distortions, add_noise, reverberate
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 RATE = 16000

@@ -16,7 +16,7 @@ from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.listing import IndexedList, ListedUtterances, open_list, open_lists
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 

@@ -14,7 +14,7 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.quarantine import MAX_REPLACEMENTS, BadClip, Quarantine, clip_error, quarantine_path, take_readable
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 pytestmark = [

@@ -14,7 +14,7 @@ from wenet_hs.data.listing import ListedUtterances
 from wenet_hs.data.sampling import Sampler, make_sampler
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 # Two lists: 60 of "big" and 6 of "small" of 4 s, then 12 of "small" of 2 s.

@@ -20,7 +20,7 @@ from wenet_hs.data.listing import UtteranceTable, open_list
 from wenet_hs.data.shards import write_shards
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 CONF = DatasetConf(

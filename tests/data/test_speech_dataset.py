@@ -17,7 +17,7 @@ from wenet_hs.data.dataset import Batch, Example, SpeechDataset, batches, collat
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

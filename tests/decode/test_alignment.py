@@ -25,7 +25,7 @@ from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import AdaptiveHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.ctc import Ctc, ctc_feasible
-from wenet_hs.text.tokenize import CharTokenizer, PhoneTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 

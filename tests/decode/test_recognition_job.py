@@ -24,7 +24,7 @@ from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import joined_text, write_results, write_speed
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import CharTokenizer, PhoneTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
 
 JOB = Job(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)

@@ -44,7 +44,7 @@ from wenet_hs.manifest import read_data_list
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.units import Rules
 from wenet_hs.text.normalize import normalize_counted, normalize_phones
-from wenet_hs.text.tokenize import count_units
+from wenet_hs.text.tokenizer import count_units
 
 HEADER = b"client_id\tpath\tsentence\tlocale\n"
 NUM_CLIPS = 12

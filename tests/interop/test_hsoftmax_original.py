@@ -19,8 +19,7 @@ from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import read_original_tree, saved_tree, tree_of_state, write_original_tree
 from wenet_hs.interop.nested import parse_nested
 from wenet_hs.interop.paths import from_paths, renumbered
-from wenet_hs.interop.state import convert_state_dict, is_wenet, to_wenet_state_dict
-from wenet_hs.interop.weights import load_weights
+from wenet_hs.interop.weights import convert_state_dict, is_wenet, load_weights, to_wenet_state_dict
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.tree import Tree
 

@@ -11,7 +11,7 @@ from small_models import small_batch, small_model
 from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.interop.state import convert_state_dict, is_wenet, to_wenet_state_dict
+from wenet_hs.interop.weights import convert_state_dict, is_wenet, to_wenet_state_dict
 from wenet_hs.interop.wenet import load_model
 
 GOLDEN = ("conformer_transformer", "conformer_layernorm_old_eos")

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from wenet_hs.nn.convolution import ConvolutionModule, MaskedBatchNorm
-from wenet_hs.nn.feed_forward import make_activation
-from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.layers import length_mask, make_activation
 
 
 def everything(batch: int, time: int) -> torch.Tensor:

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from wenet_hs.nn.dropout import MANY_VALUES, Dropout
+from wenet_hs.nn.cpu import MANY_VALUES, Dropout
 
 MANY = (3, MANY_VALUES // 3 + 1)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import NUM_BINS, row_of, small_batch, small_model
 
-from wenet_hs.nn.encoder import Encoder, GlobalCmvn
+from wenet_hs.nn.conformer import Encoder, GlobalCmvn
 
 KINDS = {
     "conformer": {},

@@ -8,7 +8,7 @@ import torch
 from small_models import small_batch, small_model
 
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.guide import AttentionGuide
+from wenet_hs.nn.transformer import AttentionGuide
 
 
 def one_hot(frames: list[int], num_frames: int) -> torch.Tensor:

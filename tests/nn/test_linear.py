@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from wenet_hs.nn.feed_forward import ACTIVATIONS, make_activation
-from wenet_hs.nn.linear import Linear, linear
+from wenet_hs.nn.cpu import Linear, linear
+from wenet_hs.nn.layers import ACTIVATIONS, make_activation
 
 
 @pytest.mark.parametrize("bias", [True, False])

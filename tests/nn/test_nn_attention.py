@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.layers import length_mask
 
 
 def heads(x: Tensor, num: int) -> Tensor:

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from wenet_hs.nn.masks import causal_mask, length_mask
+from wenet_hs.nn.layers import causal_mask, length_mask
 from wenet_hs.nn.positional import (
     AbsolutePositionalEncoding,
     NoPositionalEncoding,

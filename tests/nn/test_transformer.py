@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from small_models import NUM_UNITS, small_model
 from torch import Tensor
 
-from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import TransformerDecoder
+from wenet_hs.nn.tree_kv_cache import NewNodes
 
 DECODERS: tuple[TransformerDecoder, ...] = (
     small_model().decoder,

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.conformer import ConformerLayer
+from wenet_hs.nn.conformer import ConformerLayer, Encoder, GlobalCmvn
 from wenet_hs.nn.convolution import ConvolutionModule
-from wenet_hs.nn.encoder import Encoder, GlobalCmvn
-from wenet_hs.nn.feed_forward import FeedForward
+from wenet_hs.nn.layers import FeedForward
 from wenet_hs.nn.positional import AbsolutePositionalEncoding, RelativePositionalEncoding
 from wenet_hs.nn.subsampling import Conv2dSubsampling
 from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.score import ErrorCounts, count_errors, score
 from wenet_hs.score.units import Rules, split_by, split_units
-from wenet_hs.text.tokenize import UNKNOWN_SHOWN
+from wenet_hs.text.tokenizer import UNKNOWN_SHOWN
 
 SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलयാളംქართ日本語ə̃tʃʰ "
 SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)

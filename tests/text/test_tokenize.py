@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.normalize import normalize, normalize_phones
-from wenet_hs.text.tokenize import BpeTokenizer, CharTokenizer, PhoneTokenizer, make_tokenizer
+from wenet_hs.text.tokenizer import BpeTokenizer, CharTokenizer, PhoneTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 
 CHARS = UnitTable.from_units("abc▁ş")

@@ -16,7 +16,7 @@ from wenet_hs.build import build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import ClassHead
-from wenet_hs.interop.state import to_wenet_state_dict
+from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.fine_tune import FineTuneReport, RowCount, mixed, take_weights

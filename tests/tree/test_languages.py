@@ -8,7 +8,7 @@ import pytest
 
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import CharTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 from wenet_hs.tree.branches import Branches

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import Tokenizer, make_tokenizer
+from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 from wenet_hs.tree.build import (

@@ -31,8 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.bin.search_arguments import add_search_arguments, search_options
-from wenet_hs.build import Experiment, load_experiment
-from wenet_hs.build_heads import tree_paths
+from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.listing import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES
@@ -48,7 +47,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.lock import locked
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.train.distributed import World, join_world
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from wenet_hs.bin.tree_show import check_bpe_model, figures
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list
-from wenet_hs.text.tokenize import KINDS as TOKENIZERS
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.build import (
     KINDS,

@@ -15,8 +15,8 @@ import numpy as np
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import read_data_list
-from wenet_hs.text.tokenize import KINDS as TOKENIZERS
-from wenet_hs.text.tokenize import make_tokenizer
+from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.branches import Branches
 from wenet_hs.tree.languages import HEADINGS, LanguageCost, language_costs

@@ -13,8 +13,7 @@ from wenet_hs.bin.command import main_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import read_data_list
-from wenet_hs.text.bpe import bpe_units, train_bpe
-from wenet_hs.text.tokenize import KINDS, count_units
+from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, train_bpe
 from wenet_hs.text.units import UnitTable
 
 

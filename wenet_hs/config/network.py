@@ -255,7 +255,7 @@ class ModelConf(Section):
     ctc_only_steps: CountOrZero = 0
     """Optimizer steps at the start that train the encoder by CTC alone; the schedules below begin after them."""
     attention_guide: PositiveOrZero = 0.0
-    """Weight of the guided-attention penalty (nn/guide.py) at the decoder's first step; 0: none, as in WeNet."""
+    """Weight of the guided-attention penalty (nn/transformer.py) at the decoder's first step; 0: none, as in WeNet."""
     attention_guide_steps: CountOrZero = 0
     """Optimizer steps of the decoder in which that weight falls to 0, in a straight line."""
     attention_guide_width: Positive = 0.1

@@ -34,7 +34,7 @@ from wenet_hs.data.selection import reason_to_reject, usable
 from wenet_hs.data.transcripts import Transcripts, read_transcripts
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 

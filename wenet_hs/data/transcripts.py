@@ -14,7 +14,7 @@ from wenet_hs.data.list_index import new_folder, num_processes, one_at_a_time
 from wenet_hs.data.listing import UtteranceTable
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.selection import ctc_frames_needed
-from wenet_hs.text.tokenize import BpeTokenizer, Tokenizer
+from wenet_hs.text.tokenizer import BpeTokenizer, Tokenizer
 
 logger = logging.getLogger(__name__)
 

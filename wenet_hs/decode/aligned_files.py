@@ -11,7 +11,7 @@ from wenet_hs.decode.alignment import TimedText
 from wenet_hs.decode.forced import AlignedUtterance
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import SPACE
+from wenet_hs.text.tokenizer import SPACE
 
 
 def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:

@@ -16,8 +16,8 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.ctc import Ctc, compact_alphabet
-from wenet_hs.nn.encoder import Encoder
-from wenet_hs.text.tokenize import SPACE, Tokenizer
+from wenet_hs.nn.conformer import Encoder
+from wenet_hs.text.tokenizer import SPACE, Tokenizer
 
 CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, take another checkpoint"
 """What a CheckpointError says of log-probabilities that are none."""

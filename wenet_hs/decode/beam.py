@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.model import AsrModel
-from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.tree_kv_cache import NewNodes
 
 _COMPACT_ABOVE = 64

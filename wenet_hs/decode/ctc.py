@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import Hypothesis
-from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.layers import length_mask
 
 
 def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:

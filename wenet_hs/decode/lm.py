@@ -20,7 +20,7 @@ from torch import Tensor
 
 from wenet_hs.decode.arpa import BEGIN, END, UNKNOWN, Ngrams, read_arpa
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.text.tokenize import SPACE
+from wenet_hs.text.tokenizer import SPACE
 
 if TYPE_CHECKING:
     from wenet_hs.text.units import UnitTable

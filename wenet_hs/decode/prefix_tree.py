@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.nn.masks import length_mask
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import TransformerDecoder
+from wenet_hs.nn.tree_kv_cache import NewNodes
 from wenet_hs.text.units import SpecialIds
 
 MAX_NODES = 512

@@ -16,7 +16,7 @@ from wenet_hs.decode.outcome import Part, Recognition
 from wenet_hs.decode.recognition import FEATURES, Job
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
-from wenet_hs.text.tokenize import SPACE, Tokenizer
+from wenet_hs.text.tokenizer import SPACE, Tokenizer
 
 
 def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Recognition, tokenizer: Tokenizer) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, smoothing_weights
-from wenet_hs.nn.linear import linear
+from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.check import check_frequencies
 from wenet_hs.tree.nary import NaryTree

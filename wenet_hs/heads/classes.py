@@ -27,7 +27,7 @@ from wenet_hs.heads.classes_all import (
 from wenet_hs.heads.classes_path import path_cost
 from wenet_hs.heads.classes_plan import Edges, Groups, Ints, spread
 from wenet_hs.heads.untraced import untraced
-from wenet_hs.nn.linear import linear
+from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.nn.masks import length_mask
+from wenet_hs.nn.layers import length_mask
 
 UNUSED_LOG_PROB = -1e30
 """Of the classes that fill up the alphabet of a short utterance: no alignment has them, and their exp is 0."""

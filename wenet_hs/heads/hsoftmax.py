@@ -25,7 +25,7 @@ from wenet_hs.heads.search import SearchMethod, best_leaves
 from wenet_hs.heads.tree_functions import CostWeights
 from wenet_hs.heads.tree_tables import TreeTables
 from wenet_hs.heads.untraced import untraced
-from wenet_hs.nn.linear import linear
+from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wenet_hs.heads.topk import topk_lowest_id_first
-from wenet_hs.nn.linear import linear
+from wenet_hs.nn.cpu import linear
 
 SearchMethod = Literal["auto", "torch", "best_first", "dense"]
 """How leaves are searched: "torch" is the plain reference; "best_first" Numba on a CPU and Triton on a GPU; "dense" the

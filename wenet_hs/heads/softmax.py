@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wenet_hs.heads.base import OutputHead, SmoothingKind
-from wenet_hs.nn.linear import Linear
+from wenet_hs.nn.cpu import Linear
 
 
 class SoftmaxHead(OutputHead):

@@ -11,8 +11,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.state import convert_state_dict, to_wenet_state_dict
-from wenet_hs.interop.weights import load_state, load_weights, state_num_units
+from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_num_units, to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 

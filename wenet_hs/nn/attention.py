@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.nn.linear import Linear, linear
+from wenet_hs.nn.cpu import Linear, linear
 
 
 class MultiHeadAttention(nn.Module):

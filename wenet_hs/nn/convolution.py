@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.nn.feed_forward import make_activation
-from wenet_hs.nn.linear import linear
+from wenet_hs.nn.cpu import linear
+from wenet_hs.nn.layers import make_activation
 
 
 class MaskedBatchNorm(nn.Module):

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.nn.dropout import Dropout
+from wenet_hs.nn.cpu import Dropout
 
 _FIRST_TABLE = 512
 

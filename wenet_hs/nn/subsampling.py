@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.nn.linear import Linear
+from wenet_hs.nn.cpu import Linear
 from wenet_hs.nn.positional import PositionalEncoding
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {

@@ -1,24 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformer decoders up to the vectors that an output head reads, whole sequences or unit by unit.
-
-Dimension key: B utterances, T time, L label, D width, E = 2 D, F = 3 D; M new nodes of the trees of hypotheses (see
-tree_kv_cache.py).
-"""
+"""Transformer decoders and the guided attention penalty."""
 
 from collections.abc import Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.conformer import Residual
-from wenet_hs.nn.feed_forward import FeedForward
-from wenet_hs.nn.guide import AttentionGuide
-from wenet_hs.nn.linear import linear
-from wenet_hs.nn.masks import causal_mask, length_mask
-from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, as_bias
+from wenet_hs.nn.cpu import linear
+from wenet_hs.nn.layers import FeedForward, Residual, causal_mask, length_mask, run_layer
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
-from wenet_hs.nn.recomputing import run_layer
+from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, as_bias
+
+
+class AttentionGuide:
+    """Watches the attention of a decoder's layers to the memory during one forward pass, and sums the penalty."""
+
+    def __init__(self, memory_lengths: Tensor, unit_lengths: Tensor, *, width: float) -> None:
+        """memory_lengths (B,) in T; unit_lengths (B,) in L, each at least 1; `width`: the deviation, as a share of the
+        utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39 of its greatest."""
+        self._memory_lengths = memory_lengths
+        self._unit_lengths = unit_lengths
+        self._width = width
+        self._layers: list[Tensor] = []
+
+    def watch(self, weights: Tensor) -> None:
+        """Take in the attention weights of a layer, (B, H, L, T); each row sums to one."""
+        cost_BLT = self._cost(weights.size(2), weights.size(3))
+        self._layers.append((weights.float().mean(1) * cost_BLT).sum())
+
+    def penalty(self) -> Tensor:
+        """The mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 a unit."""
+        return torch.stack(self._layers).mean()
+
+    def _cost(self, num_labels: int, num_frames: int) -> Tensor:
+        """(B, L, T): 1 - exp(-(l/L - t/T)² / 2·width²); 0 in the rows behind an utterance's last unit."""
+        device = self._unit_lengths.device
+        label_BL1 = (torch.arange(num_labels, device=device) / self._unit_lengths[:, None])[..., None]
+        frame_B1T = (torch.arange(num_frames, device=device) / self._memory_lengths.clamp(min=1)[:, None])[:, None]
+        cost_BLT = 1 - torch.exp(-(label_BL1 - frame_B1T).square() / (2 * self._width**2))
+        return cost_BLT * length_mask(self._unit_lengths, num_labels)[..., None]
 
 
 class TransformerDecoderLayer(nn.Module):

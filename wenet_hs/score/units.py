@@ -11,7 +11,7 @@ from importlib.metadata import version
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.text.normalize import remove_punctuation
-from wenet_hs.text.tokenize import UNKNOWN_SHOWN
+from wenet_hs.text.tokenizer import UNKNOWN_SHOWN
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")

@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build import check_files, check_old_convention
-from wenet_hs.build_heads import TREE_FILES, AnyTree, build_head, head_confs
+from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import (
     AdaptiveHeadConf,
@@ -26,8 +25,14 @@ from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.classes import ClassHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.state import convert_state_dict, is_wenet
-from wenet_hs.interop.weights import check_num_units, load_state, state_num_units, state_width
+from wenet_hs.interop.weights import (
+    check_num_units,
+    convert_state_dict,
+    is_wenet,
+    load_state,
+    state_num_units,
+    state_width,
+)
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.train.checkpoint import MANIFEST, damage
 from wenet_hs.tree import Tree

@@ -12,8 +12,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from wenet_hs.build import SHA256_OF
-from wenet_hs.build_heads import TREE_FILES, tree_paths
+from wenet_hs.build import SHA256_OF, TREE_FILES, tree_paths
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, SoftmaxHeadConf
 from wenet_hs.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from wenet_hs.errors import CheckpointError
-from wenet_hs.interop.state import current_names
+from wenet_hs.interop.weights import current_names
 from wenet_hs.model import AsrModel
 from wenet_hs.train.checkpoint import read_checkpoint
 from wenet_hs.train.distributed import World

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.tree.limit import least_depth
 from wenet_hs.tree.nary import KIND as CLASSES
 from wenet_hs.tree.nary import NaryTree

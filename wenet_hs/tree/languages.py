@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenize import Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.tree.build import unit_frequencies
 from wenet_hs.tree.code_length import entropy, probabilities
 from wenet_hs.tree.nary import NaryTree
