@@ -22,7 +22,7 @@ from wenet_hs.manifest import read_text
 from wenet_hs.score import Rules, score
 from wenet_hs.score.error_rate import check_same_test, count_of, name_some
 from wenet_hs.score.units import clean, split_by
-from wenet_hs.score.wenet_layout import Layout, format_wenet
+from wenet_hs.score.wenet_layout import WenetLayout, format_wenet
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--maxw {args.maxw}: must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
-    layout = Layout(verbose=args.v, most=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
+    layout = WenetLayout(verbose=args.v, most=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
     reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
     check_same_test(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)))
     report = score(reference, hypothesis, rules=rules, allow_extra=True, num_resamples=0)

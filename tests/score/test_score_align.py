@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import edit_distance
 
-from wenet_hs.score.align import ErrorCounts, align, count_errors
+from wenet_hs.score.edit_distance import ErrorCounts, align, count_errors
 from wenet_hs.score.error_rate import error_rate
 
 UNITS = st.lists(st.sampled_from(["a", "b", "ə̃", "tʃ", "ж", "本"]), max_size=12)

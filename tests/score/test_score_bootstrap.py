@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from wenet_hs.score.align import ErrorCounts
 from wenet_hs.score.bootstrap import bootstrap_interval, intervals
+from wenet_hs.score.edit_distance import ErrorCounts
 
 
 def coins(number: int, rate: float, seed: int = 0) -> list[ErrorCounts]:

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 
 from wenet_hs.score import Rules, score
 from wenet_hs.score.table import aligned_lines, format_alignments, percent
-from wenet_hs.score.wenet_layout import Layout, format_wenet, script_cluster
+from wenet_hs.score.wenet_layout import WenetLayout, format_wenet, script_cluster
 
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
 HYP = {"a1": "ete", "a2": "abcd", "b1": "Strasse"}
@@ -99,13 +99,13 @@ def test_wenets_layout() -> None:
         "English -> 40.00 % N=15 C=10 S=3 D=2 I=1",
     ]
     assert lines[-3:] == ["", "=" * 75, ""]
-    assert format_wenet(report, Layout(verbose=0)) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
+    assert format_wenet(report, WenetLayout(verbose=0)) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
     assert "WER: 100.00 % N=2 C=0 S=0 D=2 I=0\nlab: a b\nrec: \n" in format_wenet(report).replace("rec:\n", "rec: \n")
 
 
 def test_wenets_layout_folds_pads_and_has_a_line_for_each_cluster() -> None:
     report = score({"k": "日ab本1", "e": ""}, {"k": "日ac本x1", "e": "я"}, rules=Rules(metric="cer"))
-    layout = Layout(verbose=2, most=3, padding="_", clusters={"VOWEL": frozenset("ay"), "NONE": frozenset()})
+    layout = WenetLayout(verbose=2, most=3, padding="_", clusters={"VOWEL": frozenset("ay"), "NONE": frozenset()})
     text = format_wenet(report, layout)
     assert "lab(k): 日 a b\nrec(k): 日 a c\n\nlab(k): 本 _ 1\nrec(k): 本 x 1\n\n" in text
     assert "utt: e\nWER: 0.00 % N=0 C=0 S=0 D=0 I=1\nlab(e): _\nrec(e): я\n" in text

@@ -19,7 +19,7 @@ from pathlib import Path
 from wenet_hs.bin.command import main_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.report import Experiment, Heading, build_page, collect, gather
+from wenet_hs.report import ExperimentResults, Heading, build_page, collect, gather
 from wenet_hs.report.material import DEFAULT_MODE
 from wenet_hs.report.summary import summary
 from wenet_hs.report.utterances import AUDIO_MB, MOST
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{text}\n{args.out}" if text else args.out)
 
 
-def _check_scored(experiments: Sequence[Experiment], test: str) -> None:
+def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
     """A line for each experiment without error rates; a --test that gives none at all is a typo."""
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:

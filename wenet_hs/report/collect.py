@@ -23,7 +23,7 @@ PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class ExperimentResults:
     """An experiment folder as the page needs it."""
 
     name: str
@@ -57,7 +57,7 @@ class Experiment:
         return str(self.settings.get("head", "unknown"))
 
 
-def collect(folders: Sequence[Path], *, test: str = "test") -> list[Experiment]:
+def collect(folders: Sequence[Path], *, test: str = "test") -> list[ExperimentResults]:
     """Read experiment folders, whose decoding results are in the sub-folder `test`.
 
     Raises DataError for a folder given twice, not there, without anything to report, or with a damaged file.
@@ -80,7 +80,7 @@ def short_names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _collect(folder: Path, name: str, test: str) -> Experiment:
+def _collect(folder: Path, name: str, test: str) -> ExperimentResults:
     settings = _read_settings(folder / "train.yaml")
     curves = read_curves(folder / "metrics.jsonl")
     scores, unreadable = _read_scores(folder / test, test)
@@ -100,7 +100,7 @@ def _collect(folder: Path, name: str, test: str) -> Experiment:
         f"{test}/<mode>/score.json (error rates)": scores or unreadable,
         f"{test}/rtf.json (speed)": speeds,
     }
-    return Experiment(
+    return ExperimentResults(
         name=name,
         folder=folder,
         provenance=settings.pop(PROVENANCE, None) or {},

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from wenet_hs.report.collect import Experiment
+from wenet_hs.report.collect import ExperimentResults
 from wenet_hs.report.errors import keys
 from wenet_hs.report.figures import Line, line_chart
 from wenet_hs.report.markup import missing, number, plain_table, section, show_setting
@@ -56,7 +56,7 @@ def training_section(material: Material) -> str:
     )
 
 
-def _charts(experiments: Sequence[Experiment], said: str, *, over_time: bool = False) -> str:
+def _charts(experiments: Sequence[ExperimentResults], said: str, *, over_time: bool = False) -> str:
     figures = []
     unit = "minutes" if over_time else "steps"
     for metric, caption, show, decades in CURVES:
@@ -69,7 +69,7 @@ def _charts(experiments: Sequence[Experiment], said: str, *, over_time: bool = F
     return "".join(figures)
 
 
-def _lines(experiment: Experiment, index: int, metric: str, *, over_time: bool) -> list[Line]:
+def _lines(experiment: ExperimentResults, index: int, metric: str, *, over_time: bool) -> list[Line]:
     if over_time:
         records = [record for record in experiment.curves.get("valid", ()) if metric in record and "seconds" in record]
         return [Line(points=[(record["seconds"] / 60, record[metric]) for record in records], colour=index)]
@@ -77,11 +77,11 @@ def _lines(experiment: Experiment, index: int, metric: str, *, over_time: bool) 
     return [Line(points=train, colour=index, faint=bool(valid)), Line(points=valid, colour=index)]
 
 
-def _points(experiment: Experiment, kind: str, metric: str) -> list[tuple[float, float]]:
+def _points(experiment: ExperimentResults, kind: str, metric: str) -> list[tuple[float, float]]:
     return [(record["step"], record[metric]) for record in experiment.curves.get(kind, ()) if metric in record]
 
 
-def training_table(experiments: Sequence[Experiment], *, caption: str) -> str:
+def training_table(experiments: Sequence[ExperimentResults], *, caption: str) -> str:
     """What each training came to; "" where no experiment has curves."""
     rows = []
     for experiment in experiments:
@@ -101,7 +101,7 @@ def training_table(experiments: Sequence[Experiment], *, caption: str) -> str:
     return plain_table(names, rows, caption=caption) if rows else ""
 
 
-def settings_table(experiments: Sequence[Experiment], *, caption: str) -> str:
+def settings_table(experiments: Sequence[ExperimentResults], *, caption: str) -> str:
     """The settings in which the experiments differ; "" for a single one, or where nothing differs."""
     flat = [flatten(experiment.settings) for experiment in experiments]
     names = sorted({key for settings in flat for key in settings})

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from wenet_hs.report.collect import Experiment, in_order
+from wenet_hs.report.collect import ExperimentResults, in_order
 from wenet_hs.report.figures import Dot, interval_chart
 from wenet_hs.report.markup import missing, section, table
 from wenet_hs.report.material import Material
@@ -48,7 +48,7 @@ def unscored(material: Material) -> list[str]:
     ]
 
 
-def keys(experiments: Sequence[Experiment]) -> str:
+def keys(experiments: Sequence[ExperimentResults]) -> str:
     """The legend of a chart: a coloured dot and a name for each experiment."""
     found = (
         f'<span class="key c{place % 6}"><span>{escape(experiment.name)}</span></span>'
@@ -205,13 +205,13 @@ def _all_modes(material: Material, shown: Pairs) -> str:
     return table(_modes_header(material.experiments, columns), rows, foot=foot, caption=caption)
 
 
-def _columns(experiments: Sequence[Experiment]) -> list[tuple[str, int]]:
+def _columns(experiments: Sequence[ExperimentResults]) -> list[tuple[str, int]]:
     """Mode and place of an experiment, mode by mode."""
     modes = in_order({mode for experiment in experiments for mode in experiment.scores})
     return [(mode, place) for mode in modes for place, found in enumerate(experiments) if mode in found.scores]
 
 
-def _modes_header(experiments: Sequence[Experiment], columns: Sequence[tuple[str, int]]) -> list[str]:
+def _modes_header(experiments: Sequence[ExperimentResults], columns: Sequence[tuple[str, int]]) -> list[str]:
     modes = [mode for mode, _ in columns]
     groups = "".join(
         f'<th class="group" scope="colgroup" colspan="{modes.count(mode)}">{escape(mode)}</th>'

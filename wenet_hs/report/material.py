@@ -8,7 +8,7 @@ from typing import Any
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.report.collect import Experiment, in_order, read_json
+from wenet_hs.report.collect import ExperimentResults, in_order, read_json
 from wenet_hs.report.simulated import named_simulated, says_simulated, stats_files
 from wenet_hs.score import Report
 from wenet_hs.score.error_rate import count_of, name_some
@@ -22,7 +22,7 @@ SIMULATED = ' <span class="simulated">(simulated speech)</span>'
 class Material:
     """Everything that the sections of a page read."""
 
-    experiments: Sequence[Experiment]
+    experiments: Sequence[ExperimentResults]
     mode: str | None
     """The decoding mode whose results are shown wherever one is; None where nothing is scored."""
     stats: Mapping[Path, dict[str, Any]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Material:
         return SIMULATED if self.simulated else ""
 
     @property
-    def shown(self) -> list[tuple[int, Experiment, Report]]:
+    def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
         """The experiments scored in the shown mode, each with its place in the page's order."""
         return [
             (place, experiment, experiment.scores[self.mode])
@@ -50,7 +50,7 @@ class Material:
 
 
 def gather(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[ExperimentResults],
     *,
     mode: str | None = None,
     stats: Path | None = None,
@@ -82,7 +82,7 @@ def gather(
     )
 
 
-def choose_mode(experiments: Sequence[Experiment], wanted: str | None) -> str | None:
+def choose_mode(experiments: Sequence[ExperimentResults], wanted: str | None) -> str | None:
     """The mode to show, by a fixed order and by who has it, never by its result; None where nothing is scored."""
     scored = [experiment for experiment in experiments if experiment.scores]
     modes = {mode for experiment in scored for mode in experiment.scores}
@@ -99,7 +99,7 @@ def choose_mode(experiments: Sequence[Experiment], wanted: str | None) -> str | 
     )
 
 
-def check_same_test(experiments: Sequence[Experiment]) -> None:
+def check_same_test(experiments: Sequence[ExperimentResults]) -> None:
     """Refuse scorings of different references: their rates stand in one table. Raises DataError of one line."""
     first: tuple[str, dict[str, tuple[str, str]]] | None = None
     for where, report in _reports(experiments):
@@ -116,7 +116,7 @@ def check_same_test(experiments: Sequence[Experiment]) -> None:
             )
 
 
-def _reports(experiments: Sequence[Experiment]) -> Iterator[tuple[str, Report]]:
+def _reports(experiments: Sequence[ExperimentResults]) -> Iterator[tuple[str, Report]]:
     for experiment in experiments:
         for mode, report in experiment.scores.items():
             yield str(experiment.folder / experiment.test / mode / "score.json"), report

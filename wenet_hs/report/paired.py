@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from wenet_hs.errors import DataError
-from wenet_hs.report.collect import Experiment
+from wenet_hs.report.collect import ExperimentResults
 from wenet_hs.score.bootstrap import CONFIDENCE
 from wenet_hs.score.compare import MACRO, MICRO, Difference, Significance, compare
 
@@ -55,7 +55,7 @@ def _clear(found: Significance, sign: int) -> bool:
 
 
 def pair(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[ExperimentResults],
     mode: str,
     *,
     speakers: Mapping[str, str] | None = None,

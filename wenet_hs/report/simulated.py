@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.report.collect import Experiment
+from wenet_hs.report.collect import ExperimentResults
 
 _LISTS = ("--train_data", "--cv_data")
 _NAME = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # of every clip of `prepare synthetic`, and so of its key
@@ -25,7 +25,7 @@ def named_simulated(keys: Iterable[str]) -> bool:
     return any(map(_NAME.search, keys))
 
 
-def stats_files(experiments: Sequence[Experiment]) -> list[Path]:
+def stats_files(experiments: Sequence[ExperimentResults]) -> list[Path]:
     """The stats.json of each corpus that an experiment was trained on, where it still lies where `prepare` wrote it.
 
     `prepare` writes OUT/stats.json above OUT/train/data.list, and train.yaml keeps the command with its lists.

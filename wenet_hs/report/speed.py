@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.report.collect import Experiment
+from wenet_hs.report.collect import ExperimentResults
 from wenet_hs.report.markup import missing, number, plain_table, section, show_setting
 from wenet_hs.report.material import Material
 
@@ -30,7 +30,7 @@ def speed_section(material: Material) -> str:
     )
 
 
-def speed_table(experiments: Sequence[Experiment], *, caption: str) -> str:
+def speed_table(experiments: Sequence[ExperimentResults], *, caption: str) -> str:
     """A row for each experiment and mode; "" where no experiment has an rtf.json.
 
     Conditions that differ are columns; those of all experiments are one line below.
@@ -69,7 +69,7 @@ def _word(name: str) -> str:
     return _WORDS.get(name, name.replace("_", " "))
 
 
-def _speed_by_language(experiments: Sequence[Experiment], said: str) -> str:
+def _speed_by_language(experiments: Sequence[ExperimentResults], said: str) -> str:
     """The form of the paper's Table 6."""
     found = [
         (experiment.name, mode, speed["sum_rtf_by_lang"])
@@ -83,7 +83,7 @@ def _speed_by_language(experiments: Sequence[Experiment], said: str) -> str:
     return plain_table(["experiment", "mode", *langs], rows, caption=caption) if rows else ""
 
 
-def _parts_table(experiments: Sequence[Experiment], said: str) -> str:
+def _parts_table(experiments: Sequence[ExperimentResults], said: str) -> str:
     parts = list(dict.fromkeys(part for experiment in experiments for part in experiment.speed_parts))
     rows = [
         [experiment.name, *(number(experiment.speed_parts.get(part), 2) for part in parts)]

@@ -3,11 +3,11 @@
 
 from collections.abc import Sequence
 
-from wenet_hs.report.collect import Experiment, in_order
+from wenet_hs.report.collect import ExperimentResults, in_order
 from wenet_hs.score.table import format_interval, percent
 
 
-def summary(experiments: Sequence[Experiment], *, said: str = "") -> str:
+def summary(experiments: Sequence[ExperimentResults], *, said: str = "") -> str:
     """Error rates in percent, their macro average with its 95 % interval, and the real-time factor.
 
     `said` stands at the end of the first line: " (simulated speech)". "" where no experiment is scored.
@@ -23,7 +23,7 @@ def summary(experiments: Sequence[Experiment], *, said: str = "") -> str:
     return f"{metrics} in %{said}\n{_aligned(rows)}"
 
 
-def _row(experiment: Experiment, mode: str, langs: Sequence[str]) -> list[str]:
+def _row(experiment: ExperimentResults, mode: str, langs: Sequence[str]) -> list[str]:
     report = experiment.scores[mode]
     rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
     interval = "" if report.macro.interval is None else format_interval(report.macro.interval)

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.report.collect import Experiment
+from wenet_hs.report.collect import ExperimentResults
 from wenet_hs.report.inputs import inputs_table
 from wenet_hs.report.markup import missing, number, plain_table, section
 from wenet_hs.report.material import Material
@@ -90,7 +90,7 @@ def _speech(material: Material) -> str:
     return known[material.simulated]
 
 
-def scores_table(experiments: Sequence[Experiment], *, caption: str) -> str:
+def scores_table(experiments: Sequence[ExperimentResults], *, caption: str) -> str:
     """Signature, counts, resamples and missing hypotheses of each score."""
     rows = [
         [experiment.name, mode, report.signature, letters(report.micro.counts)]
@@ -102,7 +102,7 @@ def scores_table(experiments: Sequence[Experiment], *, caption: str) -> str:
     return plain_table(names, rows, caption=caption)
 
 
-def provenance_table(experiments: Sequence[Experiment], *, caption: str) -> str:
+def provenance_table(experiments: Sequence[ExperimentResults], *, caption: str) -> str:
     """Command, commit, versions, machine, seed and hashes of each training; "" where none is known."""
     facts = [
         experiment.provenance | ({"seed": experiment.settings["seed"]} if "seed" in experiment.settings else {})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Error rates by explicit units, with what they were counted on and how sure they are."""
 
-from wenet_hs.score.align import Alignment, ErrorCounts, Operation, align, count_errors
 from wenet_hs.score.bootstrap import Interval, bootstrap_interval
+from wenet_hs.score.edit_distance import EditAlignment, ErrorCounts, Operation, align, count_errors
 from wenet_hs.score.error_rate import Report, error_rate, score
 from wenet_hs.score.record import read_report
 from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, MacroScore, ScoredUtterance
@@ -10,7 +10,7 @@ from wenet_hs.score.units import METRICS, Rules, split_units
 
 __all__ = [
     "METRICS",
-    "Alignment",
+    "EditAlignment",
     "ErrorCounts",
     "FeatureRate",
     "Grouping",

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.score.align import ErrorCounts
+from wenet_hs.score.edit_distance import ErrorCounts
 
 SEED = 20230
 CONFIDENCE = 0.95

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from wenet_hs.score.align import align
+from wenet_hs.score.edit_distance import align
 from wenet_hs.score.summary import ScoredUtterance
 from wenet_hs.score.units import Rules, units_of
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.align import ErrorCounts, count_errors
 from wenet_hs.score.confusions import ConfusionReport
+from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 from wenet_hs.score.summary import Grouping, LanguageScore, MacroScore, ScoredUtterance, summarize
 from wenet_hs.score.units import Rules, units_of
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
-from wenet_hs.score.align import ErrorCounts
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
 from wenet_hs.score.confusions import Confusion, ConfusionReport, Confusions
+from wenet_hs.score.edit_distance import ErrorCounts
 from wenet_hs.score.error_rate import Report
 from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, MacroScore, ScoredUtterance
 from wenet_hs.score.units import Rules

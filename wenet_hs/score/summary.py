@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wenet_hs.score.align import ErrorCounts
 from wenet_hs.score.bootstrap import Interval, Intervals, facts_of, stratified_intervals
+from wenet_hs.score.edit_distance import ErrorCounts
 
 
 @dataclass(slots=True)  # not frozen, as ErrorCounts

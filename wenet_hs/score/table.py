@@ -8,9 +8,9 @@ from itertools import zip_longest
 
 from rich.cells import cell_len
 
-from wenet_hs.score.align import Alignment, Span, align, spans
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.confusions import Confusions
+from wenet_hs.score.edit_distance import EditAlignment, Span, align, spans
 from wenet_hs.score.error_rate import Report, count_of, name_some
 from wenet_hs.score.groups import LENGTH, SPEAKER
 from wenet_hs.score.summary import FeatureRate, Grouping, LanguageScore, ScoredUtterance
@@ -150,7 +150,7 @@ def worst_first(report: Report) -> list[tuple[str, ScoredUtterance]]:
     return sorted(report.utterances.items(), key=order)
 
 
-def align_texts(utterance: ScoredUtterance, rules: Rules) -> Alignment:
+def align_texts(utterance: ScoredUtterance, rules: Rules) -> EditAlignment:
     """The alignment of one scored utterance."""
     return align(*both_units(utterance, rules))
 

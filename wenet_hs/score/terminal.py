@@ -8,7 +8,7 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
-from wenet_hs.score.align import Operation
+from wenet_hs.score.edit_distance import Operation
 from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.summary import ScoredUtterance
 from wenet_hs.score.table import GAP, align_texts, heading, pad, show_unit, worst_first

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from wenet_hs.score.align import ErrorCounts, Span, spans
+from wenet_hs.score.edit_distance import ErrorCounts, Span, spans
 from wenet_hs.score.error_rate import Report
 from wenet_hs.score.table import aligned_cells, both_units
 
@@ -26,7 +26,7 @@ _OTHER = "Other"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class WenetLayout:
     """What WeNet's switches say of the output."""
 
     verbose: int = 1
@@ -39,12 +39,12 @@ class Layout:
     """Units by the name of their cluster (`--cluster`), each with a line of its own."""
 
 
-def format_wenet(report: Report, layout: Layout | None = None) -> str:
+def format_wenet(report: Report, layout: WenetLayout | None = None) -> str:
     """Each utterance, the overall line, and a line for each script and cluster. An undefined rate is 0.00.
 
     A substitution and a deletion belong to the cluster of the reference's unit, an insertion to that of its own.
     """
-    layout = layout or Layout()
+    layout = layout or WenetLayout()
     overall = f"Overall -> {_counts(report.micro.counts)}"
     if not layout.verbose:
         return f"{overall}\n\n"
@@ -57,7 +57,7 @@ def format_wenet(report: Report, layout: Layout | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _pairs(key: str, runs: Sequence[Span], layout: Layout) -> Iterator[str]:
+def _pairs(key: str, runs: Sequence[Span], layout: WenetLayout) -> Iterator[str]:
     """The aligned units, so many a line, and an empty line behind each pair."""
     names = [f"{name}({key})" if layout.verbose > 1 else name for name in ("lab", "rec")]
     both = [iter(cells) for cells in aligned_cells(runs, gap="", padding=layout.padding)]
@@ -68,7 +68,7 @@ def _pairs(key: str, runs: Sequence[Span], layout: Layout) -> Iterator[str]:
         first = False
 
 
-def _cluster_lines(tallies: Mapping[str, ErrorCounts], layout: Layout) -> Iterator[str]:
+def _cluster_lines(tallies: Mapping[str, ErrorCounts], layout: WenetLayout) -> Iterator[str]:
     found: dict[str, ErrorCounts] = {}
     for unit, counts in tallies.items():
         name = script_cluster(unit)

@@ -63,7 +63,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Alignment:
+class EditAlignment:
     """A shortest way from the reference to the hypothesis; of several, always the same one."""
 
     operations: tuple[Operation, ...]
@@ -75,9 +75,9 @@ class Alignment:
         return ErrorCounts(len(kinds) - kinds.count("I"), kinds.count("S"), kinds.count("D"), kinds.count("I"))
 
 
-def align(ref: Sequence[str], hyp: Sequence[str]) -> Alignment:
+def align(ref: Sequence[str], hyp: Sequence[str]) -> EditAlignment:
     """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each)."""
-    return Alignment(tuple(Operation(*pair) for refs, hyps in spans(ref, hyp) for pair in zip_longest(refs, hyps)))
+    return EditAlignment(tuple(Operation(*pair) for refs, hyps in spans(ref, hyp) for pair in zip_longest(refs, hyps)))
 
 
 Span = tuple[Sequence[str], Sequence[str]]
