@@ -19,7 +19,8 @@ LAYERS = (
     "tree",
     "text",
     "manifest config",
-    "devices errors files lock",
+    "checkpoint distributed",
+    "devices errors files",
 )
 RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
 # `interop` stands beside `build`.
@@ -27,7 +28,6 @@ SIBLINGS = {
     ("build", "interop"),
     ("interop", "build"),
     ("files", "errors"),
-    ("lock", "errors"),
     ("devices", "errors"),
 }
 

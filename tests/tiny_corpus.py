@@ -15,11 +15,11 @@ import soundfile
 import torch
 import yaml
 
+from wenet_hs.checkpoint import list_checkpoints, step_of
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.checkpoint import list_checkpoints, step_of
 from wenet_hs.train.session import TrainOptions, train
 from wenet_hs.tree import Tree
 

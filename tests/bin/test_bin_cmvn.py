@@ -18,8 +18,8 @@ from wenet_hs.bin.command import run_command
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, read_cmvn
 from wenet_hs.data.features import num_frames
+from wenet_hs.distributed import World
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.train.distributed import World
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 

@@ -24,7 +24,7 @@ from fault_script import Tally, call, forget_fsync, one_thread, script_parser
 from tiny_corpus import TinyCorpus, bits, cut_back, write_tiny_corpus
 
 from wenet_hs.bin import train as train_command
-from wenet_hs.train.checkpoint import list_checkpoints, logger, newest_good, read_checkpoint
+from wenet_hs.checkpoint import list_checkpoints, logger, newest_good, read_checkpoint
 
 OVERRIDES = ("max_epoch=1",)
 

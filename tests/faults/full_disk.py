@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fault_script import Tally, child, fork, one_thread, result_of_child, script_parser
 from tiny_corpus import TinyCorpus, bits, write_tiny_corpus
 
+from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin.command import run_command
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train import checkpoint as ckpt
 
 PAGE = 4096
 

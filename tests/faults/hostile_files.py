@@ -44,9 +44,9 @@ from wenet_hs.bin import average as average_command
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
+from wenet_hs.checkpoint import list_checkpoints, read_checkpoint, save_checkpoint, step_of
 from wenet_hs.data import listing
 from wenet_hs.interop.hsoftmax_original import PATHS, write_original_tree
-from wenet_hs.train.checkpoint import list_checkpoints, read_checkpoint, save_checkpoint, step_of
 from wenet_hs.tree import Tree
 
 

@@ -25,7 +25,7 @@ from fault_script import Tally, call, forget_fsync, one_thread, script_parser
 from tiny_corpus import TinyCorpus, bits, metrics, write_tiny_corpus
 
 from wenet_hs.bin import tree as tree_command
-from wenet_hs.train.checkpoint import list_checkpoints, step_of
+from wenet_hs.checkpoint import list_checkpoints, step_of
 
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "softmax": ("softmax", ()),

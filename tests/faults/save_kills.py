@@ -25,8 +25,8 @@ from typing import Any
 
 from fault_script import Tally, child, fork, one_thread, result_of_child, script_parser
 
+from wenet_hs import checkpoint as ckpt
 from wenet_hs.files import write_atomic
-from wenet_hs.train import checkpoint as ckpt
 
 CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync")
 """Functions of `os` by which a save changes the disk; opening and writing a file are seen in `io.open`."""

@@ -25,7 +25,7 @@ from fault_script import Tally, script_parser
 from kill_training import last_step, run_to_its_end
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
-from wenet_hs.train.checkpoint import damage, list_checkpoints, step_of
+from wenet_hs.checkpoint import damage, list_checkpoints, step_of
 from wenet_hs.train.signals import SIGNALS
 
 SETTINGS = ("max_epoch=100", "save_interval=7", "keep_checkpoints=2", "num_workers=0")

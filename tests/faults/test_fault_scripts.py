@@ -18,9 +18,9 @@ import torch
 from fault_script import Tally
 from tiny_corpus import cut_back, write_tiny_corpus
 
+from wenet_hs import checkpoint as ckpt
 from wenet_hs.errors import CheckpointError
 from wenet_hs.score import Report, score
-from wenet_hs.train import checkpoint as ckpt
 from wenet_hs.train.state import saved
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -11,7 +11,7 @@ from tiny_corpus import TinyCorpus, bits, outcome, write_tiny_corpus
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.command import run_command
-from wenet_hs.train.checkpoint import damage, list_checkpoints
+from wenet_hs.checkpoint import damage, list_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from wenet_hs import checkpoint as ckpt
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train import checkpoint as ckpt
 
 FILES = {"model.pt": b"weights" * 100, "state.json": b'{"progress": {}}'}
 

@@ -21,10 +21,11 @@ from small_models import row_of, small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, bits, cut_back, metrics
 from torch import distributed as dist
 
+from wenet_hs import distributed
 from wenet_hs.data.dataset import Batch
+from wenet_hs.distributed import World, join_world
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train import distributed, session
-from wenet_hs.train.distributed import World, join_world
+from wenet_hs.train import session
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.rendezvous import TIMEOUT_VARIABLE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_models import small_config
 
-from wenet_hs.train.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of
+from wenet_hs.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of
 from wenet_hs.train.keep import worth_keeping
 
 

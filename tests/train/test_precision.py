@@ -13,9 +13,9 @@ from test_train_monitor import monitored, stats
 from torch import nn
 
 from wenet_hs import devices
+from wenet_hs.checkpoint import save_checkpoint
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.train import precision
-from wenet_hs.train.checkpoint import save_checkpoint
 from wenet_hs.train.guard import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.optim import build_optimizer

@@ -14,9 +14,9 @@ from tiny_corpus import TinyCorpus, metrics, outcome
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.command import run_command
+from wenet_hs.checkpoint import list_checkpoints, step_of
 from wenet_hs.errors import Stopped
 from wenet_hs.train import session, signals
-from wenet_hs.train.checkpoint import list_checkpoints, step_of
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.state import progress_of
 

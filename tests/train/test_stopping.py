@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from small_models import small_config
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, weights_of
 
+from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.schema import EarlyStoppingConf, Metric
-from wenet_hs.train.checkpoint import list_checkpoints
 from wenet_hs.train.stopping import out_of_patience
 
 

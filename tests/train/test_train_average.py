@@ -17,9 +17,9 @@ from tiny_corpus import TinyCorpus, weights_of
 from wenet_hs.bin import average as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
+from wenet_hs.checkpoint import list_checkpoints, save_checkpoint
 from wenet_hs.errors import CheckpointError
 from wenet_hs.train.average import average, choose, write_final
-from wenet_hs.train.checkpoint import list_checkpoints, save_checkpoint
 
 
 def save(

@@ -14,12 +14,12 @@ from lock_holder import holder
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
+from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.load import load_config
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.manifest import read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train import folder as folder_module
-from wenet_hs.train.checkpoint import list_checkpoints
 from wenet_hs.tree import Tree
 
 

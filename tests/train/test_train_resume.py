@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of
 
-from wenet_hs.train.checkpoint import list_checkpoints
+from wenet_hs.checkpoint import list_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 

@@ -11,12 +11,12 @@ import torch
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
+from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.load import dump_config
 from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.train.checkpoint import list_checkpoints
 
 # --resume
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from small_models import small_batch, small_config, small_model
 
+from wenet_hs.checkpoint import MANIFEST, save_checkpoint
+from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train.checkpoint import MANIFEST, save_checkpoint
-from wenet_hs.train.distributed import World
 from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.optim import build_optimizer, learning_rate
 from wenet_hs.train.state import Progress, TrainState, progress_of

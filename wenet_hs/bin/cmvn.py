@@ -22,9 +22,9 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, pack_sums, unpack_sums, write_cmvn
 from wenet_hs.data.listing import DATA_TYPES, open_lists
+from wenet_hs.distributed import World, join_world
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
-from wenet_hs.train.distributed import World, join_world
 from wenet_hs.train.rendezvous import number_in
 
 _ROUND = 16

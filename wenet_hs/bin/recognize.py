@@ -43,12 +43,11 @@ from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import write_results, write_speed
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, join_world
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import file_sha256
-from wenet_hs.lock import locked
+from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.train.distributed import World, join_world
 
 logger = logging.getLogger(__name__)
 

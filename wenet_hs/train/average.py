@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
+from wenet_hs.checkpoint import damage, list_checkpoints, naming_full_disk, read_checkpoint, step_of
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import fsync_path, open_atomic, write_atomic
-from wenet_hs.train.checkpoint import damage, list_checkpoints, naming_full_disk, read_checkpoint, step_of
 from wenet_hs.train.keep import cost_of
 from wenet_hs.train.state import progress_of, saved
 

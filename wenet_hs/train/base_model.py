@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
+from wenet_hs.checkpoint import MANIFEST, damage
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import (
     AdaptiveHeadConf,
@@ -34,7 +35,6 @@ from wenet_hs.interop.weights import (
     state_width,
 )
 from wenet_hs.text.units import UnitTable, check_special
-from wenet_hs.train.checkpoint import MANIFEST, damage
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import load_tree
 

@@ -4,9 +4,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train.checkpoint import list_checkpoints
 from wenet_hs.train.state import Progress, progress_of
 
 HIGHER_IS_BETTER = frozenset({"accuracy"})

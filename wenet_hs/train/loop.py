@@ -12,8 +12,8 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch
 from wenet_hs.data.device_features import with_features
 from wenet_hs.data.quarantine import BadClip
+from wenet_hs.distributed import World
 from wenet_hs.model import AsrModel, Losses
-from wenet_hs.train.distributed import World
 from wenet_hs.train.guard import FiniteGuard, naming_batch, refuse_many
 from wenet_hs.train.optim import attention_guide, ctc_weight, learning_rate
 from wenet_hs.train.precision import Precision

@@ -11,10 +11,10 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from wenet_hs.data.dataset import Batch
+from wenet_hs.distributed import World
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.convolution import MaskedBatchNorm
-from wenet_hs.train.distributed import World
 
 
 class Replica:

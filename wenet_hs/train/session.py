@@ -13,18 +13,7 @@ from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
-from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import BatchPlan, plan_epoch
-from wenet_hs.data.dataset import Batch, SpeechDataset, batches
-from wenet_hs.data.device_features import with_features
-from wenet_hs.data.quarantine import Quarantine, quarantine_path
-from wenet_hs.devices import find_device
-from wenet_hs.errors import CheckpointError
-from wenet_hs.files import write_atomic
-from wenet_hs.lock import locked
-from wenet_hs.train.average import average, choose, write_final
-from wenet_hs.train.checkpoint import (
+from wenet_hs.checkpoint import (
     checkpoint_path,
     list_checkpoints,
     naming_full_disk,
@@ -32,7 +21,17 @@ from wenet_hs.train.checkpoint import (
     rotate,
     save_checkpoint,
 )
-from wenet_hs.train.distributed import World, join_world
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.batching import BatchPlan, plan_epoch
+from wenet_hs.data.dataset import Batch, SpeechDataset, batches
+from wenet_hs.data.device_features import with_features
+from wenet_hs.data.quarantine import Quarantine, quarantine_path
+from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, join_world
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import locked, write_atomic
+from wenet_hs.train.average import average, choose, write_final
 from wenet_hs.train.fine_tune import take_weights
 from wenet_hs.train.folder import prepare_folder
 from wenet_hs.train.guard import naming_batch

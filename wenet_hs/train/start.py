@@ -10,18 +10,18 @@ from pathlib import Path
 import torch
 
 from wenet_hs.build import build_from_folder, check_routes, read_units
+from wenet_hs.checkpoint import damage, list_checkpoints, newest_good, set_newer_aside
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.listing import DataType, UtteranceTable, open_lists
+from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.model import AsrModel
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.checkpoint import damage, list_checkpoints, newest_good, set_newer_aside
 from wenet_hs.train.compiled import compile_layers
-from wenet_hs.train.distributed import World
 from wenet_hs.train.folder import config_sha256
 from wenet_hs.train.freeze import check_reached, freeze
 from wenet_hs.train.optim import build_optimizer

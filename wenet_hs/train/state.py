@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from wenet_hs.checkpoint import read_checkpoint
+from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.weights import current_names
 from wenet_hs.model import AsrModel
-from wenet_hs.train.checkpoint import read_checkpoint
-from wenet_hs.train.distributed import World
 from wenet_hs.train.optim import Optimizer
 from wenet_hs.train.precision import Precision
 from wenet_hs.train.random_state import random_state, seed_rank, set_random_state
