@@ -1,35 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that work together under a launcher, and the few things they tell each other.
+"""Process group of a command under torchrun: joining it, collectives, and how a run ends after an error of one rank.
 
 Dimension key: W ranks.
 """
 
-import json
 import logging
+import os
 import re
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own, with their types
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not marked so
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.nn.functional import all_reduce
 
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train.rendezvous import RankLost, meet, number_in, rank_timeout
 
-_POLL_S = 0.05
+TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
+"""How long a rank waits for the others, in seconds."""
+_DEFAULT_TIMEOUT_S = 300
+_POLL_S = 0.02
 _GRACE_S = 0.5
-"""A rank that ends in silence waits: the launcher ends the others, and the one that speaks must have spoken."""
+"""A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
+
+T = TypeVar("T")
+
+
+class RankLost(WenetHsError):
+    """Another rank of this run has died, or does not answer."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Which of `size` processes this is. Alone, nothing is sent and every answer is what was asked with."""
+    """This rank and its collectives. All ranks must call a collective. A single process sends nothing."""
 
     rank: int = 0
     size: int = 1
@@ -39,7 +50,7 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process logs, and writes the folder."""
+        """Whether this is rank 0, which logs and writes."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -52,113 +63,100 @@ class World:
         return summed
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on one of the ranks at least; the same answer on all."""
+        """Whether the flag is true on at least one rank."""
         return self.sum([float(flag)])[0] > 0
 
-    def barrier(self) -> None:
-        """Go on when every rank is here."""
-        self.sum([0.0])
+    def all_gather(self, value: T) -> list[T]:
+        """The values of all ranks in the order of the ranks, on every rank."""
+        gathered: list[Any] = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(gathered, value)
+        return gathered
 
-    def wait_for_all(self) -> None:
-        """Go on when every rank is here, however long the slowest takes: a `barrier` gives up after the timeout."""
-        if self.store is None:
-            return
-        turn = f"turn/{self.store.add(f'turns/{self.rank}', 1)}"
-        if self.store.add(f"arrived/{turn}", 1) == self.size:
-            self.store.set(turn, "done")
-        self._wait_for(turn)
+    def stack(self, values: Tensor) -> Tensor:
+        """values (…) of every rank as (W, …). The gradient of a rank's values is summed over all ranks."""
+        others = torch.zeros_like(values)
+        stacked = torch.stack([values if rank == self.rank else others for rank in range(self.size)])
+        reduced: Tensor = all_reduce(stacked)  # type: ignore[no-untyped-call]
+        return reduced
 
-    def gather(self, content: bytes) -> list[bytes]:
-        """What every rank has given, in the order of the ranks, on all of them."""
-        if self.size == 1:
-            return [content]
-        lengths = [
-            int(length) for length in self.sum([len(content) * (rank == self.rank) for rank in range(self.size)])
-        ]
-        padded = np.zeros(max(1, *lengths), dtype=np.uint8)
-        padded[: len(content)] = np.frombuffer(content, dtype=np.uint8)
-        parts = [torch.zeros(len(padded), dtype=torch.uint8) for _ in lengths]
-        dist.all_gather(parts, torch.from_numpy(padded))
-        return [part[:length].numpy().tobytes() for part, length in zip(parts, lengths, strict=True)]
-
-    def agree(self, what: Mapping[str, str]) -> None:
-        """Raises ConfigError, on all ranks, where one has another value (a hash, a version) than rank 0 for a name."""
-        all_of_them: list[dict[str, str]] = [json.loads(part) for part in self.gather(json.dumps(dict(what)).encode())]
-        first = all_of_them[0]
-        for name in sorted({name for one in all_of_them for name in one}):
-            others = [str(rank) for rank, one in enumerate(all_of_them) if one.get(name) != first.get(name)]
+    def check_equal_across_ranks(self, values: Mapping[str, str]) -> None:
+        """Raises ConfigError on all ranks where a rank has another value (a hash, a version) than rank 0 for a name."""
+        of_ranks = self.all_gather(dict(values))
+        for name in sorted({name for values in of_ranks for name in values}):
+            others = [str(rank) for rank, values in enumerate(of_ranks) if values.get(name) != of_ranks[0].get(name)]
             if others:
                 ranks = f"rank {others[0]} has" if len(others) == 1 else f"ranks {', '.join(others)} have"
                 raise ConfigError(
                     f"{name}: {ranks} another one than rank 0; start every rank with the same files, flags and versions"
                 )
 
+    def barrier(self) -> None:
+        """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
+        if self.store is None:
+            return
+        key = self._next_key()
+        if self.store.add(f"{key}/arrived", 1) == self.size:
+            self.store.set(f"{key}/done", "1")
+        self._wait_for(f"{key}/done")
+
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """Rank 0 runs the block alone, then the others do, however long that takes: it may have to read a corpus."""
+        """Rank 0 runs the block, then the other ranks do. There is no time limit: it may have to read a corpus."""
         if self.store is None:
             yield
             return
-        turn = f"turn/{self.store.add(f'turns/{self.rank}', 1)}"
+        key = f"{self._next_key()}/done"
         if not self.is_first:
-            self._wait_for(turn)
+            self._wait_for(key)
         yield
         if self.is_first:
-            self.store.set(turn, "done")
+            self.store.set(key, "1")
+
+    def _next_key(self) -> str:
+        """A key of the store that all ranks compute alike for the same call of a collective."""
+        assert self.store is not None
+        return f"wait/{self.store.add(f'waits/{self.rank}', 1)}"
 
     def _wait_for(self, key: str) -> None:
-        """Until the key is set. Raises RankLost if a rank has ended with a fault in the meantime."""
+        """Wait until the key is set. Raises RankLost if a rank ends with an error in the meantime."""
         assert self.store is not None
         while not self.store.check([key]):
-            if self.store.check(["fault"]):
+            if self.store.check(["error"]):
                 raise RankLost(f"rank {self.rank}: another rank has ended with a fault; see what it says")
             time.sleep(_POLL_S)
 
-    def stack(self, values: Tensor) -> Tensor:
-        """values (…) of every rank as (W, …), in a graph: the gradient of what each rank makes of them is summed."""
-        stacked: Tensor = _Stack.apply(values, self.rank, self.size)  # type: ignore[no-untyped-call]
-        return stacked
-
-    def _claim(self) -> bool:
-        """Note that this run ends with a fault. Returns whether this rank is the first to say so."""
+    def _is_first_error(self) -> bool:
+        """Record that this rank ends with an error. Returns whether no other rank did so before."""
         try:
-            return self.store is None or self.store.add("fault", 1) == 1
-        except RuntimeError:  # the store went with the launcher: nobody else can speak
+            return self.store is None or self.store.add("error", 1) == 1
+        except RuntimeError:  # the store ended with the launcher: no other rank can report
             return True
 
 
-class _Stack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, rank: int, size: int) -> Tensor:
-        ctx.rank = rank
-        stacked = values.new_zeros(size, *values.shape)
-        stacked[rank] = values
-        dist.all_reduce(stacked)
-        return stacked
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        grad = grads[0].contiguous().clone()
-        dist.all_reduce(grad)
-        return grad[ctx.rank], None, None
-
-
 @contextmanager
-def join_world(device: torch.device) -> Iterator[World]:
-    """The world that the launcher's variables (torchrun's) describe; a process alone makes no group.
+def join_process_group(device: torch.device) -> Iterator[World]:
+    """Join the process group that the variables of torchrun describe; a single process makes none.
 
-    Of a fault on any rank one line is printed: a user's fault leaves as it came where it was first, and where another
-    rank was faster as SystemExit(2), in silence. A rank that died or is silent for `WENET_HS_RANK_TIMEOUT_S` is a
-    RankLost.
-    Raises: ConfigError if the variables, or the device of this rank, are not there.
+    One rank reports an error, in one line: the first rank with a user error raises that error, and the others raise
+    SystemExit(2) without a message. A rank that died, or did not answer for `WENET_HS_RANK_TIMEOUT_S`, is a RankLost.
+    Raises: ConfigError if the variables are incomplete or the device of this rank does not exist.
     """
-    size = number_in("WORLD_SIZE", 1, at_least=1)
+    size = int_from_environment("WORLD_SIZE", 1, at_least=1)
     if size == 1:
         yield World(device=device)
         return
-    world = _join(device, number_in("RANK", 0), size)
+    rank, device = int_from_environment("RANK", 0), _device_of_rank(device)
+    timeout, store = _timeout(), _connect(rank, size)
+    # Small values are summed by gloo on the CPU, also where gradients are summed by nccl: they stay exact.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
-        with _log_of(world):
+        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
+    except RuntimeError as error:
+        raise RankLost(_rank_lost_message(rank, error)) from error
+    world = World(rank, size, device, store)
+    try:
+        with _prefixed_log(world):
             yield world
     except BaseException as error:
         _leave(world, error)
@@ -167,29 +165,29 @@ def join_world(device: torch.device) -> Iterator[World]:
 
 
 def is_first_rank() -> bool:
-    """Whether this process is the one that speaks for all, before and after the world as well."""
-    return number_in("RANK", 0) == 0
+    """Whether this process is rank 0, also outside of `join_process_group`."""
+    return int_from_environment("RANK", 0) == 0
 
 
-def _join(device: torch.device, rank: int, size: int) -> World:
-    device = _device_of_rank(device)
-    timeout, store = rank_timeout(), meet(rank, size)
-    # Small things go by gloo also where the gradients go by nccl: they are numbers of the CPU, and stay exact.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    try:
-        dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
-    except RuntimeError as error:
-        raise RankLost(_lost(rank, error)) from error
-    return World(rank, size, device, store)
+def int_from_environment(variable: str, default: int, *, at_least: int = 0) -> int:
+    """A whole number from the environment, set by the launcher or a user. Raises ConfigError if it is none."""
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or int(text) < at_least:
+        raise ConfigError(f"{variable}={text}: must be a whole number of at least {at_least}; set it so, or unset it")
+    return int(text)
+
+
+def _timeout() -> timedelta:
+    return timedelta(seconds=int_from_environment(TIMEOUT_VARIABLE, _DEFAULT_TIMEOUT_S, at_least=1))
 
 
 def _device_of_rank(device: torch.device) -> torch.device:
-    """One GPU for each process of a machine."""
+    """One GPU per process of a machine."""
     if device.type != "cuda":
         return device
     if device.index is not None:
         raise ConfigError(f"--device {device}: is one GPU for several processes; use --device cuda, a GPU for each")
-    local, count = number_in("LOCAL_RANK", 0), torch.cuda.device_count()
+    local, count = int_from_environment("LOCAL_RANK", 0), torch.cuda.device_count()
     if local >= count:
         raise ConfigError(
             f"LOCAL_RANK={local}: there are {count} CUDA devices here; use --nproc_per_node {count} or --device cpu"
@@ -199,57 +197,111 @@ def _device_of_rank(device: torch.device) -> torch.device:
     return device
 
 
+def _connect(rank: int, size: int) -> Store:
+    """A store that all ranks of this start share. Its keys have a prefix that no earlier start used.
+
+    After a restart torchrun's store still holds the keys of the dead processes, and gloo would connect to those.
+    torchrun's count of restarts cannot be the prefix: each machine counts its own restarts.
+
+    Raises: ConfigError if the launcher's variables are incomplete; RankLost if a rank does not come within the timeout.
+    """
+    address, timeout = os.environ.get("MASTER_ADDR"), _timeout()
+    port = int_from_environment("MASTER_PORT", 0)
+    if not (address and port):
+        raise ConfigError(f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT; start it with torchrun")
+    is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    try:
+        store = TCPStore(address, port, size, is_host, timeout, wait_for_workers=False, multi_tenant=True)
+        shared = PrefixStore(_handshake(store, rank, size, time.monotonic() + timeout.total_seconds()), store)
+    except (dist.DistError, RuntimeError) as error:
+        detail = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RankLost(
+            f"rank {rank}: no meeting at {address}:{port} ({detail}); check the launcher's address"
+        ) from error
+    shared.set_timeout(timeout)
+    return shared
+
+
+def _handshake(store: Store, rank: int, size: int, deadline: float) -> str:
+    """Rank 0 draws the prefix of this start and sends it to every other rank until each has confirmed it.
+
+    A rank asks under an identifier that it draws. Rank 0 also answers identifiers that dead processes left; the live
+    process of that rank overwrites the identifier when it comes. Raises RuntimeError at the deadline.
+    """
+    own = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"request/{rank}", own)
+        while not store.check([f"reply/{own}"]):
+            _pause({0}, deadline)
+        prefix: str = store.get(f"reply/{own}").decode()
+        store.set(f"{prefix}/confirmed/{rank}", "1")
+        return prefix
+    missing = set(range(1, size))
+    while missing:
+        _pause(missing, deadline)
+        for peer in sorted(missing):
+            if store.check([f"{own}/confirmed/{peer}"]):
+                missing.remove(peer)
+            elif store.check([f"request/{peer}"]):
+                store.set(f"reply/{store.get(f'request/{peer}').decode()}", own)
+    return own
+
+
+def _pause(missing: set[int], deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise RuntimeError(f"rank {', '.join(map(str, sorted(missing)))} did not come in time")
+    time.sleep(_POLL_S)
+
+
 def _leave(world: World, error: BaseException) -> None:
-    """Let one rank speak. Raises what leaves in place of `error`, if it is not `error` itself."""
-    is_lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _is_of_the_group(error))
-    speaks = world._claim()
+    """Let one rank report the error. Raises what replaces `error`; returns where `error` itself is to be raised."""
+    is_lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _is_of_process_group(error))
+    is_reporter = world._is_first_error()
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
     if world.device.type != "cuda":  # nccl would wait for the others; gloo without this may abort at the exit
         dist.destroy_process_group()
-    if not speaks:
+    if not is_reporter:
         time.sleep(_GRACE_S)
         raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None
     if is_lost:
-        raise RankLost(_lost(world.rank, error)) from error
+        raise RankLost(_rank_lost_message(world.rank, error)) from error
 
 
-def _is_of_the_group(error: RuntimeError) -> bool:
+def _is_of_process_group(error: RuntimeError) -> bool:
     return any(word in str(error) for word in ("gloo", "Gloo", "NCCL", "Connection closed by peer"))
 
 
-def _lost(rank: int, error: BaseException) -> str:
+def _rank_lost_message(rank: int, error: BaseException) -> str:
     detail = next(iter(str(error).splitlines()), "")
     if "imed out" in detail or "imeout" in detail:
-        seconds = rank_timeout().total_seconds()
-        return (
-            f"rank {rank}: another rank has not answered for {seconds:.0f} s; see what it says, then run the same "
-            "command again: it goes on with what is saved"
-        )
-    detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo opens with a line of its own source
+        what = f"has not answered for {_timeout().total_seconds():.0f} s"
+    else:
+        detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo begins with a line of its own source
+        what = f"has died ({detail})"
     return (
-        f"rank {rank}: another rank has died ({detail}); see what it says, then run the same command again: it goes on "
-        "with what is saved"
+        f"rank {rank}: another rank {what}; see what it says, then run the same command again: it goes on with what "
+        "is saved"
     )
 
 
 @contextmanager
-def _log_of(world: World) -> Iterator[None]:
-    """Rank 0 logs as ever; the others their warnings and errors alone, with the rank in front."""
+def _prefixed_log(world: World) -> Iterator[None]:
+    """Rank 0 logs everything; the other ranks log warnings and errors only, with the rank before the message."""
     if world.is_first:
         yield
         return
-    make, level = logging.getLogRecordFactory(), logging.root.manager.disable
+    factory, level = logging.getLogRecordFactory(), logging.root.manager.disable
 
-    def make_named(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        record = make(*args, **kwargs)
+    def prefixed_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = factory(*args, **kwargs)
         record.msg = f"rank {world.rank}: {record.msg}"
         return record
 
-    logging.setLogRecordFactory(make_named)
+    logging.setLogRecordFactory(prefixed_record)
     logging.disable(logging.INFO)
     try:
         yield
     finally:
-        logging.setLogRecordFactory(make)
+        logging.setLogRecordFactory(factory)
         logging.disable(level)

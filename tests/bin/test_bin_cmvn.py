@@ -8,6 +8,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 from threading import Barrier
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from wenet_hs.distributed import World
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -62,15 +65,15 @@ def test_sums_of_ranks_add_up_in_the_order_of_the_list(corpus: Path, monkeypatch
     utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(4) for u in utterances]  # 5 groups
     conf, size = load_config(corpus / "c.yaml").dataset_conf, 3
     monkeypatch.setattr(cmvn, "_ROUND", 1)
-    barrier, parts = Barrier(size), [b""] * size
+    meeting, gathered = Barrier(size), dict[int, Any]()
 
     class Rank(World):
-        def gather(self, content: bytes) -> list[bytes]:
-            parts[self.rank] = content
-            barrier.wait(60)
-            told = list(parts)
-            barrier.wait(60)
-            return told
+        def all_gather(self, value: T) -> list[T]:
+            gathered[self.rank] = value
+            meeting.wait(60)
+            values = [gathered[rank] for rank in range(size)]
+            meeting.wait(60)
+            return values
 
     def total(rank: int) -> FeatureSums:
         return reduce(add, cmvn._all_groups(utterances, conf, 0, Rank(rank, size)))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -19,9 +19,9 @@ from wenet_hs.decode import DecodeOptions, Hypothesis, recognition
 from wenet_hs.decode.outcome import Part, Recognition
 from wenet_hs.decode.partial import Appender, BatchResult, PartialResults
 from wenet_hs.decode.plan import Piece, Plan, deal, plan_batches
-from wenet_hs.decode.ranks import Ranks
 from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import joined_text, write_results, write_speed
+from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
@@ -108,30 +108,31 @@ def test_an_interrupted_run_goes_on_and_says_the_same(
     assert "plan.json: damaged; starting anew" in caplog.text
 
 
-@dataclass
-class Threads:
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Threads(World):
     """Ranks that are threads of one process."""
 
-    rank: int
-    size: int
-    barrier: Barrier
-    told: dict[int, bytes] = field(default_factory=dict)
+    meeting: Barrier = field(default_factory=lambda: Barrier(1))
+    gathered: dict[int, Any] = field(default_factory=dict)
 
-    def gather(self, content: bytes) -> list[bytes]:
-        self.told[self.rank] = content
-        self.barrier.wait(60)
-        everything = [self.told[rank] for rank in range(self.size)]
-        self.barrier.wait(60)
-        return everything
+    def all_gather(self, value: T) -> list[T]:
+        self.gathered[self.rank] = value
+        self.meeting.wait(60)
+        values = [self.gathered[rank] for rank in range(self.size)]
+        self.meeting.wait(60)
+        return values
 
-    def wait_for_all(self) -> None:
-        self.barrier.wait(60)
+    def barrier(self) -> None:
+        self.meeting.wait(60)
 
 
 def shared(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
     """A list recognized by so many ranks."""
-    barrier, told = Barrier(size), dict[int, bytes]()
-    ranks: list[Ranks] = [Threads(rank, size, barrier, told) for rank in range(size)]
+    meeting, gathered = Barrier(size), dict[int, Any]()
+    ranks = [Threads(rank, size, meeting=meeting, gathered=gathered) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, ranks=r), ranks))
     assert found[1:] == [None] * (size - 1)

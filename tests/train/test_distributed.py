@@ -23,12 +23,11 @@ from torch import distributed as dist
 
 from wenet_hs import distributed
 from wenet_hs.data.dataset import Batch
-from wenet_hs.distributed import World, join_world
+from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.train import session
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.rendezvous import TIMEOUT_VARIABLE
 from wenet_hs.train.state import TrainState
 
 CPU = torch.device("cpu")
@@ -104,16 +103,16 @@ def told(world: World) -> dict[str, Any]:
     order = []
     with world.first_before_others():
         order = [float(world.rank)]
-    world.wait_for_all()
+    world.barrier()
     try:
-        world.agree({"units.txt": "abc", "config": "x" if world.rank else "y"})
+        world.check_equal_across_ranks({"units.txt": "abc", "config": "x" if world.rank else "y"})
     except ConfigError as error:
         refused = str(error)
     assert values.grad is not None
     return {
         "sum": world.sum([1.5, world.rank]),
         "any": [world.any(False), world.any(world.rank == 1)],
-        "gather": [part.decode() for part in world.gather("é".encode() * world.rank)],
+        "gather": [part.decode() for part in world.all_gather("é".encode() * world.rank)],
         "stack": [stacked.tolist(), values.grad.tolist()],
         "turn": order,
         "refused": refused,
@@ -171,11 +170,11 @@ def dies(rank: int) -> str:
     """Rank 1 is gone in the middle of a step."""
 
     def run() -> None:
-        with join_world(CPU) as world:
-            world.barrier()
+        with join_process_group(CPU) as world:
+            world.sum([1.0])
             if rank:
                 os._exit(9)
-            world.barrier()
+            world.sum([1.0])
 
     return ending(run)
 
@@ -189,7 +188,7 @@ def one_rank(rank: int, port: int, corpus: TinyCorpus, folder: Path) -> None:
     torch.set_num_threads(1)
     faulthandler.dump_traceback_later(0.9 * _PATIENCE_S, file=(folder / f"stack{rank}").open("w"))
     logging.basicConfig(filename=folder / f"log{rank}", level=logging.INFO, force=True)
-    with join_world(CPU) as world:
+    with join_process_group(CPU) as world:
         found: dict[str, Any] = {"told": told(world), "skipped": skipped(world)}
         steps = {name: gradients_of_a_step(name, [row_of(ROWS, rank), row_of(ROWS, 2 + rank)], world) for name in CASES}
         torch.save({name: grads for name, (grads, _) in steps.items()}, folder / f"gradients{rank}.pt")
@@ -316,19 +315,19 @@ def test_a_rank_that_died_is_named_in_one_line(pair: Path) -> None:
 def test_alone_there_is_no_group_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (None, "1"):
         monkeypatch.delenv("WORLD_SIZE", raising=False) if value is None else monkeypatch.setenv("WORLD_SIZE", value)
-        with join_world(CPU) as world:
+        with join_process_group(CPU) as world:
             assert world == World()
             assert not dist.is_initialized()
             assert world.sum([1, 2.5]) == [1, 2.5]
-            assert world.gather(b"x") == [b"x"]
-            world.agree({"units.txt": "a"})
+            assert world.all_gather(b"x") == [b"x"]
+            world.check_equal_across_ranks({"units.txt": "a"})
             with world.first_before_others():
                 world.barrier()
 
 
 def test_variables_that_no_launcher_sets_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(match: str, device: torch.device = CPU) -> None:
-        with pytest.raises(ConfigError, match=match), join_world(device):
+        with pytest.raises(ConfigError, match=match), join_process_group(device):
             pass
 
     monkeypatch.setenv("WORLD_SIZE", "two")
@@ -351,5 +350,5 @@ def test_a_meeting_to_which_nobody_comes_is_one_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     line = rf"^rank 0: no meeting at 127.0.0.1:{port} \(rank 1 did not come in time\); check the launcher's address$"
-    with pytest.raises(WenetHsError, match=line), join_world(CPU):
+    with pytest.raises(WenetHsError, match=line), join_process_group(CPU):
         pass

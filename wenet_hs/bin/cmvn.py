@@ -20,12 +20,11 @@ from rich.progress import track
 from wenet_hs.bin.command import main_of
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
-from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, pack_sums, unpack_sums, write_cmvn
+from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.listing import DATA_TYPES, open_lists
-from wenet_hs.distributed import World, join_world
+from wenet_hs.distributed import World, int_from_environment, join_process_group
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
-from wenet_hs.train.rendezvous import number_in
 
 _ROUND = 16
 """Groups of each rank between two exchanges: seconds of work, far below the time after which a rank is given up."""
@@ -49,10 +48,12 @@ def run(args: argparse.Namespace) -> None:
     num_workers = _cores() if args.num_workers is None else args.num_workers
     if num_workers < 0:
         raise ConfigError(f"--num_workers {num_workers}: must be 0 or more; 0 uses this process alone")
-    with join_world(torch.device("cpu")) as world:
+    with join_process_group(torch.device("cpu")) as world:
         conf = load_config(args.config).dataset_conf
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
-        world.agree({"--data_list": utterances.digest, "--config": hashlib.sha256(repr(conf).encode()).hexdigest()})
+        world.check_equal_across_ranks(
+            {"--data_list": utterances.digest, "--config": hashlib.sha256(repr(conf).encode()).hexdigest()}
+        )
         sums = reduce(add, _all_groups(utterances, conf, num_workers, world))
         if world.is_first:
             write_cmvn(args.out, sums.sum, sums.sum_squares, sums.num_frames)
@@ -74,14 +75,13 @@ def _all_groups(
     is_shown = console.is_terminal and world.is_first
     rounds = range(0, most, _ROUND)
     for first in track(rounds, "features", console=console, disable=not is_shown):
-        ours = pack_sums(list(islice(mine, min(_ROUND, most - first))))
-        of_ranks = [unpack_sums(part, conf.fbank_conf.num_mel_bins) for part in world.gather(ours)]
-        for of_place in zip_longest(*of_ranks):
-            yield from (sums for sums in of_place if sums is not None)
+        of_ranks = world.all_gather(list(islice(mine, min(_ROUND, most - first))))
+        for next_groups in zip_longest(*of_ranks):
+            yield from (sums for sums in next_groups if sums is not None)
 
 
 def _cores() -> int:
-    return max(1, (os.cpu_count() or 1) // number_in("LOCAL_WORLD_SIZE", 1, at_least=1))
+    return max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from wenet_hs.decode.recognition import Job, recognize
 from wenet_hs.decode.results import write_results, write_speed
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
-from wenet_hs.distributed import World, join_world
+from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
     if args.batch_size < 1:
         raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
     check_max_segment(args.max_segment_s)
-    with join_world(find_device(args.device)) as world:
+    with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
         files = _model_files(args, experiment.config)
         settings = _settings(args, table.digest, job, files, world.device)
-        world.agree({name: json.dumps(value) for name, value in settings.items()})
+        world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
         utterances = list(table)
         settings["audio"] = _audio_digest(utterances)  # of this rank alone: others may have it mounted elsewhere
         held = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)

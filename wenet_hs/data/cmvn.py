@@ -10,7 +10,6 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,16 +145,3 @@ def global_sums(
 def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
     group = utterances[first : first + CMVN_GROUP]
     return reduce(operator.add, (feature_sums(utterance_features(u, conf)) for u in group))
-
-
-def pack_sums(groups: Sequence[FeatureSums]) -> bytes:
-    """Sums of groups as bytes, for another process: what `unpack_sums` reads, bit for bit."""
-    rows = [torch.cat([sums.sum, sums.sum_squares, torch.tensor([sums.num_frames]).double()]) for sums in groups]
-    return torch.stack(rows).numpy().tobytes() if rows else b""
-
-
-def unpack_sums(content: bytes, num_mel_bins: int) -> list[FeatureSums]:
-    """The groups that `pack_sums` was given, of features with `num_mel_bins` bins."""
-    rows = np.frombuffer(content, dtype=np.float64).reshape(-1, 2 * num_mel_bins + 1)
-    parts = [torch.from_numpy(row.copy()).tensor_split((num_mel_bins, 2 * num_mel_bins)) for row in rows]
-    return [FeatureSums(total, squares, int(frames)) for total, squares, frames in parts]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from wenet_hs.data.audio import length_fault, probe_audio, read_audio_file
-from wenet_hs.decode.ranks import Ranks
 from wenet_hs.decode.segments import cut_at_pauses, frame_levels
+from wenet_hs.distributed import World
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
@@ -62,7 +62,7 @@ class Plan:
 
 
 def make_plan(
-    utterances: Sequence[Utterance], rows: Sequence[int], batch_size: int, max_segment_s: float, ranks: Ranks
+    utterances: Sequence[Utterance], rows: Sequence[int], batch_size: int, max_segment_s: float, ranks: World
 ) -> Plan:
     """The batches of a list; the same for every number of ranks, each of which looks at its share of the audio.
 
@@ -76,7 +76,7 @@ def make_plan(
             found[row] = _pieces(row, utterances[row], max_segment_s)
         except DataError as error:
             found[row] = str(error)
-    ranks.wait_for_all()
+    ranks.barrier()
     all_found = _exchange(found, ranks)
     failed = {row: what for row, what in all_found if isinstance(what, str)}
     pieces = [piece for _, what in all_found if not isinstance(what, str) for piece in what]
@@ -113,7 +113,7 @@ def deal(batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: i
     return shares
 
 
-def _exchange(found: dict[int, list[Piece] | str], ranks: Ranks) -> list[tuple[int, list[Piece] | str]]:
+def _exchange(found: dict[int, list[Piece] | str], ranks: World) -> list[tuple[int, list[Piece] | str]]:
     """What all ranks have found, by row."""
     if ranks.size == 1:
         return list(found.items())
@@ -121,7 +121,7 @@ def _exchange(found: dict[int, list[Piece] | str], ranks: Ranks) -> list[tuple[i
         [row, what if isinstance(what, str) else [[p.row, p.duration_s, p.begin_s, p.end_s] for p in what]]
         for row, what in found.items()
     ]
-    told = [item for part in ranks.gather(json.dumps(ours).encode()) for item in json.loads(part)]
+    told = [item for part in ranks.all_gather(json.dumps(ours).encode()) for item in json.loads(part)]
     rows = [(row, what if isinstance(what, str) else [Piece(*piece) for piece in what]) for row, what in told]
     return sorted(rows, key=lambda item: int(item[0]))
 

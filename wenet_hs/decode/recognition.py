@@ -26,9 +26,9 @@ from wenet_hs.decode.modes import decode, warn_of_options, warn_of_wide_beam
 from wenet_hs.decode.outcome import Recognition, merge
 from wenet_hs.decode.partial import BatchResult, PartialResults
 from wenet_hs.decode.plan import Piece, Plan, deal, make_plan
-from wenet_hs.decode.ranks import Alone, Ranks
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S
 from wenet_hs.decode.timing import StageTimes
+from wenet_hs.distributed import World
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
@@ -60,7 +60,7 @@ def recognize(
     folder: Path,
     *,
     settings: Mapping[str, Any] | None = None,
-    ranks: Ranks | None = None,
+    ranks: World | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Recognition | None:
     """Decode a list, longest utterances first: if memory does not suffice, that shows at once.
@@ -79,7 +79,7 @@ def recognize(
     Returns: None on all ranks but the first.
     Raises: DataError where batches are missing in the end; ConfigError where the memory does not suffice for one.
     """
-    ranks = ranks or Alone()
+    ranks = ranks or World()
     partial = PartialResults(folder)
     plan, done = _agree_on_plan(partial, utterances, job, settings or {}, ranks)
     mine = deal(plan.batches, done, ranks.size)[ranks.rank]
@@ -94,7 +94,7 @@ def recognize(
         for number in mine:
             results.append(_recognize_one(experiment, plan.batches[number], utterances, job, number))
             on_progress(len(plan.batches[number]), total)
-    ranks.wait_for_all()
+    ranks.barrier()
     if ranks.rank != 0:
         return None
     found = merge(_all_batches(partial, plan), plan, utterances, job.modes, _clock(experiment))
@@ -114,7 +114,7 @@ def waveform_features(waveform: Tensor, conf: DatasetConf) -> Tensor:
 
 
 def _agree_on_plan(
-    partial: PartialResults, utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], ranks: Ranks
+    partial: PartialResults, utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], ranks: World
 ) -> tuple[Plan, set[int]]:
     """The batches, and which of them are done: the first rank looks, and tells the others.
 
@@ -122,7 +122,7 @@ def _agree_on_plan(
     """
     kept = partial.find(settings) if ranks.rank == 0 else None
     ours = b"" if kept is None else json.dumps([kept[0].to_json(), sorted(kept[1])]).encode()
-    told = ranks.gather(ours if ranks.size > 1 else b"")[0]
+    told = ranks.all_gather(ours if ranks.size > 1 else b"")[0]
     if kept is None and told:
         record, numbers = json.loads(told)
         kept = Plan.from_json(record), set(numbers)
@@ -133,7 +133,7 @@ def _agree_on_plan(
     plan = new if kept is None else Plan([*kept[0].batches, *new.batches], new.failed)
     if ranks.rank == 0:
         (partial.start if kept is None else partial.write_plan)(settings, plan)
-    ranks.wait_for_all()
+    ranks.barrier()
     return plan, set() if kept is None else kept[1]
 
 

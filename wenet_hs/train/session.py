@@ -28,7 +28,7 @@ from wenet_hs.data.dataset import Batch, SpeechDataset, batches
 from wenet_hs.data.device_features import with_features
 from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.devices import find_device
-from wenet_hs.distributed import World, join_world
+from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import locked, write_atomic
 from wenet_hs.train.average import average, choose, write_final
@@ -54,7 +54,7 @@ def train(options: TrainOptions) -> Path:
     """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
     checkpoints = options.model_dir / "checkpoints"
     with (
-        join_world(find_device(options.device)) as world,
+        join_process_group(find_device(options.device)) as world,
         naming_full_disk(options.model_dir, checkpoints),
         locked(options.model_dir, flag="--model_dir", work="training", fault=CheckpointError)
         if world.is_first
@@ -72,9 +72,11 @@ def train(options: TrainOptions) -> Path:
                 resuming=resume_from is not None,
                 writes=world.is_first,
             )
-        world.agree({**files, "config": hashlib.sha256(config.model_dump_json().encode()).hexdigest(), **_versions()})
+        world.check_equal_across_ranks(
+            {**files, "config": hashlib.sha256(config.model_dump_json().encode()).hexdigest(), **_versions()}
+        )
         parts = load_parts(config, options, files, world)
-        world.agree(parts.state.fingerprint)
+        world.check_equal_across_ranks(parts.state.fingerprint)
         _begin(parts, options, config, resume_from)
         quarantine = Quarantine(
             quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_alone=world.size == 1
@@ -93,7 +95,7 @@ def train(options: TrainOptions) -> Path:
 def _find_resume(options: TrainOptions, world: World) -> Path | None:
     """What `find_resume` says on rank 0, which may set damaged checkpoints aside."""
     found = find_resume(options) if world.is_first else None
-    name = world.gather(b"" if found is None else found.name.encode())[0].decode()
+    name = world.all_gather("" if found is None else found.name)[0]
     return options.model_dir / "checkpoints" / name if name else None
 
 

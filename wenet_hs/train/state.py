@@ -91,7 +91,7 @@ class TrainState:
 
     def to_files(self) -> dict[str, bytes]:
         """The content of a checkpoint: file name → bytes. Every rank has to call it; it is empty but on rank 0."""
-        ranks = [_from_bytes(part, _CPU) for part in self.world.gather(_to_bytes(random_state(self.device)))]
+        ranks = self.world.all_gather(random_state(self.device))
         if not self.world.is_first:
             return {}
         rng: dict[str, Any] = ranks[0] if len(ranks) == 1 else {**ranks[0], "ranks": ranks[1:]}
