@@ -14,9 +14,9 @@ from wenet_hs.build import AnyTree, build_model, check_routes, head_confs, load_
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, classes
-from wenet_hs.heads.routes import RouteOption
-from wenet_hs.heads.search import SearchMethod
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, class_softmax
+from wenet_hs.heads.hsoftmax import RouteOption
+from wenet_hs.heads.kernels.search import SearchMethod
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
@@ -115,7 +115,7 @@ def test_routes_and_searches_are_those_of_the_heads() -> None:
     """The schema repeats them, as configuration lies below the heads."""
     for conf, route, search in (
         (HSoftmaxHeadConf, RouteOption, SearchMethod),
-        (ClassHeadConf, classes.Route, classes.Search),
+        (ClassHeadConf, class_softmax.Route, class_softmax.Search),
     ):
         assert get_args(conf.model_fields["route"].annotation) == get_args(route)
         assert get_args(conf.model_fields["search"].annotation) == get_args(search)

@@ -23,10 +23,10 @@ from wenet_hs.config.schema import (
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.heads.search import has_triton
+from wenet_hs.heads.kernels.search import has_triton
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet, load_state, load_weights
 from wenet_hs.model import AsrModel

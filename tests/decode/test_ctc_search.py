@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wenet_hs.decode import ctc as search
 from wenet_hs.decode.hypothesis import Hypothesis
-from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 
 BLANK = 0
 

@@ -18,7 +18,7 @@ from wenet_hs.decode.ctc import prefix_beam_search
 from wenet_hs.decode.ctc_fused import fused_prefix_search
 from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_of_unknown_units
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 from wenet_hs.text.units import SpecialIds, UnitTable
 
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁"), SPECIAL)

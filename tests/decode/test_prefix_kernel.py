@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode import ctc, ctc_numba, ctc_reference
-from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 
 Case = tuple[Tensor, Tensor, Tensor, int, int]
 

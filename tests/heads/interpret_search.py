@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.heads import search, search_triton
+from wenet_hs.heads.kernels import search, search_triton
 from wenet_hs.tree import Tree
 
 CASES = ((2, 3, 1, 1), (7, 5, 7, 1), (50, 24, 5, 2), (700, 300, 6, 1), (400, 8, 32, 1))

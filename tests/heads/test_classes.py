@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wenet_hs.heads import classes, classes_path
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads import class_softmax as classes
+from wenet_hs.heads import classes_path
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.classes_all import sibling_tables
 from wenet_hs.heads.classes_path import decide
 from wenet_hs.heads.classes_plan import Edges, Groups

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import smoothing_weights
-from wenet_hs.heads.routes import ROUTE_OPTIONS
+from wenet_hs.heads.hsoftmax import ROUTE_OPTIONS
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.ctc import Ctc, compact_alphabet, ctc_feasible
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, tree_tables
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead
+from wenet_hs.heads.kernels import tables as tree_tables
 from wenet_hs.tree import NaryTree, Tree
 
 

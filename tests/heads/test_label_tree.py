@@ -5,8 +5,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wenet_hs.heads.kernels.tables import TreeTables
 from wenet_hs.heads.label_tree import label_tree
-from wenet_hs.heads.tree_tables import TreeTables
 from wenet_hs.tree import Tree
 
 

@@ -13,9 +13,11 @@ import torch.nn.functional as F
 from numba import njit
 from torch import Tensor
 
-from wenet_hs.heads import kernel_math, node_kernels, path_kernels
-from wenet_hs.heads.tree_functions import CostWeights
-from wenet_hs.heads.tree_tables import TreeTables
+from wenet_hs.heads.kernels import nodes as node_kernels
+from wenet_hs.heads.kernels import numba_math
+from wenet_hs.heads.kernels import path as path_kernels
+from wenet_hs.heads.kernels.reference import CostWeights
+from wenet_hs.heads.kernels.tables import TreeTables
 from wenet_hs.tree import Tree
 
 
@@ -23,9 +25,9 @@ from wenet_hs.tree import Tree
 def both_functions(sizes: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     exponentials, logarithms = np.empty_like(sizes), np.empty_like(units)
     for i in range(len(sizes)):
-        exponentials[i] = kernel_math.exp_minus(sizes[i])
+        exponentials[i] = numba_math.exp_minus(sizes[i])
     for i in range(len(units)):
-        logarithms[i] = kernel_math.log1p_unit(units[i])
+        logarithms[i] = numba_math.log1p_unit(units[i])
     return exponentials, logarithms
 
 
@@ -156,7 +158,7 @@ def test_numba_leaves_the_number_of_threads_to_torch() -> None:
     # Its start resets OpenMP's setting, in a process of its own so that it starts here.
     program = """
 import torch
-from wenet_hs.heads.threads import use_torch_threads
+from wenet_hs.heads.kernels.numba_math import use_torch_threads
 torch.set_num_threads(1)
 use_torch_threads()
 print(torch.get_num_threads())

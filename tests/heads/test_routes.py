@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from wenet_hs.heads.routes import Route, RouteOption, choose_route
+from wenet_hs.heads.hsoftmax import Route, RouteOption, choose_route
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

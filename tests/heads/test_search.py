@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wenet_hs.heads import search
-from wenet_hs.heads.search import SearchMethod, best_leaves, choose_search, expected_opened, limits
+from wenet_hs.heads.kernels import search
+from wenet_hs.heads.kernels.search import SearchMethod, best_leaves, choose_search, expected_opened, limits
 from wenet_hs.tree import Tree
 
 METHODS: tuple[SearchMethod, ...] = ("torch", "best_first", "dense")
@@ -192,7 +192,7 @@ def test_a_row_beyond_its_room_goes_to_the_product(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_tree_of_equal_leaves_is_given_up_early() -> None:
-    from wenet_hs.heads import search_numba
+    from wenet_hs.heads.kernels import search_numba
 
     children = torch.tensor(Tree.huffman(np.ones(2048)).children)
     hidden, weight = torch.ones(320, 4), torch.zeros(2047, 4)
@@ -205,7 +205,7 @@ def test_a_tree_of_equal_leaves_is_given_up_early() -> None:
 
 
 def test_it_opens_few_nodes() -> None:
-    from wenet_hs.heads import search_numba
+    from wenet_hs.heads.kernels import search_numba
 
     case = peaked(50, 5000)
     opened = search_numba.search(case.hidden, case.weight, None, case.children, k=10, limits=(5000, 32))[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from wenet_hs.heads import search
+from wenet_hs.heads.kernels import search
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux only")
 
@@ -33,7 +33,7 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from wenet_hs.heads import search_triton
+    from wenet_hs.heads.kernels import search_triton
 
     constants = search_triton.constants(dim, k, has_bias)
     types = {"hidden": "*fp32", "weight": "*fp32", "bias": "*fp32", "children": "*i64", "values": "*fp32"}

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.heads import search_numba, topk_numba
-from wenet_hs.heads.topk import KERNEL_MAX_K, topk_lowest_id_first
-from wenet_hs.heads.topk_numba import SERIAL_MAX_VALUES
+from wenet_hs.heads.kernels import search_numba, topk_numba
+from wenet_hs.heads.kernels.topk import KERNEL_MAX_K, topk_lowest_id_first
+from wenet_hs.heads.kernels.topk_numba import SERIAL_MAX_VALUES
 
 KERNEL_AND_TORCH = (torch.float32, torch.float64)
 

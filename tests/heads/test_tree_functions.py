@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from wenet_hs.heads.tree_functions import (
+from wenet_hs.heads.kernels.reference import (
     CostWeights,
     both_log_sigmoids,
     path_cost,

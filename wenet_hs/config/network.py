@@ -144,9 +144,9 @@ class HSoftmaxHeadConf(Section):
     sparse_grad: bool = False
     """Whether a step updates the vectors on its targets' paths alone, for very many units; with `optim: adam`."""
     route: Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
-    """How costs are computed (heads/routes.py); auto: the fastest for the size and the device at hand."""
+    """How costs are computed (heads/hsoftmax.py); auto: the fastest for the size and the device at hand."""
     search: Literal["auto", "torch", "best_first", "dense"] = "auto"
-    """How the best units are found (heads/search.py); auto: the fastest for the size and the device at hand."""
+    """How the best units are found (heads/kernels/search.py); auto: the fastest for the size and the device at hand."""
 
 
 class ClassHeadConf(Section):

@@ -3,7 +3,7 @@
 
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 

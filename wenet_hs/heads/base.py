@@ -6,13 +6,18 @@ Dimension key: N rows (all leading dimensions of `hidden` in one), D width, V un
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Literal, NamedTuple, get_args
+from functools import wraps
+from typing import ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 SmoothingKind = Literal["leaf", "node"]
 """Where label smoothing puts its mass: on all other units alike, or on the other children of the target's path."""
@@ -220,3 +225,17 @@ def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
     other = smoothing / (num_choices - 1)
     constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(other)
     return SmoothingWeights(1.0 - smoothing - other, other, constant)
+
+
+def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, which a compiled graph calls as it is: `torch.compiler.disable` without its second of imports,
+    which only a process that compiles pays."""
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if torch.compiler.is_compiling():
+            disabled: Callable[_P, _R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return disabled(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call

@@ -47,7 +47,8 @@ def log_softmax_siblings(scores: Tensor, tables: list[Tensor]) -> Tensor:
 
 def log_softmax_siblings_kernel(scores: Tensor, offsets: Ints) -> Tensor:
     """The same in place and without a gradient: float32 on a CPU."""
-    from wenet_hs.heads import classes_kernels, threads
+    from wenet_hs.heads.kernels import classes as classes_kernels
+    from wenet_hs.heads.kernels import numba_math as threads
 
     threads.use_torch_threads()
     classes_kernels.log_softmax(scores.detach().numpy(), offsets)
@@ -57,7 +58,8 @@ def log_softmax_siblings_kernel(scores: Tensor, offsets: Ints) -> Tensor:
 class _AllEdgesCost(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any) -> Tensor:
-        from wenet_hs.heads import classes_kernels, threads
+        from wenet_hs.heads.kernels import classes as classes_kernels
+        from wenet_hs.heads.kernels import numba_math as threads
 
         threads.use_torch_threads()
         tree, leaves_E, targets_N, weights = plan

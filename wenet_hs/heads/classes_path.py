@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.classes_plan import Groups, Ints
-from wenet_hs.heads.tree_functions import sparse_rows
+from wenet_hs.heads.kernels.reference import sparse_rows
 
 FEW_ROWS, FEW_SCORES = 6, 4096
 """A node where fewer rows meet, or that has fewer scores for all of them, is left to the kernel: there a call of BLAS
@@ -179,7 +179,8 @@ class FewRows:
         self.nodes = np.stack(per_node, axis=1)[dealt]
 
     def forward(self, inputs: Inputs, cost_N: Tensor, grad_ND: Tensor) -> None:
-        from wenet_hs.heads import classes_kernels, threads
+        from wenet_hs.heads.kernels import classes as classes_kernels
+        from wenet_hs.heads.kernels import numba_math as threads
 
         threads.use_torch_threads()
         arrays = [tensor.detach().contiguous().numpy() for tensor in inputs[:3]]
@@ -189,7 +190,8 @@ class FewRows:
         grad_ND.index_add_(0, self.rows, torch.from_numpy(grads))
 
     def backward(self, hidden_ND: Tensor, upstream_N: Tensor, grad_KD: Tensor, grad_E: Tensor) -> None:
-        from wenet_hs.heads import classes_kernels, threads
+        from wenet_hs.heads.kernels import classes as classes_kernels
+        from wenet_hs.heads.kernels import numba_math as threads
 
         threads.use_torch_threads()
         arrays = [tensor.detach().numpy() for tensor in (grad_KD, grad_E, hidden_ND.contiguous(), upstream_N)]

@@ -10,25 +10,38 @@ U inner nodes above the labels of a batch, K above those of one utterance.
 
 import math
 import warnings
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads import tree_functions
-from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.base import OutputHead, compile_disable
+from wenet_hs.heads.kernels import reference
+from wenet_hs.heads.kernels.reference import CostWeights
+from wenet_hs.heads.kernels.search import SearchMethod, best_leaves
+from wenet_hs.heads.kernels.tables import TreeTables
 from wenet_hs.heads.label_tree import label_tree
-from wenet_hs.heads.routes import ROUTE_OPTIONS, Route, RouteOption, choose_route
-from wenet_hs.heads.search import SearchMethod, best_leaves
-from wenet_hs.heads.tree_functions import CostWeights
-from wenet_hs.heads.tree_tables import TreeTables
-from wenet_hs.heads.untraced import untraced
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
+Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
+"""How a cost is computed: with the vectors on the targets' paths, or with those of all nodes; by Numba's kernels on
+a CPU in float32, or by PyTorch anywhere."""
+
+RouteOption = Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"]
+"""What a user may ask for: "auto" and "torch" choose, of all ways and of PyTorch's."""
+
+ROUTE_OPTIONS = ("auto", "torch", "path", "nodes", "torch-path", "torch-nodes")
+
+NODES_A_DECISION = 2
+"""On a CPU all nodes' product takes as long for two nodes as the path kernels for a decision: a path is slower only in
+a comb whose deep leaves occur often (1,000 rows of width 256, one thread: equal at V = 60 with 31 decisions a target,
+path 1.5 times as fast at V = 10 with 3, 2 times at V = 30 with 4)."""
+TORCH_NODES_A_DECISION = 40
+"""The same of PyTorch's two ways on a CPU: at V = 300 with 6.6 decisions a target they are equal."""
 LABEL_TREE_MIN_UNITS = 512
 """From this V on the labels of an utterance are scored on their own part of the tree, below it on all of it."""
 
@@ -78,17 +91,17 @@ class HSoftmaxHead(OutputHead):
         """The node vectors, if their gradient is sparse."""
         return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
 
-    @untraced
+    @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         return self._cost(hidden_ND, targets_N, CostWeights(target, every, 0.0))
 
-    @untraced
+    @compile_disable
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         return cost_N + constant * self._tables.path_lengths(targets_N).to(cost_N.dtype)
 
-    @untraced
+    @compile_disable
     def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
@@ -96,7 +109,7 @@ class HSoftmaxHead(OutputHead):
         """(N,) what the weights say; where they name every unit or the chosen route does, from all node scores."""
         route = self._choose_route(hidden_ND, weights.every != 0)
         if route == "nodes":
-            from wenet_hs.heads.node_kernels import node_cost
+            from wenet_hs.heads.kernels.nodes import node_cost
 
             weight_ID, bias_I = self._all_vectors(hidden_ND.dtype)
             return node_cost(hidden_ND, weight_ID, bias_I, targets_N, tables=self._tables.node_tables, weights=weights)
@@ -104,7 +117,7 @@ class HSoftmaxHead(OutputHead):
             nodes_NP, turns_NP = self._tables.paths(targets_N)
             leaves_2I = self._tables.leaves(hidden_ND.device).to(hidden_ND.dtype)
             scores_NI = self._node_scores(hidden_ND)
-            return tree_functions.smoothed_path_cost(scores_NI, nodes_NP, turns_NP, leaves_2I, weights)
+            return reference.smoothed_path_cost(scores_NI, nodes_NP, turns_NP, leaves_2I, weights)
         return self._path_cost(hidden_ND, targets_N, weights, route)
 
     def _path_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, route: Route) -> Tensor:
@@ -112,7 +125,7 @@ class HSoftmaxHead(OutputHead):
         target, _, turn = weights
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         if route == "path":
-            from wenet_hs.heads.path_kernels import path_cost
+            from wenet_hs.heads.kernels.path import path_cost
 
             cost_N = path_cost(
                 hidden_ND,
@@ -125,22 +138,22 @@ class HSoftmaxHead(OutputHead):
             )
         else:
             nodes_NP, turns_NP = self._tables.paths(targets_N)
-            scores_NP = tree_functions.path_scores(
+            scores_NP = reference.path_scores(
                 hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=self._is_sparse(weight_ID)
             )
-            cost_N = tree_functions.path_cost(scores_NP, turns_NP, turn / target)
+            cost_N = reference.path_cost(scores_NP, turns_NP, turn / target)
         return cost_N if target == 1.0 else target * cost_N
 
-    @untraced
+    @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
         if self._choose_route(hidden_ND, True) == "nodes":
-            from wenet_hs.heads.node_kernels import tree_log_probs
+            from wenet_hs.heads.kernels.nodes import tree_log_probs
 
             return tree_log_probs(scores_NI, self._tables.children)
-        return tree_functions.prefix_log_probs(scores_NI, self._tables.prefix(hidden_ND.device))
+        return reference.prefix_log_probs(scores_NI, self._tables.prefix(hidden_ND.device))
 
-    @untraced
+    @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         children_I2 = self._tables.children_on(hidden_ND.device)
@@ -158,7 +171,7 @@ class HSoftmaxHead(OutputHead):
         k = ids_NK.size(1)
         return -self._cross_entropy(hidden_ND.repeat_interleave(k, 0), ids_NK.reshape(-1), 1.0, 0.0).reshape(-1, k)
 
-    @untraced
+    @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         if self.num_units < LABEL_TREE_MIN_UNITS or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)
@@ -170,7 +183,7 @@ class HSoftmaxHead(OutputHead):
 
     def _label_trees(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): each utterance on the part of the tree that leads to its labels."""
-        from wenet_hs.heads.node_kernels import tree_log_probs
+        from wenet_hs.heads.kernels.nodes import tree_log_probs
 
         trees = [label_tree(labels, self._tables.up, self._tables.children) for labels in labels_BL.numpy()]
         union_U = np.unique(np.concatenate([tree.nodes for tree in trees]))
@@ -205,7 +218,7 @@ class HSoftmaxHead(OutputHead):
 
     def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight_ID, bias_I = self._vectors(dtype)
-        return tree_functions.with_sparse_gradient(weight_ID) if self._is_sparse(weight_ID) else weight_ID, bias_I
+        return reference.with_sparse_gradient(weight_ID) if self._is_sparse(weight_ID) else weight_ID, bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.inner_vector.weight, self.inner_vector.bias
@@ -237,3 +250,42 @@ class HSoftmaxHead(OutputHead):
             like = weight.new_empty(0, dtype=torch.float64 if weight.dtype == torch.float64 else torch.float32)
             route += ": " + " and ".join(self._choose_route(like, every_unit) for every_unit in (False, True))
         return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
+
+
+def choose_route(
+    num_units: int,
+    *,
+    mean_path: float,
+    max_path: int,
+    dim: int,
+    every_unit: bool,
+    device: torch.device,
+    dtype: torch.dtype,
+    wanted: RouteOption = "auto",
+) -> Route:
+    """The way to the cost of targets; how many there are does not matter, for all ways are linear in it.
+
+    Args:
+        num_units: V.
+        mean_path, max_path: decisions on the path of a unit, weighted by the units' frequencies, and the most.
+        dim: D, the width of the vectors.
+        every_unit: whether the cost touches all units, as leaf smoothing does; then a path is not enough.
+        device, dtype: of the computation, float32 or float64.
+        wanted: a way to be taken; its product of all nodes where a path is not enough.
+    Raises:
+        ValueError: a kernel is wanted where none can run.
+    """
+    can_run = device.type == "cpu" and dtype == torch.float32
+    if wanted in ("path", "nodes") and not can_run:
+        raise ValueError(f'route: "{wanted}" is a Numba kernel for float32 on a CPU, here is {dtype} on {device.type}')
+    prefix = "" if can_run and not wanted.startswith("torch") else "torch-"
+    if every_unit or wanted.endswith("nodes"):
+        return "torch-nodes" if prefix else "nodes"
+    if wanted.endswith("path"):
+        return "torch-path" if prefix else "path"
+    if not prefix:
+        return "path" if num_units > NODES_A_DECISION * mean_path else "nodes"
+    if device.type == "cpu":
+        return "torch-path" if num_units > TORCH_NODES_A_DECISION * mean_path else "torch-nodes"
+    # A GPU gathers P · D numbers a target for the path and makes V for the product: the smaller also needs less memory.
+    return "torch-path" if num_units > max_path * dim else "torch-nodes"

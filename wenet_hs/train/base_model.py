@@ -24,7 +24,7 @@ from wenet_hs.config.schema import (
 )
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
 from wenet_hs.interop.weights import (
     check_num_units,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.classes import ClassHead
+from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.text.units import UnitTable

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.heads.tree_functions import PrefixTables
+from wenet_hs.heads.kernels.reference import PrefixTables
 from wenet_hs.tree import Tree
 
 if TYPE_CHECKING:
-    from wenet_hs.heads.node_kernels import NodeTables
-    from wenet_hs.heads.path_kernels import Climb
+    from wenet_hs.heads.kernels.nodes import NodeTables
+    from wenet_hs.heads.kernels.path import Climb
 
 MAX_PATH_TABLE = 2**26
 """Cells of the table of all paths; of a tree beyond it (a comb of 10,000 units) each target climbs to the root."""
@@ -58,14 +58,14 @@ class TreeTables:
     @cached_property
     def climb(self) -> "Climb":
         """For the path kernels."""
-        from wenet_hs.heads.path_kernels import Climb
+        from wenet_hs.heads.kernels.path import Climb
 
         return Climb(self.up, self.depths)
 
     @cached_property
     def node_tables(self) -> "NodeTables":
         """For the kernels of all node scores."""
-        from wenet_hs.heads.node_kernels import NodeTables
+        from wenet_hs.heads.kernels.nodes import NodeTables
 
         left, right = (np.ascontiguousarray(counts) for counts in self.tree.leaf_counts().T.astype(np.float32))
         return NodeTables(self.up, self.depths, left, right)

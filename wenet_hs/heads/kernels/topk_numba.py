@@ -12,7 +12,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from wenet_hs.heads.threads import use_torch_threads
+from wenet_hs.heads.kernels.numba_math import use_torch_threads
 
 SERIAL_MAX_VALUES = 65_536
 """So many are looked at by the calling thread: waking the others would take as long."""

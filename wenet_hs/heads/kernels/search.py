@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 from wenet_hs.nn.cpu import linear
 
 SearchMethod = Literal["auto", "torch", "best_first", "dense"]
@@ -130,7 +130,7 @@ def _best_first(
     hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
     if hidden_ND.device.type == "cpu":
-        from wenet_hs.heads import search_numba
+        from wenet_hs.heads.kernels import search_numba
 
         values_NK, ids_NK, opened_N, given_up = search_numba.search(
             hidden_ND, weight_ID, bias_I, children_I2, k=k, limits=limits(len(children_I2) + 1, k)
@@ -145,7 +145,7 @@ def _best_first(
             raise ValueError(
                 f'best_leaves: method "best_first" on a GPU takes k up to {GPU_MAX_K}, got {k}; use "dense"'
             )
-        from wenet_hs.heads import search_triton
+        from wenet_hs.heads.kernels import search_triton
 
         values_NK, ids_NK, opened_on_gpu_N = search_triton.search(hidden_ND, weight_ID, bias_I, children_I2, k)
         again_M = (opened_on_gpu_N < 0).nonzero()[:, 0]
@@ -173,12 +173,12 @@ def _dense_part(
     scores_NI = linear(hidden_ND, weight_ID, bias_I)
     if scores_NI.device.type == "cpu" and scores_NI.dtype == torch.float32 and len(children_I2):
         if k <= SCAN_MAX_K:
-            from wenet_hs.heads import search_numba
+            from wenet_hs.heads.kernels import search_numba
 
             values_NK, ids_NK, with_nan = search_numba.scan(scores_NI, children_I2, k)
             if not with_nan:
                 return values_NK, ids_NK
-        from wenet_hs.heads.node_kernels import tree_log_probs
+        from wenet_hs.heads.kernels.nodes import tree_log_probs
 
         return topk_lowest_id_first(tree_log_probs(scores_NI, children_I2.int().numpy()), k)
     return topk_lowest_id_first(_leaf_log_probs(scores_NI, children_I2), k)

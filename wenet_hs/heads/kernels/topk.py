@@ -23,7 +23,7 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values (..., K), which carry gradients, and indices (..., K) int64.
     """
     if _has_kernel(scores, k):
-        from wenet_hs.heads import topk_numba
+        from wenet_hs.heads.kernels import topk_numba
 
         found = topk_numba.best(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
         if found is not None:

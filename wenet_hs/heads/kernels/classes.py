@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from wenet_hs.heads.kernel_math import SUMS, exp_minus
+from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 

@@ -21,8 +21,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.heads.kernel_math import SUMS, exp_minus, log1p_unit
-from wenet_hs.heads.threads import use_torch_threads
+from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus, log1p_unit, use_torch_threads
 
 SERIAL_MAX_ROWS = 3
 """So few rows are searched by the calling thread: waking the others takes 4 µs, a row 2 to 7 µs."""

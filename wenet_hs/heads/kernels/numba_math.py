@@ -5,7 +5,9 @@ Their coefficients are minimax fits; both are good to 2e-7 relative, NaN stays N
 numba, only where a kernel is about to run.
 """
 
+import numba
 import numpy as np
+import torch
 from numba import njit
 
 SUMS = {"reassoc", "contract", "nsz"}
@@ -58,3 +60,12 @@ def log1p_unit(x):  # type: ignore[no-untyped-def]
     fit = _L2 + x * fit
     fit = _L1 + x * fit
     return x * (_ONE + x * fit)
+
+
+def use_torch_threads() -> None:
+    """Call before a parallel kernel: as many threads as torch has, at most those that numba was started with."""
+    num_threads = torch.get_num_threads()
+    numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
+    # Numba's first call starts its threads and with them resets the OpenMP setting that is also torch's.
+    if torch.get_num_threads() != num_threads:
+        torch.set_num_threads(num_threads)

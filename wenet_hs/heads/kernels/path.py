@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernel_math import SUMS, exp_minus, log1p_unit
-from wenet_hs.heads.threads import use_torch_threads
-from wenet_hs.heads.tree_functions import sparse_rows
+from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.heads.kernels.reference import sparse_rows
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient: enough to share among cores, and few rows of zeros

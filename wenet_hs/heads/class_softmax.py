@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.base import OutputHead, compile_disable
 from wenet_hs.heads.classes_all import (
     all_edges_cost_kernel,
     log_softmax_siblings,
@@ -26,7 +26,6 @@ from wenet_hs.heads.classes_all import (
 )
 from wenet_hs.heads.classes_path import path_cost
 from wenet_hs.heads.classes_plan import Edges, Groups, Ints, spread
-from wenet_hs.heads.untraced import untraced
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
@@ -142,7 +141,7 @@ class ClassHead(OutputHead):
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self.output.weight.to(dtype), self.output.bias.to(dtype)
 
-    @untraced
+    @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NE = linear(hidden_ND, *self._vectors(hidden_ND.dtype))
         if not self.num_edges:
@@ -164,13 +163,13 @@ class ClassHead(OutputHead):
         tables = [self.get_buffer(f"siblings_{index}") for index in range(self._num_tables)]
         return log_softmax_siblings(scores_NE, tables)
 
-    @untraced
+    @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         if every or self.cost_route(hidden_ND.device.type) == "all":
             return self._all_edges_cost(hidden_ND, targets_N, (target, every, 0.0))
         return target * self._path_cost(hidden_ND, targets_N, 0.0)
 
-    @untraced
+    @compile_disable
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
@@ -209,19 +208,20 @@ class ClassHead(OutputHead):
             edges_N = torch.where(below_root_N, self.node_edges[self.edge_nodes[edges_N]], -1)
         return total_N
 
-    @untraced
+    @compile_disable
     def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if self.search_route(hidden_ND.device.type, hidden_ND.dtype, 1) == "all":
             return super()._judge(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    @untraced
+    @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         wants_gradient = any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters()))
         route = self.search_route(hidden_ND.device.type, hidden_ND.dtype, k)
         if route == "all" or (wants_gradient and torch.is_grad_enabled()):
             return super()._topk(hidden_ND, k)
-        from wenet_hs.heads import classes_kernels, threads
+        from wenet_hs.heads.kernels import classes as classes_kernels
+        from wenet_hs.heads.kernels import numba_math as threads
 
         threads.use_torch_threads()
         weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
@@ -237,7 +237,7 @@ class ClassHead(OutputHead):
             values_NK[left], ids_NK[left] = super()._topk(hidden_ND.index_select(0, left), k)
         return values_NK, ids_NK
 
-    @untraced
+    @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         if self.num_edges < LABELS_FROM_EDGES or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)
