@@ -129,7 +129,7 @@ class AsrModel(nn.Module):
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
         rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss_N, nll_N, is_best_N = self.head.judged_loss(*rows, self.lsm_weight, self.lsm_kind)
+        loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, self.lsm_weight, self.lsm_kind)
         loss = loss_N.sum()
         if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)

@@ -131,7 +131,7 @@ def test_judge_says_what_the_log_probabilities_say(num_units: int, seed: int, sc
     best = log_probs.max(-1).values
     targets = torch.randint(num_units, (40,), generator=torch.Generator().manual_seed(seed))
     targets[:20] = log_probs.argmax(-1)[:20]
-    nll, is_best = head.judge(hidden, targets)
+    nll, is_best = head.eval_metrics(hidden, targets)
     torch.testing.assert_close(nll, head.nll(hidden, targets))
     found = log_probs.gather(1, targets[:, None])[:, 0]
     for row in range(40):  # but for what rounding may decide
@@ -145,7 +145,7 @@ def test_of_equally_probable_units_the_lowest_id_is_the_best() -> None:
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     hidden, targets = torch.zeros(5, 4), torch.arange(5)
-    assert head.judge(hidden, targets)[1].tolist() == [False, False, True, False, False]
+    assert head.eval_metrics(hidden, targets)[1].tolist() == [False, False, True, False, False]
     assert head.topk(torch.zeros(4), 5)[1].tolist() == [2, 3, 0, 1, 4]
 
 
@@ -211,7 +211,7 @@ def test_any_leading_shape_and_a_backward_pass(num_units: int, shape: tuple[int,
         loss = head.loss(hidden, targets, smoothing, kind)
         assert loss.shape == shape
         loss.sum().backward()
-    assert head.judge(hidden, targets)[1].shape == shape
+    assert head.eval_metrics(hidden, targets)[1].shape == shape
     assert head.topk(hidden, 1)[1].shape == (*shape, 1)
 
 
@@ -219,7 +219,7 @@ def test_one_unit_is_certain() -> None:
     head = make(1)
     assert list(head.parameters()) == []
     assert head.log_probs(torch.randn(3, DIM)).tolist() == [[0.0]] * 3
-    nll, is_best = head.judge(torch.randn(2, DIM), torch.zeros(2, dtype=torch.int64))
+    nll, is_best = head.eval_metrics(torch.randn(2, DIM), torch.zeros(2, dtype=torch.int64))
     assert (nll.tolist(), is_best.tolist()) == ([0.0, 0.0], [True, True])
 
 

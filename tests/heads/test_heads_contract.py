@@ -266,13 +266,13 @@ def test_judging_is_nll_and_the_first_of_topk(kind: str, num_units: int) -> None
     hidden, targets = rows(head)
     first = head.log_probs(hidden).argmax(-1)
     targets = torch.where(torch.arange(len(targets)) % 2 == 0, first, targets)
-    nll, is_best = head.judge(hidden, targets)
+    nll, is_best = head.eval_metrics(hidden, targets)
     torch.testing.assert_close(nll, head.nll(hidden, targets).detach(), atol=1e-5, rtol=1e-5)
     with torch.no_grad():
         assert torch.equal(is_best, head.topk(hidden, 1)[1][:, 0] == targets)
     assert is_best[::2].all() and not nll.requires_grad
     for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
-        loss, nll_again, is_best_again = head.judged_loss(hidden, targets, smoothing, where)  # type: ignore[arg-type]
+        loss, nll_again, is_best_again = head.loss_and_metrics(hidden, targets, smoothing, where)  # type: ignore[arg-type]
         torch.testing.assert_close(loss, head.loss(hidden, targets, smoothing, where))  # type: ignore[arg-type]
         torch.testing.assert_close(nll_again, nll)  # a product that needs no gradient may add in another order
         assert torch.equal(is_best_again, is_best) and not nll_again.requires_grad

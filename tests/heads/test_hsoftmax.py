@@ -213,7 +213,7 @@ def test_judge_is_the_cost_and_the_first_of_the_best(num_units: int) -> None:
     hidden = 3 * torch.randn(40, 4)
     best = head.log_probs(hidden).argmax(-1)
     targets = torch.where(torch.arange(40) % 2 == 0, best, torch.randint(num_units, (40,)))
-    nll, is_best = head.judge(hidden, targets)
+    nll, is_best = head.eval_metrics(hidden, targets)
     torch.testing.assert_close(nll, head.nll(hidden, targets))
     assert torch.equal(is_best, best == targets)
 

@@ -125,7 +125,7 @@ class AdaptiveHead(OutputHead):
             cost_N = cost_N.index_add(0, rows_M, cost_M)
         return cost_N
 
-    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """A cluster's entry in the first softmax bounds its units: few rows have to look into one."""
         nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
         if self.adaptive is None:

@@ -40,7 +40,7 @@ class OutputHead(nn.Module, ABC):
     GPU, where a look at the values would stop the queue, the indexing kernels assert it.
 
     A head has to say how it gets log-probabilities and a weighted sum of them; the rest is here. What it can do for
-    less than all log-probabilities it says in `_node_cost`, `_topk`, `_judge` and `_label_log_probs`.
+    less than all log-probabilities it says in `_node_cost`, `_topk`, `_eval_metrics` and `_label_log_probs`.
     """
 
     partial: ClassVar[bool] = False
@@ -96,7 +96,7 @@ class OutputHead(nn.Module, ABC):
         return (cost_N + weights.constant if weights.constant else cost_N).reshape(targets.shape)
 
     @torch.no_grad()
-    def judge(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def eval_metrics(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """What a monitor wants, without gradients: nll (...) in nats, and whether the head ranks each target first.
 
         Of equally probable units the one of the lowest id is the first, as in `topk`.
@@ -104,15 +104,15 @@ class OutputHead(nn.Module, ABC):
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
         with _without_autocast(hidden.device.type):
-            nll_N, is_best_N = self._judge(rows_ND, targets_N)
+            nll_N, is_best_N = self._eval_metrics(rows_ND, targets_N)
         return nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
 
-    def judged_loss(
+    def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`loss`, and the nll and the hits of `judge`, for a training that reports all three; a head overrides it where
+        """`loss`, and the nll and the hits of `eval_metrics`, for a training that reports all three; a head overrides it where
         they share what they cost."""
-        return self.loss(hidden, targets, smoothing, kind), *self.judge(hidden, targets)
+        return self.loss(hidden, targets, smoothing, kind), *self.eval_metrics(hidden, targets)
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """The log-probabilities of an utterance's labels alone, at each of its frames: what a CTC loss needs.
@@ -161,7 +161,7 @@ class OutputHead(nn.Module, ABC):
         weights = smoothing_weights(smoothing, self.num_units)
         return self._cross_entropy(hidden_ND, targets_N, weights.target, weights.every) + weights.constant
 
-    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         log_probs_NV = self._log_probs(hidden_ND)
         return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
 

@@ -209,9 +209,9 @@ class ClassHead(OutputHead):
         return total_N
 
     @compile_disable
-    def _judge(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if self.search_route(hidden_ND.device.type, hidden_ND.dtype, 1) == "all":
-            return super()._judge(hidden_ND, targets_N)
+            return super()._eval_metrics(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     @compile_disable

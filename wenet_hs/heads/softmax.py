@@ -29,7 +29,7 @@ class SoftmaxHead(OutputHead):
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         return _cost(self._log_probs(hidden_ND), targets_N, target, every)
 
-    def judged_loss(
+    def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All three from one distribution."""
