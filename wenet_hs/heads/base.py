@@ -110,8 +110,7 @@ class OutputHead(nn.Module, ABC):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`loss`, and the nll and the hits of `eval_metrics`, for a training that reports all three; a head overrides it where
-        they share what they cost."""
+        """`loss`, and the nll and the hits of `eval_metrics`. A head overrides it where the three share computation."""
         return self.loss(hidden, targets, smoothing, kind), *self.eval_metrics(hidden, targets)
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
