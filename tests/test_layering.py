@@ -33,10 +33,6 @@ LONGEST_CHAIN = 16
 KNOWN_CYCLES: tuple[set[str], ...] = ({"score.error_rate", "score.groups", "score.table", "score.record"},)
 """Cycles that are still to be removed: no other one may appear."""
 KNOWN_FUNCTION_IMPORTS = {
-    ("heads.hsoftmax", "heads.node_kernels"),
-    ("heads.hsoftmax", "heads.path_kernels"),
-    ("heads.tree_tables", "heads.node_kernels"),
-    ("heads.tree_tables", "heads.path_kernels"),
     ("report.trees", "tree.draw"),
     ("score.error_rate", "score.record"),
     ("tree.tree", "tree.articulatory"),
@@ -52,11 +48,12 @@ class Module:
 
     at_top: dict[str, int] = field(default_factory=dict)
     in_functions: dict[str, int] = field(default_factory=dict)
+    for_typing: dict[str, int] = field(default_factory=dict)
     libraries: set[str] = field(default_factory=set)
 
     @property
     def imports(self) -> dict[str, int]:
-        return self.in_functions | self.at_top
+        return self.for_typing | self.in_functions | self.at_top
 
 
 def _name(path: Path) -> str:
@@ -77,8 +74,12 @@ def _imported(node: ast.stmt) -> Iterator[str]:
 def _module(name: str) -> Module:
     module = Module()
     tree = ast.parse(FILES[name].read_text("utf-8"))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
+    in_functions, for_typing = set[ast.AST](), set[ast.AST]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            in_functions.update(ast.walk(node))
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for_typing.update(ast.walk(node))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -86,9 +87,10 @@ def _module(name: str) -> Module:
             package, _, rest = full.partition(".")
             if package == "wenet_hs":
                 target = rest if rest in FILES else rest.rpartition(".")[0]
-                kind = module.in_functions if id(node) in inside else module.at_top
+                is_late, is_typing = node in in_functions, node in for_typing
+                kind = module.in_functions if is_late else module.for_typing if is_typing else module.at_top
                 kind[target] = node.lineno
-            elif id(node) not in inside and package not in sys.stdlib_module_names:
+            elif node not in in_functions | for_typing and package not in sys.stdlib_module_names:
                 module.libraries.add(package)
     module.at_top.pop("", None)  # `from wenet_hs import __version__`
     return module
