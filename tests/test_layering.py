@@ -35,6 +35,7 @@ KNOWN_CYCLES: tuple[set[str], ...] = ({"score.error_rate", "score.groups", "scor
 KNOWN_FUNCTION_IMPORTS = {
     ("report.trees", "tree.draw"),
     ("score.error_rate", "score.record"),
+    ("tree.build", "tree.embedding"),
     ("tree.tree", "tree.articulatory"),
     ("tree.tree", "tree.brown"),
     ("tree.tree", "tree.cluster"),
