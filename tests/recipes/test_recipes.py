@@ -174,24 +174,13 @@ def test_commonvoice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parts[-3])
-def test_run_sh_is_short_helps_and_refuses_what_it_does_not_know(recipe: Path) -> None:
-    assert len(recipe.read_text("utf-8").splitlines()) <= 80
+def test_run_sh_is_short_and_prints_its_options(recipe: Path) -> None:
+    assert len(recipe.read_text("utf-8").splitlines()) <= 32
     name = recipe.parts[-3]
     help_text = run_recipe(name, "--help")
     assert help_text.returncode == 0
     assert "./run.sh" in help_text.stdout
     assert "--tree huffman" in help_text.stdout and '--head "softmax hsoftmax"' in help_text.stdout
-    refused = run_recipe(name, "--head", "softmax hsoftmx")
-    assert (refused.returncode, refused.stderr.strip().partition(": ")[2]) == (2, "--head: no head hsoftmx")
-    refused = run_recipe(name, "--nproc", "0")
-    assert (refused.returncode, refused.stderr.strip().partition(": ")[2]) == (
-        2,
-        "--nproc 0: must be a whole number from 1 on",
-    )
-    for option in ("--stagee", "--heads", "--one"):
-        refused = run_recipe(name, option, "1")
-        assert refused.returncode == 2
-        assert f"unknown option '{option}'" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["mini", "ucla"])

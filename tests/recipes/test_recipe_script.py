@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/recipe.sh with a `wenet-hs` that only writes down its arguments: stages, folders and settings of a run.sh."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = """#!/usr/bin/env bash
+printf "%q " "$@" >> {calls}
+echo >> {calls}
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --result_dir) folder=$2 ;;
+    --modes) shift; for mode; do mkdir -p "$folder/$mode"; done ;;
+  esac
+  shift
+done
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with the recipes and tools, and a bin/wenet-hs that appends its arguments to calls.txt."""
+    for part in ("examples", "tools", "conf"):
+        (tmp_path / part).mkdir()
+    for name in ("mini", "ucla", "commonvoice"):
+        folder = tmp_path / "examples" / name / "s0"
+        folder.mkdir(parents=True)
+        (folder / "run.sh").write_bytes((ROOT / "examples" / name / "s0" / "run.sh").read_bytes())
+        (folder / "run.sh").chmod(0o755)
+    for name in ("recipe.sh", "parse_options.sh"):
+        (tmp_path / "tools" / name).write_bytes((ROOT / "tools" / name).read_bytes())
+    command = tmp_path / "bin" / "wenet-hs"
+    command.parent.mkdir()
+    command.write_text(COMMAND.format(calls=tmp_path / "calls.txt"))
+    command.chmod(0o755)
+    return tmp_path
+
+
+def call(checkout: Path, recipe: str, *options: str) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
+    """Runs a recipe; returns what it printed and the arguments of each `wenet-hs` call."""
+    (checkout / "calls.txt").write_text("")
+    script = checkout / "examples" / recipe / "s0" / "run.sh"
+    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    base = f"{script.parent}/"
+    lines = (checkout / "calls.txt").read_text("utf-8").replace(base, "").splitlines()
+    return done, [shlex.split(line) for line in lines]
+
+
+def flag(arguments: list[str], name: str) -> str:
+    return arguments[arguments.index(name) + 1]
+
+
+def folders(calls: list[list[str]]) -> list[str]:
+    return sorted(flag(arguments, "--model_dir") for arguments in calls if arguments[0] == "train")
+
+
+def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(checkout: Path) -> None:
+    done, calls = call(checkout, "mini")
+    assert done.returncode == 0, done.stderr
+    assert [arguments[0] for arguments in calls[:4]] == ["prepare", "units", "tree", "cmvn"]
+    assert folders(calls) == ["exp/hsoftmax", "exp/softmax"]
+    settings = {
+        flag(arguments, "--model_dir"): set(arguments[arguments.index("--override_config") + 1 :])
+        for arguments in calls
+        if arguments[0] == "train"
+    }
+    only = settings["exp/hsoftmax"] ^ settings["exp/softmax"]
+    assert only == {"head=softmax", "head=hsoftmax", "head_conf.tree=data/tree-huffman.json"}
+    assert {"tokenizer=char", "seed=777"} <= settings["exp/softmax"]
+    report = calls[-1]
+    assert report == ["report", "--exp", "exp/softmax", "--exp", "exp/hsoftmax", "--stats", "data/stats.json",
+                      "--out", "exp/report.html"]  # fmt: skip
+
+
+def test_every_difference_has_a_folder_of_its_own(checkout: Path) -> None:
+    cases: list[tuple[str, list[str], list[str]]] = [
+        (
+            "mini",
+            ["--seeds", "777 778"],
+            ["exp/hsoftmax", "exp/hsoftmax-seed778", "exp/softmax", "exp/softmax-seed778"],
+        ),
+        ("mini", ["--tree", "brown"], ["exp/hsoftmax-brown", "exp/softmax"]),
+        ("mini", ["--weighting", "per_language"], ["exp/hsoftmax-per_language", "exp/softmax"]),
+        ("mini", ["--unit", "bpe:60"], ["exp/hsoftmax-bpe_60", "exp/softmax-bpe_60"]),
+        ("mini", ["--langs", "es it"], ["exp-es_it/hsoftmax", "exp-es_it/softmax"]),
+        ("mini", ["--data_seed", "4", "--head", "softmax"], ["exp-4/softmax"]),
+        ("mini", ["--config", "conf/large.yaml", "--head", "softmax"], ["exp/softmax-large"]),
+        ("commonvoice", ["--corpus", "c", "--langs", "be cs"], ["exp-be_cs/hsoftmax", "exp-be_cs/softmax"]),
+    ]
+    for recipe, options, expected in cases:
+        done, calls = call(checkout, recipe, *options, "--stop_stage", "4")
+        assert done.returncode == 0, done.stderr
+        assert folders(calls) == expected
+
+
+def test_units_and_trees_of_other_units_do_not_replace_the_first_ones(checkout: Path) -> None:
+    _, calls = call(checkout, "mini", "--unit", "bpe:60", "--weighting", "per_language", "--stop_stage", "4")
+    units, tree = calls[1], calls[2]
+    assert (flag(units, "--kind"), flag(units, "--vocab_size")) == ("bpe", "60")
+    assert flag(units, "--out") == flag(tree, "--units") == "data/units-bpe_60.txt"
+    assert (flag(tree, "--tokenizer"), flag(tree, "--weighting")) == ("bpe", "per_language")
+    assert flag(tree, "--out") == "data/tree-huffman-per_language-bpe_60.json"
+    train = [arguments for arguments in calls if arguments[0] == "train"][0]
+    assert {"tokenizer=bpe", "tokenizer_conf.bpe_path=data/bpe-bpe_60.model"} <= set(train)
+
+
+def test_phones_are_scored_by_per(checkout: Path) -> None:
+    _, calls = call(checkout, "ucla", "--stage", "6", "--stop_stage", "7", "--head", "softmax", "--modes", "attention")
+    assert flag(calls[1], "--metric") == "per"
+
+
+def test_a_data_folder_of_other_options_is_refused(checkout: Path) -> None:
+    done, _ = call(checkout, "mini", "--data", f"{checkout}/d", "--stop_stage", "0")
+    assert done.returncode == 0
+    done, _ = call(checkout, "mini", "--data", f"{checkout}/d", "--stop_stage", "0")
+    assert done.returncode == 0, "the same options may be given again"
+    done, calls = call(checkout, "mini", "--data", f"{checkout}/d", "--langs", "es it", "--stop_stage", "0")
+    assert (done.returncode, calls) == (2, [])
+    assert "was prepared with other options (--langs cs es it ky tr uk --hours 2.0 --data_seed 0" in done.stderr
+
+
+def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(checkout: Path) -> None:
+    (checkout / "bin" / "python").write_text('#!/bin/sh\nexec "$(dirname "$0")/wenet-hs" torchrun "$@"\n')
+    (checkout / "bin" / "python").chmod(0o755)
+    _, calls = call(checkout, "mini", "--nproc", "3", "--stage", "4", "--stop_stage", "4")
+    assert [flag(arguments, "--nproc_per_node") for arguments in calls] == ["3", "3"]
+    assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--head", "softmax hsoftmx"], "--head: no head hsoftmx"),
+        (["--nproc", "0"], "--nproc 0: must be a whole number from 1 on"),
+        (["--jobs", "x"], "--jobs x: must be a whole number from 1 on"),
+        (["--seeds", "1 b"], "--seeds: b is not a whole number"),
+        (["--unit", "bpe"], "--unit bpe: must be char, phone or bpe:N"),
+        (["--weighting", "equal"], "--weighting equal: must be pooled or per_language"),
+        (["--heads", "softmax"], "unknown option '--heads' (try --help)"),
+        (["--units", "x"], "unknown option '--units' (try --help)"),
+    ],
+)
+def test_wrong_options_are_one_line(checkout: Path, options: list[str], message: str) -> None:
+    for recipe in ("mini", "ucla", "commonvoice"):
+        done, calls = call(checkout, recipe, *options)
+        assert (done.returncode, calls) == (2, [])
+        assert done.stderr.strip().partition(": ")[2] == message

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034,SC2154
+# The options and stages that every recipe shares. A run.sh sets its corpus's own options and defaults, sources this
+# file, defines `prepare_data` (stage 0) and calls `run_stages`. It may define `corpus_settings`, which prints settings
+# for training that depend on other options, one per line.
+#   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
+
+# Options of every recipe; a default that the run.sh has set already stays.
+stage=0
+stop_stage=8
+head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment per head and seed
+tree=huffman                  # of the heads other than softmax: brown, embedding, … (wenet-hs tree build --help)
+weighting=pooled              # counts of the tree's units: pooled, or per_language (each language the same weight)
+unit=${unit:-char}            # char, phone, or bpe:N with N pieces
+seeds=777                     # of training; several, as in "777 778 779", train every head once per seed
+data_seed=${data_seed:-0}     # of the random choices that stage 0 makes
+config=${config:?}
+override=                     # more settings for training, as "key=value key=value"
+modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+average_num=${average_num:?}
+nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
+jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
+data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
+exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
+
+_defaults() { for _name in config unit seeds ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
+_fail() { echo "$0: $1" >&2; exit 2; }
+_defaults
+_option_files=("$0" "${BASH_SOURCE[0]}")
+# shellcheck source=tools/parse_options.sh
+. "${BASH_SOURCE[0]%/*}/parse_options.sh"
+
+if ! command -v wenet-hs > /dev/null; then  # the checkout's environment, if `wenet-hs` is not on the PATH already
+  PATH="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)/.venv/bin:$PATH"
+  command -v wenet-hs > /dev/null || _fail "no wenet-hs on the PATH; run 'make setup' first"
+fi
+export PYTHONIOENCODING=UTF-8
+
+# Prints "-VALUE" for each named option that has another value than its default: it distinguishes folders and files.
+_suffix() {
+  local _name _default
+  for _name in "$@"; do
+    _default=_default_$_name
+    [ "${!_name}" = "${!_default}" ] || printf -- '-%s' "$(basename "${!_name}" .yaml | tr -c 'A-Za-z0-9._\n' _)"
+  done
+}
+
+_check_options() {
+  local _one
+  for _one in $head; do [[ $_one =~ ^(softmax|hsoftmax|class|adaptive)$ ]] || _fail "--head: no head $_one"; done
+  for _one in $seeds; do [[ $_one =~ ^[0-9]+$ ]] || _fail "--seeds: $_one is not a whole number"; done
+  [[ $unit =~ ^(char|phone|bpe:[1-9][0-9]*)$ ]] || _fail "--unit $unit: must be char, phone or bpe:N"
+  [[ $weighting =~ ^(pooled|per_language)$ ]] || _fail "--weighting $weighting: must be pooled or per_language"
+  for _one in nproc jobs; do
+    [[ ${!_one} =~ ^[1-9][0-9]*$ ]] || _fail "--$_one ${!_one}: must be a whole number from 1 on"
+  done
+}
+
+# The folder of one experiment: exp/hsoftmax, or with what differs from the defaults, exp/hsoftmax-brown-bpe_500-seed778.
+experiment() {
+  local _name=$1 _seed=$2
+  if [ "$1" != softmax ]; then
+    [ "$tree" = huffman ] || _name+=-$tree
+    [ "$weighting" = pooled ] || _name+=-$weighting
+  fi
+  _name+=$(_suffix unit config)
+  [ "$_seed" = "$_default_seeds" ] || _name+=-seed$_seed
+  echo "$exp/$_name"
+}
+
+at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
+
+# Refuses to overwrite a data folder that was prepared with other options.
+_claim_data() {
+  local _name _made="" _file=$data/recipe_options.txt
+  for _name in ${DATA_OPTIONS:-} data_seed; do _made+="--$_name ${!_name}"$'\n'; done
+  if [ -f "$_file" ] && [ "$(cat "$_file")"$'\n' != "$_made" ]; then
+    _fail "$data was prepared with other options ($(tr '\n' ' ' < "$_file")); give another --data or remove it"
+  fi
+  mkdir -p "$data" && printf '%s' "$_made" > "$_file"
+}
+
+_wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails
+  while [ "$running" -gt "$1" ]; do
+    wait -n || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
+    running=$((running - 1))
+  done
+}
+
+_train() {  # HEAD SEED
+  local _dir _settings
+  _dir=$(experiment "$1" "$2")
+  _settings=("head=$1" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$2"
+    "cmvn_conf.cmvn_file=$data/global_cmvn")
+  [ "$1" = softmax ] || _settings+=("head_conf.tree=$tree_file")
+  [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
+  ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
+  OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$data/train/data.list" --model_dir "$_dir" \
+    --cv_data "$data/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" > "$_dir.log" 2>&1 &
+  logs+=("$_dir.log"); running=$((running + 1))
+}
+
+_evaluate() {  # FOLDER
+  local _mode
+  if at 5 "average of $1"; then wenet-hs average --model_dir "$1" --num "$average_num"; fi
+  if at 6 "decoding with $1"; then
+    "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/test/data.list" --result_dir "$1/test" \
+      --modes "${mode_list[@]}"
+  fi
+  if at 7 "scores of $1 (in test/*/score.txt)"; then
+    for _mode in $modes; do
+      wenet-hs score --metric "$metric" --by lang --ref "$data/test/text" --hyp "$1/test/$_mode/text" \
+        --data_list "$data/test/data.list" --json "$1/test/$_mode/score.json" --name "${1##*/}, $_mode" \
+        --align "$1/test/$_mode/alignment.txt" > "$1/test/$_mode/score.txt"
+    done
+  fi
+}
+
+run_stages() {
+  local _head _seed _bpe=() _dirs=() _experiments=()
+  if at 0 "data lists"; then _claim_data; prepare_data; fi
+  if at 1 "units"; then
+    [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
+    wenet-hs units --data_list "$data/train/data.list" --kind "${unit%%:*}" --out "$units" "${_bpe[@]}"
+  fi
+  if at 2 "tree"; then
+    [ "${unit%%:*}" != bpe ] || _bpe=(--bpe_model "$bpe_model")
+    wenet-hs tree build --kind "$tree" --tokenizer "${unit%%:*}" --weighting "$weighting" --units "$units" \
+      --data_list "$data/train/data.list" --out "$tree_file" "${_bpe[@]}"
+  fi
+  if at 3 "feature statistics"; then
+    "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+  fi
+  mkdir -p "$exp"; logs=(); running=0
+  trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
+  for _seed in $seeds; do
+    for _head in $head; do
+      _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
+      if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then
+        _wait_for $((jobs - 1)); _train "$_head" "$_seed"
+      fi
+    done
+  done
+  _wait_for 0
+  for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
+  if at 8 "report"; then
+    wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --out "$exp/report.html"
+  fi
+}
+
+_check_options
+# shellcheck disable=SC2086
+_corpus=$(_suffix ${DATA_OPTIONS:-} data_seed)
+: "${data:=$here/data$_corpus}" "${exp:=$here/exp$_corpus}"
+units=$data/units$(_suffix unit).txt
+bpe_model=$data/bpe$(_suffix unit).model
+tree_file=$data/tree-$tree$([ "$weighting" = pooled ] || echo "-$weighting")$(_suffix unit).json
+metric=$([ "$unit" = phone ] && echo per || echo cer)
+[ "$nproc" = 1 ] || jobs=1
+ranks=(wenet-hs)              # starts a command that shares its work: one process, or one per rank
+[ "$nproc" = 1 ] || ranks=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main)
+read -ra more <<< "$override"; read -ra mode_list <<< "$modes"
