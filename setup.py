@@ -45,8 +45,9 @@ setup(
         "soundfile>=0.12.1",
         "soxr>=0.4",
         "tensorboard>=2.16",
-        "torch>=2.10",
-        "torchaudio>=2.10",
+        # torch and torchaudio must be of the same minor version; 2.11 is torchaudio's last (docs/design/0002).
+        "torch>=2.10,<2.12",
+        "torchaudio>=2.10,<2.12",
     ],
     extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "trees": TREES, "dev": DEV},
 )
