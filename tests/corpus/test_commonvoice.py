@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from made_up_release import OFFICIAL_HOURS, Row, make_rows, write_language, write_table
 
-from wenet_hs.corpus.clips import AudioFunctions, ClipChecker
+from wenet_hs.corpus.audio_check import AudioFunctions, ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list

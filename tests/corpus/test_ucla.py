@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.corpus.clips import AudioFunctions, ClipChecker
+from wenet_hs.corpus.audio_check import AudioFunctions, ClipChecker
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list

@@ -33,7 +33,7 @@ from fault_script import Tally, one_thread, result_of_child, script_parser
 
 from wenet_hs.bin.prepare import AUDIO
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
-from wenet_hs.corpus.clips import Clip, ClipChecker
+from wenet_hs.corpus.audio_check import Clip, ClipChecker
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer

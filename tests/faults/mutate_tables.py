@@ -33,7 +33,7 @@ from made_up_release import make_rows, write_language
 
 from wenet_hs.bin.prepare import AUDIO
 from wenet_hs.config.dataset import FilterConf
-from wenet_hs.corpus.clips import ClipChecker
+from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
 from wenet_hs.corpus.commonvoice_tables import read_table
 from wenet_hs.data.selection import reason_to_reject

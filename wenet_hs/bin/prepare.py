@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.corpus.clips import AudioFunctions, ClipChecker
+from wenet_hs.corpus.audio_check import AudioFunctions, ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
-from wenet_hs.corpus.prepare import MEMORY_NAME, SPLITS
+from wenet_hs.corpus.output import MEMORY_NAME, SPLITS
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
 from wenet_hs.data.audio import check_clip, probe_audio
 from wenet_hs.errors import ConfigError

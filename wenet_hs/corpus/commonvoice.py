@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from wenet_hs.corpus.clips import Clip, ClipChecker
+from wenet_hs.corpus.audio_check import Clip, ClipChecker
 from wenet_hs.corpus.commonvoice_tables import find_language_folders, read_table
-from wenet_hs.corpus.prepare import (
+from wenet_hs.corpus.output import (
     Rejected,
     check_share_rejected,
     count_kinds,

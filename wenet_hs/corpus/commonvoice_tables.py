@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wenet_hs.corpus.prepare import Rejected
+from wenet_hs.corpus.output import Rejected
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.normalize import normalize_counted

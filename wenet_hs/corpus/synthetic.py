@@ -16,7 +16,7 @@ from typing import Any
 
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice_tables import read_table
-from wenet_hs.corpus.prepare import Rejected, describe_splits, write_splits
+from wenet_hs.corpus.output import Rejected, describe_splits, write_splits
 from wenet_hs.corpus.synthetic_clip import ClipMaker
 from wenet_hs.corpus.synthetic_corpus import PARTS, SpokenLanguage, speak_corpus, write_corpus
 from wenet_hs.corpus.synthetic_plan import SpeechPlan, choose_voices

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus.clips import Clip, ClipChecker
-from wenet_hs.corpus.prepare import Rejected, check_share_rejected, describe_splits, write_splits
+from wenet_hs.corpus.audio_check import Clip, ClipChecker
+from wenet_hs.corpus.output import Rejected, check_share_rejected, describe_splits, write_splits
 from wenet_hs.corpus.splits import shuffled
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.corpus.clips import AudioFunctions, Clip, ClipChecker, Finding
+from wenet_hs.corpus.audio_check import AudioFunctions, Clip, ClipChecker, Finding
 from wenet_hs.errors import DataError
 
 

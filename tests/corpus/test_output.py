@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.corpus.prepare import (
+from wenet_hs.corpus.output import (
     Rejected,
     check_share_rejected,
     count_kinds,

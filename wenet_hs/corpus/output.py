@@ -20,7 +20,7 @@ from wenet_hs.manifest import Utterance, write_data_list, write_text
 FORMAT = "wenet_hs.prepare/1"
 SPLITS = ("train", "dev", "test")
 MEMORY_NAME = ".checked.jsonl"
-"""In OUT: what is known about clips from a run that was killed (`clips.ClipChecker`)."""
+"""In OUT: what is known about clips from a run that was killed (`audio_check.ClipChecker`)."""
 
 
 @dataclass(frozen=True, slots=True)
