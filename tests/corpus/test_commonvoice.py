@@ -4,14 +4,14 @@
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from made_up_release import OFFICIAL_HOURS, Row, make_rows, write_language, write_table
 
-from wenet_hs.corpus.audio_check import AudioFunctions, ClipChecker
+from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
@@ -20,26 +20,23 @@ FILES = ["dev/data.list", "dev/text", "rejected.tsv", "stats.json", "test/data.l
          "train/text"]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Info:
-    duration_s: float
-
-
 def check(path: Path, expected_duration_s: float | None) -> str | None:
     """Each clip whose number ends with 9 is silent."""
     return "silent" if path.stem.endswith("9") else None
 
 
-def probe(path: Path) -> Info:
+def probe(path: Path) -> float:
     if path.stem.endswith("8"):
         raise DataError(f"{path}: not audio")
-    return Info(2.0)
+    return 2.0
 
 
-def prepare(options: CommonVoiceOptions, *, mode: str = "exists", num_workers: int = 0) -> dict[str, Any]:
-    audio = AudioFunctions(check=check, probe=probe)
-    memory = options.out / ".checked.jsonl"
-    return prepare_commonvoice(options, ClipChecker(audio, memory, mode=mode, num_workers=num_workers))  # type: ignore[arg-type]
+def prepare(
+    options: CommonVoiceOptions, *, mode: Literal["full", "exists"] = "exists", num_workers: int = 0
+) -> dict[str, Any]:
+    cache = options.out / ".checked.jsonl"
+    checker = ClipChecker(cache, mode=mode, num_workers=num_workers, check=check, probe=probe)
+    return prepare_commonvoice(options, checker)
 
 
 def make_release(corpus: Path, sizes: dict[str, float], num_clips: int, **how: Any) -> None:
@@ -239,7 +236,7 @@ def test_nothing_is_written_into_the_corpus(release: Path, tmp_path: Path) -> No
 
 
 def test_a_corpus_with_too_many_faults_is_refused(release: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"rejected\.tsv: \d+ of 1200 clips cannot be used \(silent \d+\); mend the"):
+    with pytest.raises(DataError, match=r"rejected\.tsv: \d+ of 1200 clips cannot be used \(silent \d+\); repair the"):
         prepare(options_for(release, tmp_path, max_rejected=0.001), mode="full")
     assert (tmp_path / "rejected.tsv").exists()
     assert not (tmp_path / "stats.json").exists()
@@ -255,9 +252,9 @@ def test_a_language_without_a_usable_clip_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"langs": ()}, '--langs: no language named; give the folders to use, such as --langs "ca es"'),
+        ({"langs": ()}, '--langs: no language named; name at least one, such as --langs "ca es"'),
         ({"langs": ("ca", "ca")}, "--langs: ca named twice; name each language once"),
-        ({"test_fraction": 1.0}, "--test_fraction 1: must be between 0 and 1; the paper takes 0.1"),
+        ({"test_fraction": 1.0}, "--test_fraction 1: must be between 0 and 1; the paper uses 0.1"),
         ({"max_test": 0}, "--max_test 0: must be at least 1"),
         ({"dev_utterances": -1}, "--dev_utterances -1: must be at least 0"),
         ({"alpha": 2.0}, "--alpha 2: must be between 0 and 1"),

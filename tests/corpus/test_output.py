@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that every corpus is prepared into."""
+"""Output of `prepare`."""
 
 import json
 import re
@@ -10,11 +10,10 @@ import pytest
 from wenet_hs.corpus.output import (
     Rejected,
     check_share_rejected,
-    count_kinds,
     describe_splits,
     hours_of,
+    write_corpus,
     write_rejected,
-    write_splits,
 )
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, read_text
@@ -34,12 +33,18 @@ REJECTED = [
 
 
 def test_everything_is_written_and_can_be_read_again(tmp_path: Path) -> None:
-    write_splits(tmp_path, SPLITS, REJECTED, {"num_in": 8, "corpus": "commonvoice"})
+    returned = write_corpus(tmp_path, SPLITS, REJECTED, {"num_in": 8, "corpus": "commonvoice"})
     for name, utterances in SPLITS.items():
         assert read_data_list(tmp_path / name / "data.list") == utterances
         assert read_text(tmp_path / name / "text") == {u.key: u.txt for u in utterances}
     stats = json.loads((tmp_path / "stats.json").read_text("utf-8"))
-    assert stats == {"format": "wenet_hs.prepare/1", "num_in": 8, "corpus": "commonvoice"}
+    assert stats == returned
+    assert stats == {
+        "format": "wenet_hs.prepare/1",
+        "num_in": 8,
+        "corpus": "commonvoice",
+        "total": describe_splits(SPLITS, REJECTED),
+    }
     lines = (tmp_path / "rejected.tsv").read_text("utf-8").split("\n")
     assert lines[0] == "key\tpath\treason"
     assert lines[1].startswith("y\t/clips/y.mp3\tcut off: 1.0 s")
@@ -47,24 +52,24 @@ def test_everything_is_written_and_can_be_read_again(tmp_path: Path) -> None:
     assert lines[5:] == [""]
 
 
-def test_a_count_that_does_not_add_up_is_our_bug(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="9 clips, but 4 kept and 4 rejected"):
-        write_splits(tmp_path, SPLITS, REJECTED, {"num_in": 9})
+def test_a_wrong_count_is_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="4 kept, 4 rejected: 9"):
+        write_corpus(tmp_path, SPLITS, REJECTED, {"num_in": 9})
     assert not list(tmp_path.iterdir())
 
 
-def test_the_mark_of_completeness_goes_first_and_comes_last(tmp_path: Path) -> None:
-    write_splits(tmp_path, SPLITS, [], {})
+def test_stats_json_exists_only_in_a_complete_folder(tmp_path: Path) -> None:
+    write_corpus(tmp_path, SPLITS, [], {"num_in": 4})
     message = f"{tmp_path}: no utterance is left for the test set; see why in {tmp_path / 'rejected.tsv'}"
     with pytest.raises(DataError, match=re.escape(message)):
-        write_splits(tmp_path, SPLITS | {"test": []}, REJECTED, {})
+        write_corpus(tmp_path, SPLITS | {"test": []}, REJECTED, {"num_in": 7})
     assert not (tmp_path / "stats.json").exists()
     assert "cut off" in (tmp_path / "rejected.tsv").read_text("utf-8")
 
 
-def test_a_set_that_is_not_wanted_any_more_is_taken_away(tmp_path: Path) -> None:
-    write_splits(tmp_path, SPLITS, [], {})
-    write_splits(tmp_path, {"train": SPLITS["train"], "test": SPLITS["test"]}, [], {})
+def test_an_unwanted_set_of_an_earlier_run_is_removed(tmp_path: Path) -> None:
+    write_corpus(tmp_path, SPLITS, [], {"num_in": 4})
+    write_corpus(tmp_path, {"train": SPLITS["train"], "test": SPLITS["test"]}, [], {"num_in": 3})
     assert not (tmp_path / "dev" / "data.list").exists()
     assert (tmp_path / "test" / "data.list").exists()
 
@@ -72,7 +77,7 @@ def test_a_set_that_is_not_wanted_any_more_is_taken_away(tmp_path: Path) -> None
 def test_two_clips_of_one_name_are_refused(tmp_path: Path) -> None:
     message = "utterance 'a': two clips have this name, /clips/a.mp3 and /clips/a.mp3; rename one"
     with pytest.raises(DataError, match=re.escape(message)):
-        write_splits(tmp_path, {"train": [utterance("a")], "test": [utterance("a")]}, [], {})
+        write_corpus(tmp_path, {"train": [utterance("a")], "test": [utterance("a")]}, [], {"num_in": 2})
 
 
 def test_a_reason_never_breaks_its_line(tmp_path: Path) -> None:
@@ -84,14 +89,10 @@ def test_a_reason_never_breaks_its_line(tmp_path: Path) -> None:
 def test_too_many_faults_stop_with_their_kinds(tmp_path: Path) -> None:
     check_share_rejected(tmp_path, REJECTED, 6, 0.5)
     assert not (tmp_path / "rejected.tsv").exists()
-    message = "3 of 5 clips cannot be used (cut off 2, empty transcript 1); mend the corpus, or allow it with "
+    message = "3 of 5 clips cannot be used (cut off 2, empty transcript 1); repair the corpus, or allow it with "
     with pytest.raises(DataError, match=re.escape(message) + r"--max_rejected \(now 0\.5\)"):
         check_share_rejected(tmp_path, REJECTED, 5, 0.5)
     assert (tmp_path / "rejected.tsv").exists()
-
-
-def test_kinds_are_counted_without_their_details() -> None:
-    assert list(count_kinds(REJECTED).items()) == [("cut off", 2), ("empty transcript", 1), ("not sampled", 1)]
 
 
 def test_the_description_counts_hours_speakers_and_reasons() -> None:

@@ -66,8 +66,8 @@ def test_never_more_than_there_is_or_than_asked(hours: dict[str, float], alpha: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"alpha": 1.5}, "--alpha 1.5: must be between 0 and 1; the paper takes 0.5"),
-        ({"ratio": 0.0}, "--ratio 0: must be above 0 and at most 1; the paper takes 0.082"),
+        ({"alpha": 1.5}, "--alpha 1.5: must be between 0 and 1; the paper uses 0.5"),
+        ({"ratio": 0.0}, "--ratio 0: must be above 0 and at most 1; the paper uses 0.082"),
         ({"ratio": float("nan")}, "--ratio nan: must be above 0 and at most 1"),
         ({"hours": {"a": 1.0, "b": 0.0}}, "language b: 0 hours of audio; leave it out of --langs"),
     ],

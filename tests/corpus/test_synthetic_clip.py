@@ -2,7 +2,7 @@
 """Simulated clips: what they sound like, and files that are made once."""
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,6 @@ import soundfile
 from wenet_hs.corpus import espeak, synthetic_clip
 from wenet_hs.corpus.synthetic_clip import (
     SAMPLE_RATE,
-    AudioFormat,
     ClipMaker,
     ClipRequest,
     clip_name,
@@ -94,24 +93,12 @@ def test_a_shorter_vocal_tract_is_faster_and_higher() -> None:
 
 
 def test_every_field_of_a_request_is_in_the_name() -> None:
-    changes = [
-        {"sentence": "Hola"},
-        {"voice": "f3"},
-        {"rate_wpm": 171},
-        {"pitch": 51},
-        {"pitch_range": 51},
-        {"lead_s": 0.11},
-        {"trail_s": 0.11},
-        {"peak_db": -7.0},
-        {"noise": "pink"},
-        {"snr_db": 31.0},
-        {"noise_seed": 8},
-        {"lang": "it"},
-        {"tract": 1.01},
-    ]
-    assert {next(iter(change)) for change in changes} == set(ClipRequest.__slots__)
-    names = {clip_name(replace(REQUEST, **change), "flac") for change in changes}  # type: ignore[arg-type]
-    assert len(names | {clip_name(REQUEST, "flac")}) == len(changes) + 1
+    changes = {"lang": "it", "sentence": "Hola", "voice": "f3", "noise": "pink"}
+    names = {clip_name(REQUEST, "flac")}
+    for field in fields(ClipRequest):
+        value = changes.get(field.name) or getattr(REQUEST, field.name) + 1
+        names.add(clip_name(replace(REQUEST, **{field.name: value}), "flac"))
+    assert len(names) == len(fields(ClipRequest)) + 1
     assert clip_name(REQUEST, "mp3").startswith("simulated_") and clip_name(REQUEST, "mp3").endswith(".mp3")
 
 
@@ -123,7 +110,7 @@ def test_another_espeak_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("audio_format", "tolerance"), [("flac", 1 / 32000), ("wav", 1 / 32000), ("mp3", None)])
-def test_each_format_can_be_read(tmp_path: Path, audio_format: AudioFormat, tolerance: float | None) -> None:
+def test_each_format_can_be_read(tmp_path: Path, audio_format: str, tolerance: float | None) -> None:
     clip = ClipMaker(tmp_path, audio_format)(REQUEST)
     path = tmp_path / "es" / "clips" / clip.name
     samples, rate = soundfile.read(path, dtype="float32")
@@ -174,4 +161,4 @@ def kill_process(*_: object, **__: object) -> np.ndarray:
 def test_a_sentence_that_kills_espeak_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(espeak, "speak", kill_process)  # forked workers see it
     (clip,) = ClipMaker(tmp_path, num_workers=1).make([REQUEST], "speak")
-    assert clip.duration_s is None and clip.reason == "crash: espeak-ng died of this sentence"
+    assert clip.duration_s is None and clip.reason == "crash: espeak-ng ended its process on this sentence"

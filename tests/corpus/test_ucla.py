@@ -3,33 +3,28 @@
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from wenet_hs.corpus.audio_check import AudioFunctions, ClipChecker
+from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
-
-
-@dataclass(frozen=True)
-class Info:
-    duration_s: float
 
 
 def check(path: Path, expected_duration_s: float | None) -> str | None:
     return "silent" if path.read_text() == "silent" else None
 
 
-def probe(path: Path) -> Info:
-    return Info(0.75)
+def probe(path: Path) -> float:
+    return 0.75
 
 
-def prepare(options: UclaOptions, mode: str = "full") -> dict[str, Any]:
-    checker = ClipChecker(AudioFunctions(check=check, probe=probe), options.out / "memory", mode=mode)  # type: ignore[arg-type]
+def prepare(options: UclaOptions, mode: Literal["full", "exists"] = "full") -> dict[str, Any]:
+    checker = ClipChecker(options.out / "cache", mode=mode, check=check, probe=probe)
     return prepare_ucla(options, checker)
 
 
@@ -121,18 +116,18 @@ def test_every_line_is_used_or_rejected(corpus: Path) -> None:
 def test_absent_test_languages_are_named_in_a_warning(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         stats = prepare(options_for(corpus, test_langs=PAPER_TEST_LANGS))
-    assert "test languages not there: bin sbc mal kea klu aeb mak fin ace; testing on 1" in caplog.text
+    assert "missing test languages: bin sbc mal kea klu aeb mak fin ace; testing on 1" in caplog.text
     assert stats["test_langs_absent"] == ["bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "ace"]
 
 
 def test_no_test_language_at_all_is_an_error(corpus: Path) -> None:
-    message = "none of the test languages fin mak is there; choose --test_langs from: abk xxa xxb"
+    message = "contains none of the test languages fin mak; choose --test_langs from: abk xxa xxb"
     with pytest.raises(DataError, match=re.escape(message)):
         prepare(options_for(corpus, test_langs=("fin", "mak")))
 
 
 def test_another_corpus_is_told_from_this_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere: no such folder; --corpus is the folder of the UCLA Phonetic Corpus"):
+    with pytest.raises(DataError, match="nowhere: no such folder; --corpus is the folder with <lang>/text.txt"):
         prepare(options_for(tmp_path / "nowhere"))
     expected = "expected <lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus"
     with pytest.raises(DataError, match=f"{expected}, found an empty folder; check --corpus"):

@@ -31,9 +31,8 @@ import numpy as np
 import soundfile
 from fault_script import Tally, one_thread, result_of_child, script_parser
 
-from wenet_hs.bin.prepare import AUDIO
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
-from wenet_hs.corpus.audio_check import Clip, ClipChecker
+from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
@@ -218,9 +217,8 @@ def write_clips(folder: Path, clips: Sequence[Damaged]) -> list[Utterance]:
 
 def check_all(folder: Path, utterances: Sequence[Utterance]) -> dict[str, str]:
     """Key → reason of the clips that `prepare` rejects; in a worker, which a crash or a hang ends alone."""
-    checker = ClipChecker(AUDIO, folder / "checked.jsonl", num_workers=1)
-    findings = checker.check([Clip(u.wav, u.duration) for u in utterances], "clips")
-    return {u.key: found.reason for u, found in zip(utterances, findings, strict=True) if found.reason is not None}
+    checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
+    return {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}
 
 
 def train_over(utterances: Sequence[Utterance]) -> dict[str, Any]:

@@ -31,11 +31,9 @@ import torch
 from fault_script import Tally, forget_fsync, one_thread, script_parser
 from made_up_release import make_rows, write_language
 
-from wenet_hs.bin.prepare import AUDIO
 from wenet_hs.config.dataset import FilterConf
 from wenet_hs.corpus.audio_check import ClipChecker
-from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice
-from wenet_hs.corpus.commonvoice_tables import read_table
+from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice, read_table
 from wenet_hs.data.selection import reason_to_reject
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
@@ -146,7 +144,7 @@ def prepare_one(tally: Tally, number: int, folder: Path, content: bytes) -> None
     out = folder / "out"
     options = CommonVoiceOptions(corpus=folder / "corpus", langs=("ca",), out=out, ratio=1.0, max_rejected=1.0)
     try:
-        stats = prepare_commonvoice(options, ClipChecker(AUDIO, folder / "checked.jsonl", mode="exists"))
+        stats = prepare_commonvoice(options, ClipChecker(folder / "checked.jsonl", mode="exists"))
     except DataError as error:
         tally.check("\n" not in str(error), f"table {number}: a message of several lines: {error}")
         return

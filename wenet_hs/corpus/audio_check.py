@@ -1,165 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether clips can be used and how long they are: in parallel, and remembered, so that a killed run goes on.
+"""Check of a corpus's audio files, in parallel. Results are cached in a file, so that a killed run continues."""
 
-How audio is read is not known here: `bin/prepare.py` gives the two functions of `wenet_hs.data.audio`.
-"""
-
+import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
+from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.parallel import ITEM_LIMIT_S, parallel_map
+from wenet_hs.data.audio import check_clip, probe_audio
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
+from wenet_hs.manifest import Utterance
 
-CheckMode = Literal["full", "exists"]
+CheckMode = Literal["full", "exists", "duration"]
+CheckedClip = tuple[float | None, str | None]
+"""(duration in seconds, None) of a usable clip; (None, reason) of another one."""
 _FLUSH_EVERY = 200
 _MISSING = "missing: no such file"
 
 
-class HasDuration(Protocol):
-    """What a look at an audio file's header gives."""
-
-    @property
-    def duration_s(self) -> float:
-        """Length in seconds."""
-        ...
-
-
-@dataclass(frozen=True)
-class AudioFunctions:
-    """How to look at audio. Both must be module-level functions: they are sent to other processes."""
-
-    check: Callable[[Path, float | None], str | None]
-    """(path, expected duration in seconds) → why the clip is of no use, or None. Decodes the whole clip."""
-    probe: Callable[[Path], HasDuration]
-    """path → duration from the header; raises DataError when it cannot be read."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of every corpus that is read from audio files."""
+    folder = "folder of the corpus; nothing is written to it"
+    parser.add_argument("--corpus", type=lambda path: Path(path).absolute(), required=True, help=folder)
+    parser.add_argument(
+        "--check_audio",
+        choices=("full", "exists"),
+        default="full",
+        help="full: decode every clip that is used (default); exists: only check that the file exists",
+    )
+    parser.add_argument(
+        "--max_rejected", type=float, default=0.5, help="accepted share of faulty clips (default: %(default)s)"
+    )
 
 
-@dataclass(frozen=True)
-class Clip:
-    """An audio file of a corpus."""
-
-    path: str
-    duration_s: float | None
-    """What the corpus says; None when it says nothing."""
+def make_checker(args: argparse.Namespace) -> "ClipChecker":
+    """The checker of a command line, with its cache in OUT."""
+    return ClipChecker(args.out / ".checked.jsonl", mode=args.check_audio, num_workers=args.num_workers)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found out about a clip: its duration, or the reason why it cannot be used."""
-
-    duration_s: float | None
-    reason: str | None
+def read_duration(path: Path) -> float:
+    """Seconds that the file's header declares. Raises DataError when it cannot be read."""
+    return probe_audio(path).duration_s
 
 
 class ClipChecker:
-    """Looks at clips once. What was found is kept in a file, by path, size and time of change of each clip."""
+    """Checks each clip once. Results are cached in a file by path, size and modification time of the clip."""
 
-    def __init__(self, audio: AudioFunctions, memory: Path, *, mode: CheckMode = "full", num_workers: int = 0) -> None:
-        """Args: memory: a file of this module's own, made when it is not there. mode: `full` decodes every clip,
-        `exists` only looks whether the file is there (a duration that the corpus does not tell is read all the same).
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        mode: CheckMode = "full",
+        num_workers: int = 0,
+        check: Callable[[Path, float | None], str | None] = check_clip,
+        probe: Callable[[Path], float] = read_duration,
+    ) -> None:
+        """Args:
+        cache: file of this class; created if it does not exist.
+        mode: `full` decodes every clip, `exists` only checks that the file exists and reads unknown durations.
+        check: (path, expected duration in seconds) → why the clip is unusable, or None. Must be picklable.
+        probe: path → duration in seconds from the header. Must be picklable.
         """
-        self._examine = {what: _Examine(audio, what) for what in ("full", "exists", "duration")}
-        self._mode: CheckMode = mode
+        self._check, self._probe = check, probe
+        self._mode = mode
         self._num_workers = num_workers
-        self._memory = memory
-        self._known = _read_memory(memory)
+        self._cache = cache
+        self._known = _read_cache(cache)
 
-    def check(self, clips: Sequence[Clip], description: str) -> list[Finding]:
-        """A finding for each clip, in order."""
-        return self._look(clips, self._mode, description)
+    def check(self, utterances: Sequence[Utterance], description: str) -> tuple[list[Utterance], list[Rejected]]:
+        """The utterances whose clip is usable, with durations, and the others."""
+        return self._run(utterances, self._mode, description)
 
-    def durations(self, clips: Sequence[Clip], description: str) -> list[Finding]:
-        """The durations of clips, the corpus's word where there is one; a file that cannot be read has a reason."""
-        return self._look(clips, "duration", description)
+    def read_durations(
+        self, utterances: Sequence[Utterance], description: str
+    ) -> tuple[list[Utterance], list[Rejected]]:
+        """The utterances with durations, from the file's header where unknown, and those with an unreadable file."""
+        return self._run(utterances, "duration", description)
 
-    def _look(self, clips: Sequence[Clip], what: str, description: str) -> list[Finding]:
-        findings: dict[int, Finding] = {}
-        missing: list[tuple[int, Clip, str]] = []
-        for position, clip in enumerate(clips):
-            if what == "duration" and clip.duration_s is not None:
-                findings[position] = Finding(clip.duration_s, None)
-                continue
-            identity = _identity(clip, what)
-            if identity in self._known:
-                findings[position] = self._known[identity]
+    def _run(
+        self, utterances: Sequence[Utterance], mode: CheckMode, description: str
+    ) -> tuple[list[Utterance], list[Rejected]]:
+        cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "duration" or u.duration is None}
+        results = {key: self._known[cache_key] for key, cache_key in cache_keys.items() if cache_key in self._known}
+        unknown = [u for u in utterances if u.key in cache_keys and u.key not in results]
+        check = partial(_check_one, self._check if mode == "full" else None, self._probe)
+        if unknown:
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            found = parallel_map(
+                check, unknown, num_workers=self._num_workers, description=description, on_crash=_report_crash
+            )
+            with self._cache.open("a", encoding="utf-8") as cache:
+                for number, (utterance, result) in enumerate(zip(unknown, found, strict=True), start=1):
+                    results[utterance.key] = result
+                    if result[1] == _MISSING:  # cheap to check again, and the file may be added later
+                        continue
+                    cache_key = cache_keys[utterance.key]
+                    self._known[cache_key] = result
+                    cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
+                    if number % _FLUSH_EVERY == 0:
+                        cache.flush()
+        usable, rejected = [], []
+        for utterance in utterances:
+            duration_s, reason = results.get(utterance.key, (utterance.duration, None))
+            if reason is None:
+                usable.append(replace(utterance, duration=duration_s))
             else:
-                missing.append((position, clip, identity))
-        findings.update(self._look_anew(missing, what, description))
-        return [findings[position] for position in range(len(clips))]
-
-    def _look_anew(self, missing: Sequence[tuple[int, Clip, str]], what: str, description: str) -> dict[int, Finding]:
-        if not missing:
-            return {}
-        found: dict[int, Finding] = {}
-        self._memory.parent.mkdir(parents=True, exist_ok=True)
-        results = parallel_map(
-            self._examine[what],
-            [clip for _, clip, _ in missing],
-            num_workers=self._num_workers,
-            description=description,
-            on_crash=_crashed,
-        )
-        with self._memory.open("a", encoding="utf-8") as memory:
-            for count, ((position, _, identity), finding) in enumerate(zip(missing, results, strict=True), start=1):
-                found[position] = finding
-                if finding.reason == _MISSING:  # so cheap to find out that it is not worth a memory
-                    continue
-                self._known[identity] = finding
-                memory.write(json.dumps([identity, finding.duration_s, finding.reason], ensure_ascii=True) + "\n")
-                if count % _FLUSH_EVERY == 0:
-                    memory.flush()
-        return found
+                rejected.append(Rejected(utterance.key, utterance.wav, reason, utterance.lang or ""))
+        return usable, rejected
 
 
-@dataclass(frozen=True)
-class _Examine:
-    """The work on one clip, as an object that can be sent to a process."""
-
-    audio: AudioFunctions
-    what: str
-
-    def __call__(self, clip: Clip) -> Finding:
-        path = Path(clip.path)
-        try:
-            if not path.is_file():
-                return Finding(None, _MISSING)
-        except OSError as error:  # a name that no disk can hold
-            return Finding(None, f"unreadable: {error.strerror}")
-        if self.what == "full" and (reason := self.audio.check(path, clip.duration_s)) is not None:
-            return Finding(None, reason)
-        if clip.duration_s is not None:
-            return Finding(clip.duration_s, None)
-        try:
-            duration_s = self.audio.probe(path).duration_s
-        except DataError as error:
-            return Finding(None, f"unreadable: {error}")
-        if not (math.isfinite(duration_s) and duration_s > 0.0):
-            return Finding(None, f"empty: {duration_s:g} s")
-        return Finding(round(duration_s, 3), None)
-
-
-def _crashed(clip: Clip) -> Finding:
-    return Finding(None, f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s")
-
-
-def _identity(clip: Clip, what: str) -> str:
-    """Changes when the file does, or the question."""
+def _check_one(
+    check: Callable[[Path, float | None], str | None] | None, probe: Callable[[Path], float], utterance: Utterance
+) -> CheckedClip:
+    path = Path(utterance.wav)
     try:
-        status = Path(clip.path).stat()
+        if not path.is_file():
+            return None, _MISSING
+    except OSError as error:  # a name that no disk can hold
+        return None, f"unreadable: {error.strerror}"
+    if check is not None and (reason := check(path, utterance.duration)) is not None:
+        return None, reason
+    if utterance.duration is not None:
+        return utterance.duration, None
+    try:
+        duration_s = probe(path)
+    except DataError as error:
+        return None, f"unreadable: {error}"
+    if not (math.isfinite(duration_s) and duration_s > 0.0):
+        return None, f"empty: {duration_s:g} s"
+    return round(duration_s, 3), None
+
+
+def _report_crash(utterance: Utterance) -> CheckedClip:
+    return None, f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
+
+
+def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
+    """Changes when the file or the kind of check changes."""
+    try:
+        status = Path(utterance.wav).stat()
         state = f"{status.st_size} {status.st_mtime_ns}"
     except OSError:
         state = "missing"
-    return f"{what} {clip.duration_s} {state} {clip.path}"
+    return f"{mode} {utterance.duration} {state} {utterance.wav}"
 
 
-def _read_memory(path: Path) -> dict[str, Finding]:
-    """What earlier runs found. A last line that a killed run left half-written is passed over."""
-    known: dict[str, Finding] = {}
+def _read_cache(path: Path) -> dict[str, CheckedClip]:
+    """Results of earlier runs. An incomplete last line of a killed run is removed."""
+    known: dict[str, CheckedClip] = {}
     if not path.exists():
         return known
     content = path.read_bytes()
@@ -168,10 +162,8 @@ def _read_memory(path: Path) -> dict[str, Finding]:
         write_atomic(path, complete + newline)
     for line in complete.split(b"\n") if complete else []:
         try:
-            identity, duration_s, reason = json.loads(line)
+            cache_key, duration_s, reason = json.loads(line)
         except ValueError as error:
-            raise DataError(
-                f"{path}: damaged ({error}); delete this file, it is only a memory of earlier runs"
-            ) from error
-        known[identity] = Finding(duration_s, reason)
+            raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
+        known[cache_key] = duration_s, reason
     return known

@@ -1,32 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common Voice, prepared as in the paper (section 3.1): a test set a language, then downsampling by λ_i.
+"""Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling by λ_i.
 
-https://commonvoice.mozilla.org, CC0. Train, dev and test are made anew from the validated clips, for a release's own
-sets use each sentence once and so throw most clips away; `split="released"` takes them all the same.
+https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder per language:
+`<lang>/validated.tsv`: tab-separated with a header, no quoting (a quotation mark is text), lines end at `\\n` only.
+`<lang>/clip_durations.tsv` (from release 16.1): milliseconds per clip. `<lang>/clips/`: the audio.
+
+Train, dev and test are made from the validated clips. The sets of a release use each sentence only once, so they leave
+out most clips; `split="released"` takes them nevertheless.
 """
 
+import argparse
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from wenet_hs.corpus.audio_check import Clip, ClipChecker
-from wenet_hs.corpus.commonvoice_tables import find_language_folders, read_table
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.output import (
+    SPLITS,
     Rejected,
+    check_langs,
     check_share_rejected,
     count_kinds,
     describe_splits,
     hours_of,
-    write_splits,
+    most_frequent,
+    write_corpus,
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import ratio_for, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.normalize import normalize_counted
 
-_NOT_NEEDED = "not sampled: the hours of this language are reached"
+COLUMNS = ("client_id", "path", "sentence")
+"""Found by their exact names: from release 17 on, `sentence_id` precedes `sentence`."""
+_MAX_SENTENCE = 1000
+_BOM = b"\xef\xbb\xbf"
 _DEV_SHARE, _DEV_LIMIT = 0.05, 1000
 _DEV_LOSS = 0.1  # share of the training pool that may be given up so that dev shares no sentence with train
 _MOST_REMOVED = 30
@@ -34,158 +47,321 @@ _MOST_REMOVED = 30
 
 @dataclass(frozen=True, kw_only=True)
 class CommonVoiceOptions:
-    """What to make of a release."""
+    """What to prepare of a release. The fields are the flags of the command."""
 
     corpus: Path
     langs: tuple[str, ...]
     out: Path
     alpha: float = 0.5
-    """Smoothing of the languages' sizes; see `subset.sampling_ratios`."""
     ratio: float = 0.082
-    """λ: share of the hours to train on."""
     hours: float | None = None
-    """Training hours of all languages together; in place of `ratio`."""
+    """Overrides `ratio`."""
     seed: int = 0
     split: Literal["paper", "released"] = "paper"
-    """`paper`: share out validated.tsv. `released`: take train.tsv, dev.tsv and test.tsv as they are."""
     test_fraction: float = 0.1
     max_test: int = 10_000
-    """The test set is the lesser of both, in utterances of a language."""
     dev_utterances: int | None = None
-    """A language; None: 5 % of what is trained on, at most 1,000. 0: no dev set (`paper` only)."""
+    """None: 5 % of the training utterances, at most 1,000. 0: no dev set (`paper` only)."""
     max_rejected: float = 0.5
-    """Share of faulty clips above which the corpus is refused."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `prepare commonvoice`."""
+    default = CommonVoiceOptions
+    audio_check.add_arguments(parser)
+    parser.add_argument("--langs", required=True, help='languages, named as their folders: "ca es"')
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        default=default.alpha,
+        help="smoothing of the languages' sizes: 1 keeps them (default: %(default)s)",
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--ratio", type=float, default=default.ratio, help="share of all hours to train on (default: %(default)s)"
+    )
+    size.add_argument("--hours", type=float, help="hours to train on, sum of all languages")
+    parser.add_argument(
+        "--split",
+        choices=("paper", "released"),
+        default=default.split,
+        help="paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv",
+    )
+    parser.add_argument(
+        "--test_fraction",
+        type=float,
+        default=default.test_fraction,
+        help="test set: share of a language's utterances (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max_test",
+        type=int,
+        default=default.max_test,
+        help="test set: maximum number of utterances per language (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dev_utterances", type=int, help="per language (default: 5 %% of the training utterances, at most 1000)"
+    )
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Prepare a release with the options of a command line."""
+    values = {field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)}
+    return prepare_commonvoice(
+        CommonVoiceOptions(**values | {"langs": tuple(args.langs.split())}), audio_check.make_checker(args)
+    )
+
+
+@dataclass
+class Table:
+    """Content of one table of a language. Durations are None if the release does not give them."""
+
+    utterances: list[Utterance] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
+    """Characters that the normaliser removed from the transcripts."""
 
 
 @dataclass
 class _Language:
-    """One language on its way: its sets, and what did not come into them."""
+    """The sets of one language, and the clips that are in none of them."""
 
-    splits: dict[str, list[Utterance]]
-    rejected: list[Rejected]
-    removed: Counter[str]
-    num_in: int
-
-    @property
-    def train(self) -> list[Utterance]:
-        """All that may be trained on, before it is sampled."""
-        return self.splits["train"]
+    lang: str
+    splits: dict[str, list[Utterance]] = field(default_factory=lambda: {name: [] for name in SPLITS})
+    """Until it is divided, `train` contains everything that may be trained on."""
+    rejected: list[Rejected] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
+    num_in: int = 0
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
-        self.rejected.append(Rejected(utterance.key, utterance.wav, reason, utterance.lang or "", is_fault))
+        self.rejected.append(Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault))
 
 
 def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> dict[str, Any]:
-    """Write the lists of a release into `options.out`. Returns what is in `stats.json`.
+    """Write the lists of a release to `options.out`. Returns the content of `stats.json`.
 
-    Raises DataError when a language is missing or faulty beyond `max_rejected`, ConfigError on impossible options.
+    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible options.
     """
     _check_options(options)
     folders = find_language_folders(options.corpus, options.langs)
-    # Every language is read twice, so that only one at a time is in memory: λ_i needs the hours of all of them.
-    hours = {lang: hours_of(_read_language(folder, lang, options, checker).train) for lang, folder in folders.items()}
+    # λ_i needs the hours of all languages. Each one is read twice, so that only one at a time is in memory.
+    hours = {}
+    for lang, folder in folders.items():
+        hours[lang] = hours_of(_read_language(folder, lang, options, checker).splits["train"])
     ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
     ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
-    splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
+    splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     by_lang: dict[str, Any] = {}
     for lang, folder in folders.items():
         wanted_h = ratios[lang] * hours[lang]
         language = _read_language(folder, lang, options, checker)
-        _share_out(language, wanted_h, options, checker)
+        _divide(language, wanted_h, options, checker)
         sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
-        by_lang[lang] = {name: round(value, 6) for name, value in sizes.items()} | _describe(language)
+        by_lang[lang] = {
+            **{name: round(value, 6) for name, value in sizes.items()},
+            "num_in": language.num_in,
+            **describe_splits(language.splits, language.rejected),
+            "removed_characters": most_frequent(language.removed, _MOST_REMOVED),
+        }
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
     if options.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    return _write(options, splits, rejected, by_lang)
-
-
-def _write(
-    options: CommonVoiceOptions,
-    splits: dict[str, list[Utterance]],
-    rejected: list[Rejected],
-    by_lang: dict[str, Any],
-) -> dict[str, Any]:
     num_in = sum(stats["num_in"] for stats in by_lang.values())
     check_share_rejected(options.out, rejected, num_in, options.max_rejected)
     recorded = {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")}
-    stats = {
-        "corpus": "commonvoice",
-        "options": recorded,
-        "num_in": num_in,
-        "langs": by_lang,
-        "total": describe_splits(splits, rejected),
-    }
-    write_splits(options.out, splits, rejected, stats)
-    return stats
+    stats = {"corpus": "commonvoice", "options": recorded, "num_in": num_in, "langs": by_lang}
+    return write_corpus(options.out, splits, rejected, stats)
 
 
 def _check_options(options: CommonVoiceOptions) -> None:
-    if not options.langs:
-        raise ConfigError('--langs: no language named; give the folders to use, such as --langs "ca es"')
-    twice = sorted(lang for lang, count in Counter(options.langs).items() if count > 1)
-    if twice:
-        raise ConfigError(f"--langs: {' '.join(twice)} named twice; name each language once")
+    check_langs(options.langs)
     for name, value, least in (("max_test", options.max_test, 1), ("dev_utterances", options.dev_utterances or 0, 0)):
         if value < least:
             raise ConfigError(f"--{name} {value}: must be at least {least}")
     if not 0.0 < options.test_fraction < 1.0 and options.split == "paper":
-        raise ConfigError(f"--test_fraction {options.test_fraction:g}: must be between 0 and 1; the paper takes 0.1")
+        raise ConfigError(f"--test_fraction {options.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
+
+
+def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]:
+    """The folder of each language: CORPUS/<lang> or CORPUS/cv-corpus-*/<lang>.
+
+    Raises DataError, one line for each language that is missing or found twice.
+    """
+    if not corpus.is_dir():
+        raise DataError(
+            f"{corpus}: no such folder; --corpus is the folder of a Common Voice release, with one folder per language "
+            "that contains validated.tsv and clips/"
+        )
+    folders, faults = {}, []
+    for lang in langs:
+        candidates = [corpus / lang, *sorted(corpus.glob(f"cv-corpus-*/{lang}"))]
+        found = [folder for folder in candidates if folder.is_dir()]
+        if len(found) == 1:
+            folders[lang] = found[0]
+        elif found:
+            names = [folder.name for folder in found]
+            faults.append(f"{corpus}: language {lang!r} is there {len(found)} times ({names}); keep one release")
+        else:
+            names = [folder.parent.name for folder in sorted(corpus.glob("*/validated.tsv"))]
+            names = names or [path.name for path in sorted(corpus.iterdir())]
+            shown = ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")
+            faults.append(f"{corpus}: no folder {lang!r} of a Common Voice release; found: {shown or 'nothing'}")
+    if faults:
+        raise DataError("\n".join(faults))
+    return folders
+
+
+def read_table(path: Path, lang: str) -> Table:
+    """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
+
+    Raises DataError when the table is missing, or lacks a column.
+    """
+    clips = path.parent / "clips"
+    durations = _read_durations(path.parent / "clip_durations.tsv")
+    table = Table()
+    seen: set[str] = set()
+    for number, row in _read_rows(path):
+        where = f"{lang}:{path.name}:{number}"
+        if isinstance(row, str):
+            table.rejected.append(Rejected(where, "", row, lang))
+            continue
+        client_id, name, sentence = row
+        name = name if "." in name or not name else f"{name}.mp3"  # the first releases omit the suffix
+        text, removed = normalize_counted(sentence, lang)
+        table.removed += removed
+        key = _make_key(name, lang)
+        reason = _row_fault(name, sentence, text)
+        if reason is None and key in seen:
+            reason = "repeated: this clip stands on an earlier line"
+        if reason is not None:
+            has_own_key = bool(name) and key not in seen
+            rejected = Rejected(key if has_own_key else where, str(clips / name) if name else "", reason, lang)
+            table.rejected.append(rejected)
+            continue
+        seen.add(key)
+        duration_s, speaker = durations.get(name), client_id or None
+        table.utterances.append(
+            Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=duration_s, speaker=speaker)
+        )
+    return table
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str] | str]]:
+    """Line number and (client_id, path, sentence), or why the line cannot be read."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); is this a Common Voice release?") from error
+    with file:
+        header = _decode(file.readline().removeprefix(_BOM)).split("\t")
+        missing = [column for column in COLUMNS if column not in header]
+        if missing:
+            has = ", ".join(header)
+            raise DataError(
+                f"{path}:1: no column {missing[0]!r} (has: {has}); is this a table of a Common Voice release?"
+            )
+        client_id, name, sentence = (header.index(column) for column in COLUMNS)
+        for number, raw in enumerate(file, start=2):
+            try:
+                values = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8").split("\t")
+            except UnicodeDecodeError as error:
+                yield number, f"not UTF-8: byte {error.start} of the line"
+                continue
+            if len(values) != len(header):
+                yield number, f"wrong number of columns: {len(values)}, the header has {len(header)}"
+                continue
+            yield number, (values[client_id], values[name], values[sentence])
+
+
+def _decode(raw: bytes) -> str:
+    return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors="backslashreplace")
+
+
+def _row_fault(name: str, sentence: str, text: str) -> str | None:
+    """Why a row cannot be used, apart from its audio."""
+    if not name:
+        return "no path"
+    if "/" in name or "\\" in name or "\0" in name or name.startswith("."):
+        return "path is not a file name"
+    if len(sentence) > _MAX_SENTENCE:
+        return f"transcript too long: {len(sentence)} characters, at most {_MAX_SENTENCE}"
+    if not sentence.strip():
+        return "empty transcript"
+    return None if text else f"empty transcript after normalisation: {sentence!r}"
+
+
+def _make_key(name: str, lang: str) -> str:
+    """The clip's name without suffix; it contains the language, because two languages may use the same name."""
+    stem = "_".join(name.rpartition(".")[0].split())
+    return stem if stem.startswith(f"common_voice_{lang}_") else f"{lang}_{stem}"
+
+
+def _read_durations(path: Path) -> dict[str, float]:
+    """Seconds per clip, where the release gives them; an invalid value counts as not given."""
+    durations: dict[str, float] = {}
+    if not path.is_file():
+        return durations
+    with path.open("rb") as file:
+        header = _decode(file.readline().removeprefix(_BOM)).split("\t")
+        if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
+            raise DataError(
+                f"{path}:1: expected columns clip and duration[ms], found {', '.join(header)}; restore the file"
+            )
+        for raw in file:
+            name, _, milliseconds = _decode(raw).partition("\t")
+            try:
+                seconds = round(float(milliseconds) / 1000.0, 3)
+            except ValueError:
+                continue
+            if math.isfinite(seconds) and seconds > 0.0:
+                durations[name] = seconds
+    return durations
 
 
 def _read_language(folder: Path, lang: str, options: CommonVoiceOptions, checker: ClipChecker) -> _Language:
-    """All that is in the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
-    names = {"train": "validated"} if options.split == "paper" else {"test": "test", "dev": "dev", "train": "train"}
-    language = _Language(splits={"train": [], "dev": [], "test": []}, rejected=[], removed=Counter(), num_in=0)
+    """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
+    files = {"train": "validated"} if options.split == "paper" else {name: name for name in ("test", "dev", "train")}
+    language = _Language(lang)
     seen: set[str] = set()
-    for name, file in names.items():
+    for name, file in files.items():
         table = read_table(folder / f"{file}.tsv", lang)
-        language.rejected += table.rejected
+        utterances, rejected = checker.read_durations(table.utterances, f"{lang}: durations")
+        language.num_in += len(table.utterances) + len(table.rejected)
+        language.rejected += table.rejected + rejected
         language.removed += table.removed
-        language.num_in += table.num_rows
-        for utterance in _with_durations(table.utterances, language, checker):
+        for utterance in utterances:
             if utterance.key in seen:
-                reason = f"repeated: this clip is in two of {', '.join(sorted(names))}"
-                language.reject(utterance, reason)
+                language.reject(utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}")
             else:
                 language.splits[name].append(utterance)
         seen.update(utterance.key for utterance in language.splits[name])
-    if not language.train:
+    if not language.splits["train"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(language.rejected).items()) or "it has none"
         raise DataError(f"{folder}: no clip of this language can be used ({kinds}); leave {lang} out of --langs")
     return language
 
 
-def _with_durations(utterances: Sequence[Utterance], language: _Language, checker: ClipChecker) -> Iterator[Utterance]:
-    """The utterances whose duration the release or the file's header tells; the others are rejected."""
-    clips = [Clip(utterance.wav, utterance.duration) for utterance in utterances]
-    description = f"{utterances[0].lang}: durations" if utterances else ""
-    for utterance, finding in zip(utterances, checker.durations(clips, description), strict=True):
-        if finding.reason is None:
-            yield replace(utterance, duration=finding.duration_s)
-        else:
-            language.reject(utterance, finding.reason)
-
-
-def _share_out(language: _Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker) -> None:
-    """Make the three sets of a language, clips checked, `wanted_h` hours in train."""
+def _divide(language: _Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker) -> None:
+    """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
+    splits = language.splits
     if options.split == "paper":
-        size = min(int(len(language.train) * options.test_fraction), options.max_test)
+        size = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
         _hold_out(language, "test", size, options.seed, max_loss=0.5)
-        size = _dev_size(language.train, wanted_h) if options.dev_utterances is None else options.dev_utterances
+        size = _dev_size(splits["train"], wanted_h) if options.dev_utterances is None else options.dev_utterances
         _hold_out(language, "dev", size, options.seed, max_loss=_DEV_LOSS)
     for name in ("test", "dev"):
-        language.splits[name] = _usable(language.splits[name], language, checker, name)
-    ordered = shuffled(language.train, options.seed, "train")
-    language.splits["train"] = _take_hours(ordered, wanted_h, language, checker)
+        splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
+        language.rejected += rejected
+    ordered = shuffled(splits["train"], options.seed, "train")
+    splits["train"] = _take_hours(ordered, wanted_h, language, checker)
 
 
 def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
-    held_out = hold_out(language.train, size, seed=seed, purpose=name, max_loss=max_loss)
+    held_out = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
     language.splits[name] = held_out.held
     language.splits["train"] = held_out.rest
     for utterance, reason in held_out.left_out:
@@ -201,7 +377,7 @@ def _dev_size(pool: Sequence[Utterance], wanted_h: float) -> int:
 def _take_hours(
     ordered: Sequence[Utterance], wanted_h: float, language: _Language, checker: ClipChecker
 ) -> list[Utterance]:
-    """The first usable utterances up to the hours, to the nearest utterance; one that turns out faulty is replaced."""
+    """The first usable utterances up to the hours, to the nearest utterance; faulty ones are replaced."""
     taken: list[Utterance] = []
     position = 0
     while True:
@@ -213,30 +389,9 @@ def _take_hours(
             position += 1
         if not batch:
             break
-        taken += _usable(batch, language, checker, "train")
+        usable, rejected = checker.check(batch, f"{language.lang}: train clips")
+        taken += usable
+        language.rejected += rejected
     for utterance in ordered[position:]:
-        language.reject(utterance, _NOT_NEEDED, is_fault=False)
+        language.reject(utterance, "not sampled: the hours of this language are reached", is_fault=False)
     return taken
-
-
-def _usable(utterances: Sequence[Utterance], language: _Language, checker: ClipChecker, name: str) -> list[Utterance]:
-    """The utterances whose audio passes the check; the others are rejected."""
-    clips = [Clip(utterance.wav, utterance.duration) for utterance in utterances]
-    findings = checker.check(clips, f"{utterances[0].lang}: {name} clips" if utterances else "")
-    usable = []
-    for utterance, finding in zip(utterances, findings, strict=True):
-        if finding.reason is None:
-            usable.append(utterance)
-        else:
-            language.reject(utterance, finding.reason)
-    return usable
-
-
-def _describe(language: _Language) -> dict[str, Any]:
-    """A language's part of `stats.json`."""
-    removed = sorted(language.removed.items(), key=lambda entry: (-entry[1], entry[0]))
-    return {
-        "num_in": language.num_in,
-        **describe_splits(language.splits, language.rejected),
-        "removed_characters": dict(removed[:_MOST_REMOVED]),
-    }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""espeak-ng as a function from text to samples: the same request gives the same samples, whatever was spoken before.
+"""Speech of espeak-ng as samples. The same request gives the same samples, whatever was spoken before.
 
 The library comes from PyPI's `espeakng-loader` (an extra: espeak-ng is GPL). It keeps flutter, wave phase and noise
-from one sentence to the next, and no call of its interface resets them, so each sentence gets a freshly loaded library:
+from one sentence to the next, and no call of its interface resets them. So each sentence gets a newly loaded library:
 about half a millisecond, where a sentence takes one to five.
 """
 
@@ -12,7 +12,6 @@ import ctypes
 import difflib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from wenet_hs.errors import DataError
 
 SAMPLE_RATE = 22050  # Hz, of every voice
 
+_INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
 _CHARS_UTF8 = 1
@@ -59,7 +59,7 @@ class Catalogue:
 
     version: str
     languages: Mapping[str, str]
-    """Language code → the engine's own name of the voice, such as "es" → "roa/es"."""
+    """Language code → the engine's name of the voice, such as "es" → "roa/es"."""
     variants: tuple[str, ...]
     """Speakers that every language can have, such as "f2"; sorted."""
 
@@ -70,20 +70,20 @@ def speak(
     """One sentence as samples at 22,050 Hz.
 
     Args:
-        text: plain text; no markup is read in it.
+        text: plain text without markup.
         lang: an espeak-ng language code, such as "es".
         variant: the speaker, one of `catalogue().variants`; None is the voice of the language.
-        rate_wpm: words a minute, 80 to 450.
+        rate_wpm: words per minute, 80 to 450.
         pitch: 0 to 99, 50 is the speaker's own.
         pitch_range: 0 (monotone) to 99, 50 is the speaker's own.
     Returns: (samples,) in [-1, 1]; empty when there is nothing to say.
-    Raises: DataError when the language is not there, or espeak-ng itself; ValueError for values out of range.
+    Raises: DataError when the language or espeak-ng is missing; ValueError for values out of range.
     """
     voice = voice_name(lang, variant)
     if not (80 <= rate_wpm <= 450 and 0 <= pitch <= 99 and 0 <= pitch_range <= 99):
         raise ValueError(f"rate {rate_wpm} (80 to 450), pitch {pitch} or range {pitch_range} (0 to 99) out of range")
     if "\0" in text:
-        raise ValueError("the text holds a NUL")
+        raise ValueError("the text contains a NUL")
     chunks: list[bytes] = []
 
     def collect(samples: int | None, num_samples: int, _events: int | None) -> int:
@@ -92,7 +92,7 @@ def speak(
         return 0
 
     callback = _SynthCallback(collect)
-    with _fresh_engine() as engine:
+    with _load_engine() as engine:
         engine.espeak_SetSynthCallback(callback)
         _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
         for parameter, value in ((_RATE, rate_wpm), (_VOLUME, 100), (_PITCH, pitch), (_RANGE, pitch_range)):
@@ -107,24 +107,26 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     """The engine's name of a speaker of a language, such as "roa/es+f2". Raises DataError for an unknown language."""
     known = catalogue()
     if lang not in known.languages:
-        near = difflib.get_close_matches(lang, known.languages, n=5, cutoff=0.3)
-        advice = f"near ones are {' '.join(near)}" if near else f"it speaks {' '.join(sorted(known.languages))}"
-        raise DataError(f"espeak-ng {known.version}: it has no language {lang!r}; {advice}")
+        similar = difflib.get_close_matches(lang, known.languages, n=5, cutoff=0.3) or sorted(known.languages)
+        raise DataError(f"espeak-ng {known.version}: it has no language {lang!r}; it has {' '.join(similar)}")
     if variant is not None and variant not in known.variants:
-        raise ValueError(f"espeak-ng has no variant {variant!r}; there are {' '.join(known.variants)}")
+        raise ValueError(f"espeak-ng has no variant {variant!r}; it has {' '.join(known.variants)}")
     return known.languages[lang] + (f"+{variant}" if variant else "")
 
 
 @cache
 def catalogue() -> Catalogue:
     """The languages and variants of the installed espeak-ng. Raises DataError when it is not installed."""
-    with _fresh_engine() as engine:
+    with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
         ranked: dict[str, tuple[int, str]] = {}
         for voice in _list_voices(engine):
-            identifier = voice.identifier.decode()
-            for priority, code in _languages_of(voice):
-                ranked[code] = min(ranked.get(code, (256, "")), (priority, identifier))
+            address = voice.languages
+            while address and (priority := ctypes.string_at(address, 1)[0]):  # the lowest priority is the best voice
+                code = ctypes.string_at(address + 1)
+                address += len(code) + 2
+                lang = code.decode()
+                ranked[lang] = min(ranked.get(lang, (256, "")), (priority, voice.identifier.decode()))
         variants = [voice.identifier.decode() for voice in _list_voices(engine, "variant")]
     return Catalogue(
         version=version,
@@ -143,36 +145,31 @@ def _list_voices(engine: ctypes.CDLL, language: str | None = None) -> Iterator[_
         position += 1
 
 
-def _languages_of(voice: _Voice) -> Iterator[tuple[int, str]]:
-    """(priority, code) of each language of a voice; the lowest priority number speaks it best."""
-    address = voice.languages
-    while address and (priority := ctypes.string_at(address, 1)[0]):
-        code = ctypes.string_at(address + 1)
-        yield priority, code.decode()
-        address += len(code) + 2
-
-
 @contextmanager
-def _fresh_engine() -> Iterator[ctypes.CDLL]:
-    """The library as if no word had ever been spoken; unloaded when the block ends."""
-    library, data = _installed()
+def _load_engine() -> Iterator[ctypes.CDLL]:
+    """A newly loaded library; unloaded at the end of the block."""
+    library, data = _find_library()
     with _LOCK:
-        if _is_loaded(library):
-            raise DataError(
-                f"{library}: something else in this process has loaded it, so that speech would not repeat;"
-                " let `prepare synthetic` run in a process of its own"
-            )
-        engine = ctypes.CDLL(library)
         try:
-            _start(engine, data)
+            loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:  # not loaded, as it should be
+            engine = ctypes.CDLL(library)
+        else:
+            _ctypes.dlclose(loaded._handle)
+            raise DataError(
+                f"{library}: already loaded in this process, so that speech would not be reproducible;"
+                " run `prepare synthetic` in a process of its own"
+            )
+        try:
+            _initialize(engine, data)
             yield engine
         finally:
             engine.espeak_Terminate()
             _ctypes.dlclose(engine._handle)
 
 
-def _start(engine: ctypes.CDLL, data: str) -> None:
-    """Initialise the engine and seed its random numbers and the C library's, which some variants use."""
+def _initialize(engine: ctypes.CDLL, data: str) -> None:
+    """Initialise the engine, and seed its random numbers and the C library's, which some variants use."""
     engine.espeak_Info.restype = ctypes.c_char_p
     engine.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
     rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
@@ -184,39 +181,21 @@ def _start(engine: ctypes.CDLL, data: str) -> None:
     ctypes.CDLL(None).srand(1)
 
 
-_INSTALL = "`pip install 'wenet_hs[synthetic]'`"
-
-
 @cache
-def _installed() -> tuple[str, str]:
+def _find_library() -> tuple[str, str]:
     """Paths of the library and of its data. Raises DataError when they are not installed."""
-    if sys.platform == "win32":
-        raise DataError("espeak-ng: simulated speech is made on Linux and macOS only; make the corpus there")
     try:
         import espeakng_loader
     except ImportError as error:
         raise DataError(f"espeak-ng: not installed; run {_INSTALL}") from error
-    return espeakng_loader.get_library_path(), _short_path(espeakng_loader.get_data_path())
-
-
-def _short_path(data: str) -> str:
-    """The folder itself, or a link to it from the temporary folder when its path is too long for the library."""
-    if len(os.fsencode(data)) <= _MAX_PATH:
-        return data
-    folder = Path(tempfile.mkdtemp(prefix="espeak-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    link = folder / "espeak-ng-data"
-    link.symlink_to(data, target_is_directory=True)
-    return str(link)
-
-
-def _is_loaded(library: str) -> bool:
-    try:
-        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
-        return False
-    _ctypes.dlclose(loaded._handle)
-    return True
+    data: str = espeakng_loader.get_data_path()
+    if len(os.fsencode(data)) > _MAX_PATH:  # too long for the library: use a link in the temporary folder
+        folder = Path(tempfile.mkdtemp(prefix="espeak-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        link = folder / "espeak-ng-data"
+        link.symlink_to(data, target_is_directory=True)
+        data = str(link)
+    return espeakng_loader.get_library_path(), data
 
 
 def _check(status: int, what: str) -> None:

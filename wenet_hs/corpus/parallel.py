@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function over many items in several processes: results in order, a progress bar, no loss when a process dies."""
+"""Parallel map with ordered results and a progress bar. An item that crashes its process loses only its own result."""
 
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 ITEM_LIMIT_S: float = 120
-"""A worker that spends this long on one item is taken for dead (a decoder in an endless loop)."""
+"""A worker that needs longer for one item is killed (a decoder in an endless loop)."""
 _MAX_CHUNK = 64
 _REFRESH_S = 0.2
-# A forked child starts in milliseconds; elsewhere than on Linux forking is not safe.
+# Forking takes milliseconds, but is only safe on Linux.
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 Item = TypeVar("Item")
@@ -35,21 +35,16 @@ def parallel_map(
     """Yield `function(item)` for each item, in order.
 
     Args:
-        function: a module-level function, or an instance of a class, that can be sent to a process.
-        num_workers: processes; 0 works in this process, where a crash or an endless loop is not caught.
-        description: what stands before the progress bar.
-        on_crash: gives the result of an item that ends its process (a segmentation fault, or more than 120 s).
+        function: must be picklable.
+        num_workers: processes. 0 runs in this process, where crashes and endless loops are not caught.
+        description: text before the progress bar.
+        on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
     """
-    results = _serial(function, items) if num_workers == 0 else _pooled(function, items, num_workers, on_crash)
-    yield from _with_progress(results, len(items), description)
+    results = _run_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
+    yield from _show_progress(results, len(items), description)
 
 
-def _serial(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    for item in items:
-        yield function(item)
-
-
-def _pooled(
+def _run_pool(
     function: Callable[[Item], Result], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Result]
 ) -> Iterator[Result]:
     size = min(_MAX_CHUNK, len(items) // (4 * num_workers) + 1)
@@ -62,16 +57,21 @@ def _pooled(
                 yield from results
             return
         except BrokenProcessPool:
-            # Which of the running chunks killed its process is not known: go through the first of them one by one.
+            # Any of the running chunks may have killed its process: run the items of the first one separately.
             for item in pending[num_done]:
-                yield _isolated(function, item, on_crash)
+                try:
+                    yield from next(_run_chunks(function, [[item]], 1))
+                except BrokenProcessPool:
+                    yield on_crash(item)
             pending = pending[num_done + 1 :]
 
 
 def _run_chunks(
     function: Callable[[Item], Result], chunks: Sequence[Sequence[Item]], num_workers: int
 ) -> Iterator[list[Result]]:
-    pool = _pool(min(num_workers, len(chunks)))
+    pool = ProcessPoolExecutor(
+        min(num_workers, len(chunks)), mp_context=get_context(_START_METHOD), initializer=_start_worker
+    )
     try:
         futures = [pool.submit(_run_chunk, function, chunk) for chunk in chunks]
         for future in futures:
@@ -80,24 +80,9 @@ def _run_chunks(
         pool.shutdown(cancel_futures=True)
 
 
-def _isolated(function: Callable[[Item], Result], item: Item, on_crash: Callable[[Item], Result]) -> Result:
-    """The result of one item, worked out in a process of its own."""
-    pool = _pool(1)
-    try:
-        return pool.submit(_run_chunk, function, [item]).result()[0]
-    except BrokenProcessPool:
-        return on_crash(item)
-    finally:
-        pool.shutdown()
-
-
-def _pool(num_workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(num_workers, mp_context=get_context(_START_METHOD), initializer=_start_worker)
-
-
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process, in the middle of C code too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also inside C code
 
 
 def _run_chunk(function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Result]:
@@ -109,8 +94,8 @@ def _run_chunk(function: Callable[[Item], Result], chunk: Sequence[Item]) -> lis
     return results
 
 
-def _with_progress(results: Iterator[Result], total: int, description: str) -> Iterator[Result]:
-    """Pass the results on and show how many there are. Without a thread, so that processes can be forked meanwhile."""
+def _show_progress(results: Iterable[Result], total: int, description: str) -> Iterator[Result]:
+    """Yield the results and show their number. Uses no thread, because the pool may fork meanwhile."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False) as progress:
         task = progress.add_task(description, total=total)

@@ -20,9 +20,9 @@ def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: fl
     Raises: ConfigError when alpha, ratio or the hours are out of range.
     """
     if not 0.0 <= alpha <= 1.0:
-        raise ConfigError(f"--alpha {alpha:g}: must be between 0 and 1; the paper takes 0.5")
+        raise ConfigError(f"--alpha {alpha:g}: must be between 0 and 1; the paper uses 0.5")
     if not 0.0 < ratio <= 1.0:
-        raise ConfigError(f"--ratio {ratio:g}: must be above 0 and at most 1; the paper takes 0.082")
+        raise ConfigError(f"--ratio {ratio:g}: must be above 0 and at most 1; the paper uses 0.082")
     for lang, duration in hours.items():
         if not (math.isfinite(duration) and duration > 0.0):
             raise ConfigError(f"language {lang}: {duration:g} hours of audio; leave it out of --langs")

@@ -1,30 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`prepare synthetic`: a Common Voice-shaped corpus of simulated speech, spoken by espeak-ng, and its data lists.
+"""Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its data lists.
 
-OUT/corpus/<lang>/ looks like a release of Common Voice; OUT/{train,dev,test} and OUT/stats.json like those of every
-other corpus. The sentences and the voices of dev and test are never heard in training.
+OUT/corpus/<lang>/ has the layout of a Common Voice release. OUT/{train,dev,test} and OUT/stats.json are those of every
+corpus. Training contains neither the sentences nor the voices of dev and test.
 """
 
 import argparse
 import logging
 import math
-import os
+import random
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.commonvoice_tables import read_table
-from wenet_hs.corpus.output import Rejected, describe_splits, write_splits
-from wenet_hs.corpus.synthetic_clip import ClipMaker
-from wenet_hs.corpus.synthetic_corpus import PARTS, SpokenLanguage, speak_corpus, write_corpus
-from wenet_hs.corpus.synthetic_plan import SpeechPlan, choose_voices
-from wenet_hs.corpus.synthetic_sentences import Sentences, Split, read_sentences, split_sentences
-from wenet_hs.errors import ConfigError
+from wenet_hs.corpus.commonvoice import read_table
+from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, describe_splits, most_frequent, write_corpus
+from wenet_hs.corpus.synthetic_clip import SUBTYPES, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.normalize import normalize
 
 logger = logging.getLogger(__name__)
+
+Gender = Literal["male", "female"]
+
+# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper, croak, have an
+# echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly repeat another one;
+# `tests/corpus/test_synthetic.py` measures the rest.
+VOICES: dict[str, Gender] = {
+    **{f"m{number}": "male" for number in range(1, 9)},
+    **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
+    **{f"f{number}": "female" for number in range(1, 6)},
+    **{name: "female" for name in ("Alicia", "Annie", "aunty", "belinda", "grandma", "shelby")},
+}
+_RATE_WPM = (140, 200)
+_PITCH = (30, 70)
+_PITCH_RANGE = (30, 70)
+_TRACT = (0.9, 1.1)  # turns two dozen voices into as many speakers as there are clips
+_SILENCE_S = (0.05, 0.15)
+_PEAK_DB = (-15.0, -1.0)
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
+
+
+Clips = dict[str, list[SpokenClip]]
+"""The clips of one language by set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentences:
+    """The sentences of one language, in the order of the file."""
+
+    lang: str
+    path: Path
+    kept: tuple[str, ...]
+    """NFC, single spaces, each once."""
+    rejected: tuple[Rejected, ...]
+    """Empty lines, lines without a letter, and repetitions."""
+
+    def split(self, *, num_test: int, num_dev: int, seed: int) -> dict[str, list[str]]:
+        """Test, dev and training sentences in random order. Raises DataError when none is left to train on."""
+        order = list(self.kept)
+        num_held_out = num_test + num_dev
+        if len(order) <= num_held_out:
+            raise DataError(
+                f"{self.path}: {len(order)} different sentences of {self.lang!r}, but {num_test} for test and"
+                f" {num_dev} for dev leave none to train on; add sentences or lower --test_sentences and"
+                " --dev_sentences"
+            )
+        random.Random(f"{seed}/{self.lang}").shuffle(order)
+        return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,76 +88,99 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sentences",
         type=Path,
         required=True,
-        help="folder with a <lang>.txt a language, one sentence a line; or a file of lang<TAB>sentence lines",
+        help="folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; the clips go to OUT/corpus")
+    parser.add_argument("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
+    parser.add_argument("--test_sentences", type=int, default=30, help="per language (default: %(default)s)")
+    parser.add_argument("--dev_sentences", type=int, default=15, help="per language (default: %(default)s)")
     parser.add_argument(
-        "--hours", type=float, default=1.0, help="hours to train on, all languages together (default 1)"
+        "--test_repeats", type=int, default=1, help="times each test sentence is spoken (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of every random choice (default 0)")
-    parser.add_argument("--num_workers", type=int, default=_num_cores(), help="processes (default: one a core)")
-    parser.add_argument("--test_sentences", type=int, default=30, help="of a language (default 30)")
-    parser.add_argument("--dev_sentences", type=int, default=15, help="of a language (default 15)")
-    parser.add_argument("--test_repeats", type=int, default=1, help="times each test sentence is spoken (default 1)")
     parser.add_argument(
-        "--test_voices", type=int, default=2, help="voices of dev and test, never heard in training (default 2)"
+        "--test_voices", type=int, default=2, help="voices of dev and test, not used in training (default: %(default)s)"
     )
     parser.add_argument(
         "--format",
-        choices=("flac", "mp3", "wav"),
+        choices=tuple(SUBTYPES),
         default="flac",
-        help="of the clips, 16 kHz, one channel (default flac)",
+        help="of the clips, 16 kHz, one channel (default: %(default)s)",
     )
     parser.add_argument(
-        "--noise_snr", default="15 40", help='least and greatest signal-to-noise ratio in dB (default "15 40")'
+        "--noise_snr", default="15 40", help='least and greatest signal-to-noise ratio in dB (default: "15 40")'
     )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Speak the corpus and write its lists. Returns what is in `stats.json`."""
-    langs = _check_options(args)
+    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
+    langs = args.langs.split()
+    _check_options(args, langs)
+    snr_db = _parse_noise_range(args.noise_snr)
     train_voices, test_voices = choose_voices(args.test_voices, seed=args.seed)
-    plan = SpeechPlan(
-        seed=args.seed, train_voices=train_voices, test_voices=test_voices, noise_snr_db=_noise_range(args.noise_snr)
-    )
     sentences = read_sentences(args.sentences, langs)
     splits = {
-        lang: split_sentences(of, num_test=args.test_sentences, num_dev=args.dev_sentences, seed=args.seed)
-        for lang, of in sentences.items()
+        lang: of_lang.split(num_test=args.test_sentences, num_dev=args.dev_sentences, seed=args.seed)
+        for lang, of_lang in sentences.items()
     }
     corpus = args.out.absolute() / "corpus"
+    held_out, training = {}, {}
+    for lang, split in splits.items():
+        draw = partial(draw_requests, seed=args.seed, lang=lang, snr_db=snr_db)
+        test_rounds = draw(split["test"], test_voices, num_rounds=args.test_repeats)
+        held_out[lang] = {"dev": list(draw(split["dev"], test_voices, num_rounds=1)), "test": list(test_rounds)}
+        training[lang] = draw(split["train"], train_voices)
     maker = ClipMaker(corpus, args.format, args.num_workers)
-    languages = speak_corpus(plan, splits, maker, hours=args.hours, test_repeats=args.test_repeats)
-    (args.out / "stats.json").unlink(missing_ok=True)  # it says that the lists fit the clips
-    write_corpus(corpus, languages)
-    stats = _facts(args, plan)
-    by_lang = {lang: _Lists(corpus, languages[lang], sentences[lang], splits[lang]) for lang in langs}
-    return _write_lists(args.out, by_lang, stats)
+    spoken = speak_held_out(held_out, maker)
+    num_sentences = {lang: len(split["train"]) for lang, split in splits.items()}
+    speak_training(spoken, training, num_sentences, maker, target_s=args.hours * 3600 / len(langs))
+    (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+    recorded = (
+        "hours",
+        "seed",
+        "test_sentences",
+        "dev_sentences",
+        "test_repeats",
+        "test_voices",
+        "format",
+        "noise_snr",
+    )
+    facts = {
+        "corpus": "synthetic (simulated speech)",
+        "simulated": True,
+        "engine": f"espeak-ng {espeak.catalogue().version}",
+        "options": {"langs": langs, **{name: getattr(args, name) for name in recorded}},
+        "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
+    }
+    lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
+    rejected: list[Rejected] = []
+    by_lang = {}
+    for lang in langs:
+        write_tables(corpus / lang, spoken[lang])
+        by_lang[lang] = _add_to_lists(lists, rejected, corpus / lang, spoken[lang], sentences[lang])
+        num_used = len({clip.request.sentence for clip in spoken[lang]["train"]})
+        num_unused = num_sentences[lang] - num_used
+        by_lang[lang]["sentences"] = {"train": num_used, "train_unused": num_unused}
+        if num_unused:
+            logger.warning(
+                "%s: only %d of %d training sentences are spoken; more --hours would use them all",
+                *(lang, num_used, num_sentences[lang]),
+            )
+    num_in = sum(of_lang["num_in"] for of_lang in by_lang.values())
+    return write_corpus(args.out, lists, rejected, {**facts, "num_in": num_in, "langs": by_lang})
 
 
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _check_options(args: argparse.Namespace) -> list[str]:
-    """The languages. Raises ConfigError for options that cannot be, DataError for a language espeak-ng cannot speak."""
-    langs: list[str] = args.langs.split()
-    if not langs:
-        raise ConfigError('--langs: no language named; give codes of espeak-ng, such as --langs "es it"')
-    twice = sorted(lang for lang, count in Counter(langs).items() if count > 1)
-    if twice:
-        raise ConfigError(f"--langs: {' '.join(twice)} named twice; name each language once")
+def _check_options(args: argparse.Namespace, langs: Sequence[str]) -> None:
+    """Raise ConfigError for impossible options, DataError for a language that espeak-ng cannot speak."""
+    check_langs(langs)
     if not (math.isfinite(args.hours) and args.hours > 0):
         raise ConfigError(f"--hours {args.hours:g}: must be above 0")
-    for name, least in (("num_workers", 0), ("test_sentences", 1), ("dev_sentences", 1), ("test_repeats", 1)):
-        if getattr(args, name) < least:
-            raise ConfigError(f"--{name} {getattr(args, name)}: must be at least {least}")
+    for name in ("test_sentences", "dev_sentences", "test_repeats"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name} {getattr(args, name)}: must be at least 1")
     for lang in langs:
         espeak.voice_name(lang)
-    return langs
 
 
-def _noise_range(text: str) -> tuple[float, float]:
+def _parse_noise_range(text: str) -> tuple[float, float]:
     try:
         low, high = map(float, text.split())
     except ValueError as error:
@@ -113,72 +190,233 @@ def _noise_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-class _Lists:
-    """What of one language goes into the lists, and what does not."""
+def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
+    """The sentences of each language in `langs`.
 
-    def __init__(self, corpus: Path, language: SpokenLanguage, sentences: Sentences, split: Split) -> None:
-        tables = {part: read_table(corpus / language.lang / f"{part}.tsv", language.lang) for part in PARTS}
-        self.splits = {part: sorted(table.utterances, key=lambda u: u.key) for part, table in tables.items()}
-        self.rejected = [*_rejected_lines(sentences), *_rejected_clips(corpus, language)]
-        removed: Counter[str] = Counter()
-        for table in tables.values():
-            self.rejected += table.rejected
-            removed += table.removed
-        used = {clip.request.sentence for clip in language.clips["train"]}
-        if len(used) < len(split.train):
-            logger.warning(
-                "%s: only %d of %d training sentences are spoken; more --hours would use them all",
-                *(language.lang, len(used), len(split.train)),
+    Args:
+        source: a folder with a `<lang>.txt` for each language, a file of `lang<TAB>sentence` lines, or, for one
+            language, a file with one sentence per line.
+    Raises: DataError when the source or a language is missing, or a line cannot be read.
+    """
+    if source.is_dir():
+        for lang in langs:
+            if not (source / f"{lang}.txt").exists():
+                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+                raise DataError(
+                    f"{source / lang}.txt: no such file; write its sentences, one per line, or drop the language"
+                    f" (found: {found})"
+                )
+        return {lang: _clean(lang, source / f"{lang}.txt", _number(source / f"{lang}.txt")) for lang in langs}
+    if not source.exists():
+        raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
+    lines = _number(source)
+    if any("\t" in line for _, line in lines):
+        return {lang: _clean(lang, source, _select(lang, source, lines)) for lang in langs}
+    if len(langs) > 1:
+        raise DataError(
+            f"{source}: sentences without a language, but {len(langs)} languages are requested;"
+            " write lang<TAB>sentence lines, or give a folder with one <lang>.txt per language"
+        )
+    return {langs[0]: _clean(langs[0], source, lines)}
+
+
+def _number(path: Path) -> list[tuple[int, str]]:
+    return list(enumerate(read_lines(path), start=1))
+
+
+def _select(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The sentences of one language from `lang<TAB>sentence` lines."""
+    for number, line in lines:
+        tag, tab, text = line.partition("\t")
+        if not tab and line.strip():
+            raise DataError(f"{path}:{number}: no tab in {line[:40]!r}; every line is lang<TAB>sentence, or none is")
+        if tab and tag.strip() == lang:
+            yield number, text
+
+
+def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences:
+    """Sentences in NFC with single spaces (also for control characters)."""
+    kept: dict[str, tuple[int, str]] = {}  # by transcript: two that differ in case or punctuation sound the same
+    rejected = []
+    for number, line in lines:
+        text = " ".join(unicodedata.normalize("NFC", _CONTROL.sub(" ", line)).split())
+        reason, is_fault = None, False
+        if not text:
+            reason = "empty line"
+        elif not any(character.isalpha() for character in text):
+            reason, is_fault = f"no letter: {text}", True
+        elif (same := kept.setdefault(normalize(text, lang), (number, text))) != (number, text):
+            reason = f"duplicate: the same sentence stands on line {same[0]}"
+        if reason is not None:
+            rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
+    if not kept:
+        raise DataError(f"{path}: no sentence of {lang!r} in it; add some, or drop the language")
+    return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
+
+
+def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(training voices, held-out voices): `num_test` are held out, alternately female and male.
+
+    Raises ConfigError when training or test would have no voice.
+    """
+    if not 1 <= num_test < len(VOICES):
+        raise ConfigError(f"--test_voices: {num_test} of {len(VOICES)} voices; give 1 to {len(VOICES) - 1}")
+    generator = random.Random(f"{seed}/voices")
+    genders: list[Gender] = ["female", "male"]
+    queues = {gender: [name for name, of in VOICES.items() if of == gender] for gender in genders}
+    for gender in genders:
+        generator.shuffle(queues[gender])
+    held_out: list[str] = []
+    while len(held_out) < num_test:
+        queue = queues[genders[len(held_out) % 2]] or queues["male"] or queues["female"]
+        held_out.append(queue.pop())
+    return tuple(name for name in VOICES if name not in held_out), tuple(sorted(held_out))
+
+
+def draw_requests(
+    sentences: Sequence[str],
+    voices: Sequence[str],
+    *,
+    seed: int,
+    lang: str,
+    snr_db: tuple[float, float],
+    num_rounds: int | None = None,
+) -> Iterator[ClipRequest]:
+    """Every sentence once, then every sentence again by other voices, and so on; without end unless `num_rounds`.
+
+    Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing clips.
+    """
+    for turn in count() if num_rounds is None else range(num_rounds):
+        for sentence in sentences:
+            order = random.Random(f"{seed}/{lang}/{sentence}").sample(voices, len(voices))
+            draw = random.Random(f"{seed}/{lang}/{sentence}/{turn}")
+            yield ClipRequest(
+                lang=lang,
+                sentence=sentence,
+                voice=order[turn % len(order)],
+                rate_wpm=draw.randint(*_RATE_WPM),
+                pitch=draw.randint(*_PITCH),
+                pitch_range=draw.randint(*_PITCH_RANGE),
+                lead_s=round(draw.uniform(*_SILENCE_S), 3),
+                trail_s=round(draw.uniform(*_SILENCE_S), 3),
+                peak_db=round(draw.uniform(*_PEAK_DB), 2),
+                noise=draw.choice(("white", "pink")),
+                snr_db=round(draw.uniform(*snr_db), 2),
+                noise_seed=draw.getrandbits(32),
+                tract=round(draw.uniform(*_TRACT), 3),
             )
-        self.stats = {
-            "num_in": sum(map(len, self.splits.values())) + len(self.rejected),
-            **describe_splits(self.splits, self.rejected),
-            "removed_characters": dict(sorted(removed.items(), key=lambda entry: (-entry[1], entry[0]))),
-            "sentences": {"train": len(used), "train_unused": len(split.train) - len(used)},
-        }
 
 
-def _rejected_lines(sentences: Sentences) -> list[Rejected]:
-    name, path = sentences.path.name, str(sentences.path)
-    return [
-        Rejected(f"{sentences.lang}:{name}:{line.line}", path, line.reason, sentences.lang, line.is_fault)
-        for line in sentences.rejected
-    ]
+def speak_held_out(requests: Mapping[str, Mapping[str, Sequence[ClipRequest]]], maker: ClipMaker) -> dict[str, Clips]:
+    """Speak all requests for dev and test. Raises DataError when a language has no sound at all."""
+    spoken: dict[str, Clips] = {lang: {name: [] for name in SPLITS} for lang in requests}
+    for name in ("dev", "test"):
+        for clip in maker.make(
+            [request for of_lang in requests.values() for request in of_lang[name]], f"speak {name}"
+        ):
+            spoken[clip.request.lang][name].append(clip)
+        for lang, clips in spoken.items():
+            _check_sound(lang, name, clips[name])
+    return spoken
 
 
-def _rejected_clips(corpus: Path, language: SpokenLanguage) -> list[Rejected]:
-    rejected = {}
-    for part in PARTS:
-        for clip in language.clips[part]:
-            if clip.duration_s is None:  # asked for again in each round: once in the account is enough
-                path = corpus / language.lang / "clips" / clip.name
-                reason = f"{clip.reason}: {clip.request.sentence}"
-                rejected[clip.request.sentence] = Rejected(clip.name, str(path), reason, language.lang)
-    return list(rejected.values())
+def speak_training(
+    spoken: Mapping[str, Clips],
+    requests: Mapping[str, Iterator[ClipRequest]],
+    num_sentences: Mapping[str, int],
+    maker: ClipMaker,
+    *,
+    target_s: float,
+) -> None:
+    """Add training clips until each language has `target_s` seconds. Each round improves the estimate of the rest."""
+    while wanted := [
+        request for lang, clips in spoken.items() for request in _estimate_missing(clips, requests[lang], target_s)
+    ]:
+        for clip in maker.make(wanted, "speak train"):
+            spoken[clip.request.lang]["train"].append(clip)
+        for lang, clips in spoken.items():
+            if len(clips["train"]) >= num_sentences[lang]:
+                _check_sound(lang, "train", clips["train"])
+    for clips in spoken.values():
+        # The shortest sufficient beginning: it does not depend on the size of the rounds.
+        total_s = 0.0
+        for number, clip in enumerate(clips["train"], start=1):
+            total_s += clip.duration_s or 0.0
+            if total_s >= target_s:
+                del clips["train"][number:]
+                break
 
 
-def _facts(args: argparse.Namespace, plan: SpeechPlan) -> dict[str, Any]:
-    """What `stats.json` tells about the speech."""
-    options = ("hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format", "noise_snr")
+def _estimate_missing(clips: Clips, requests: Iterator[ClipRequest], target_s: float) -> list[ClipRequest]:
+    """The next training requests, about as many as are missing; empty when there is enough speech."""
+    audible = [clip for clip in chain.from_iterable(clips.values()) if clip.duration_s is not None]
+    pace = _seconds(audible) / sum(len(clip.request.sentence) for clip in audible)  # seconds per letter
+    missing_s = target_s - _seconds(clips["train"])
+    wanted: list[ClipRequest] = []
+    while missing_s > 0:
+        wanted.append(next(requests))
+        missing_s -= pace * len(wanted[-1].sentence)
+    return wanted
+
+
+def _seconds(clips: Sequence[SpokenClip]) -> float:
+    return sum(clip.duration_s or 0.0 for clip in clips)
+
+
+def _check_sound(lang: str, name: str, clips: Sequence[SpokenClip]) -> None:
+    if clips and not _seconds(clips):
+        example = clips[0].request.sentence
+        raise DataError(f"{lang}: espeak-ng gives no sound for any {name} sentence, such as {example!r}")
+
+
+def write_tables(folder: Path, clips: Clips) -> None:
+    """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
+    audible = {name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS}
+    all_clips = list(chain.from_iterable(audible.values()))
+    for name, of_set in (*audible.items(), ("validated", all_clips)):
+        write_atomic(folder / f"{name}.tsv", _format_table(_COLUMNS, map(_format_row, of_set)))
+    durations = ((clip.name, str(round(1000 * (clip.duration_s or 0.0)))) for clip in all_clips)
+    write_atomic(folder / "clip_durations.tsv", _format_table(("clip", "duration[ms]"), durations))
+    names = {clip.name for clip in all_clips}
+    for pattern in ("simulated_*", ".simulated_*.tmp"):  # only files that this command made
+        for path in (folder / "clips").glob(pattern):
+            if path.name not in names:
+                path.unlink()
+
+
+def _format_row(clip: SpokenClip) -> tuple[str, ...]:
+    request = clip.request
+    speaker, gender = f"{request.lang}-{request.voice}", VOICES[request.voice]
+    return (speaker, clip.name, request.sentence, "2", "0", "", gender, "simulated", request.lang, "")
+
+
+def _format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in (header, *rows))
+
+
+def _add_to_lists(
+    lists: dict[str, list[Utterance]], rejected: list[Rejected], folder: Path, clips: Clips, sentences: Sentences
+) -> dict[str, Any]:
+    """Add the utterances and rejected clips of one language. Returns its part of `stats.json`."""
+    lang = sentences.lang
+    tables = {name: read_table(folder / f"{name}.tsv", lang) for name in SPLITS}
+    splits = {name: sorted(table.utterances, key=lambda u: u.key) for name, table in tables.items()}
+    silent = {  # by sentence: every round requests it again
+        clip.request.sentence: Rejected(
+            clip.name, str(folder / "clips" / clip.name), f"{clip.reason}: {clip.request.sentence}", lang
+        )
+        for clip in chain.from_iterable(clips[name] for name in SPLITS)
+        if clip.duration_s is None
+    }
+    of_lang = [*sentences.rejected, *silent.values()]
+    removed: Counter[str] = Counter()
+    for name, table in tables.items():
+        of_lang += table.rejected
+        removed += table.removed
+        lists[name] += splits[name]
+    rejected += of_lang
     return {
-        "corpus": "synthetic (simulated speech)",
-        "simulated": True,
-        "engine": f"espeak-ng {espeak.catalogue().version}",
-        "options": {"langs": args.langs.split(), **{name: getattr(args, name) for name in options}},
-        "voices": {"train": list(plan.train_voices), "dev and test": list(plan.test_voices)},
+        "num_in": sum(map(len, splits.values())) + len(of_lang),
+        **describe_splits(splits, of_lang),
+        "removed_characters": most_frequent(removed),
     }
-
-
-def _write_lists(out: Path, by_lang: Mapping[str, _Lists], facts: Mapping[str, Any]) -> dict[str, Any]:
-    splits: dict[str, list[Utterance]] = {
-        part: [u for of in by_lang.values() for u in of.splits[part]] for part in PARTS
-    }
-    rejected = [entry for of in by_lang.values() for entry in of.rejected]
-    stats = {
-        **facts,
-        "num_in": sum(of.stats["num_in"] for of in by_lang.values()),
-        "langs": {lang: of.stats for lang, of in by_lang.items()},
-        "total": describe_splits(splits, rejected),
-    }
-    write_splits(out, splits, rejected, stats)
-    return stats

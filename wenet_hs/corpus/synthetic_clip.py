@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated clip: what is asked for, the sound of it, and its file.   Dimension key: samples at 16,000 Hz."""
+"""Simulated clips: request, sound and file.   Dimension key: samples at 16,000 Hz."""
 
 import hashlib
 import io
@@ -19,18 +19,17 @@ from wenet_hs.corpus.parallel import parallel_map
 from wenet_hs.files import write_atomic
 
 SAMPLE_RATE = 16000  # Hz
-AudioFormat = Literal["flac", "mp3", "wav"]
 
-_SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
-_RENDERING = 2  # part of a clip's name: raise it when the same request sounds different, so that clips are made again
+SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
+_RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
 _SILENCE = 1e-3  # peak below which nothing was spoken
 _TRIM = 3e-3  # of the peak: −50 dB, below the softest consonant
-_RENEW = 2000  # clips a process: espeak-ng leaks 0.2 MB for each sentence in two alphabets
+_RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClipRequest:
-    """Everything that decides how a clip sounds."""
+    """Everything that determines how a clip sounds."""
 
     lang: str
     sentence: str
@@ -49,23 +48,23 @@ class ClipRequest:
     """Energy of the speech over that of the noise, over the spoken part."""
     noise_seed: int
     tract: float = 1.0
-    """Formants, pitch and rate are multiplied by this, as by a shorter (> 1) or a longer vocal tract."""
+    """Factor of formants, pitch and rate: > 1 for a shorter vocal tract, < 1 for a longer one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Clip:
-    """A request and the file it became."""
+class SpokenClip:
+    """A request and its file."""
 
     request: ClipRequest
     name: str
-    """File name; it holds a digest of the request, so a file of that name is that clip."""
+    """File name. It contains a digest of the request, so a file of that name is that clip."""
     duration_s: float | None
     """None: there is no file, for the reason given."""
     reason: str = ""
 
 
-def clip_name(request: ClipRequest, audio_format: AudioFormat) -> str:
-    """`simulated_<digest>.<format>`: other requests, engines or renderings have other names."""
+def clip_name(request: ClipRequest, audio_format: str) -> str:
+    """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
     fields = [_RENDERING, espeak.catalogue().version, SAMPLE_RATE, asdict(request)]
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:16]
     return f"simulated_{digest}.{audio_format}"
@@ -109,47 +108,33 @@ def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -
     return unit
 
 
-def make_clip(request: ClipRequest, folder: Path, audio_format: AudioFormat) -> Clip:
-    """The clip's file in `folder`: left as it is when it is there whole, spoken otherwise."""
-    name = clip_name(request, audio_format)
-    path = folder / name
-    duration_s = _duration(path)
-    if duration_s is None:
-        samples = render(request)
-        if samples is None:
-            return Clip(request=request, name=name, duration_s=None, reason="silent: espeak-ng gives no sound for it")
-        encoded = io.BytesIO()
-        soundfile.write(encoded, samples, SAMPLE_RATE, format=audio_format.upper(), subtype=_SUBTYPES[audio_format])
-        write_atomic(path, encoded.getvalue())
-        duration_s = _duration(path)
-    return Clip(request=request, name=name, duration_s=duration_s)
-
-
-def _duration(path: Path) -> float | None:
-    """Seconds that the file's header tells; None for no file, or for one that a power cut left empty."""
-    if not path.exists():
-        return None
-    try:
-        info = soundfile.info(str(path))
-    except soundfile.LibsndfileError:
-        return None
-    return float(info.frames / info.samplerate) if info.frames else None
-
-
 @dataclass(frozen=True, slots=True)
 class ClipMaker:
-    """Makes clips in processes; the files do not depend on how many there are."""
+    """Makes clips in processes; the files do not depend on their number."""
 
     corpus: Path
     """Clips of a language go to `corpus/<lang>/clips`."""
-    audio_format: AudioFormat = "flac"
+    audio_format: str = "flac"
     num_workers: int = 0
 
-    def __call__(self, request: ClipRequest) -> Clip:
-        """The clip of one request, made in this process."""
-        return make_clip(request, self.corpus / request.lang / "clips", self.audio_format)
+    def __call__(self, request: ClipRequest) -> SpokenClip:
+        """The clip of one request, made in this process unless its file is complete."""
+        name = clip_name(request, self.audio_format)
+        path = self.corpus / request.lang / "clips" / name
+        duration_s = _read_duration(path)
+        if duration_s is None:
+            samples = render(request)
+            if samples is None:
+                reason = "silent: espeak-ng gives no sound for it"
+                return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+            encoded = io.BytesIO()
+            subtype = SUBTYPES[self.audio_format]
+            soundfile.write(encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype)
+            write_atomic(path, encoded.getvalue())
+            duration_s = _read_duration(path)
+        return SpokenClip(request=request, name=name, duration_s=duration_s)
 
-    def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[Clip]:
+    def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[SpokenClip]:
         """A clip for each request, in the order of the requests, with a progress bar."""
         batch = _RENEW * max(1, self.num_workers)
         for start in range(0, len(requests), batch):
@@ -158,9 +143,21 @@ class ClipMaker:
                 requests[start : start + batch],
                 num_workers=self.num_workers,
                 description=description,
-                on_crash=self._crashed,
+                on_crash=self._report_crash,
             )
 
-    def _crashed(self, request: ClipRequest) -> Clip:
+    def _report_crash(self, request: ClipRequest) -> SpokenClip:
         name = clip_name(request, self.audio_format)
-        return Clip(request=request, name=name, duration_s=None, reason="crash: espeak-ng died of this sentence")
+        reason = "crash: espeak-ng ended its process on this sentence"
+        return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+
+
+def _read_duration(path: Path) -> float | None:
+    """Seconds that the file's header declares; None for no file, or an empty one after a power failure."""
+    if not path.exists():
+        return None
+    try:
+        info = soundfile.info(str(path))
+    except soundfile.LibsndfileError:
+        return None
+    return float(info.frames / info.samplerate) if info.frames else None
