@@ -36,8 +36,8 @@ from paired import Side, common_arguments, markdown_table, medians_ms, number, p
 from wenet_hs.bin import score as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
-from wenet_hs.score import Rules, score, table, units
-from wenet_hs.score.wenet_layout import format_wenet
+from wenet_hs.score import Rules, alignments, confusions, score, units
+from wenet_hs.score.alignments import format_wenet
 
 LETTERS = {
     "es": list("aeiouáéíóúñlrstmnpcdb"),
@@ -207,7 +207,7 @@ def cpu_seconds(side: Side) -> float:
 
     What the package remembers of words is forgotten first: a command begins without.
     """
-    for remembered in (units._clusters, table._width, table.show_unit):
+    for remembered in (units._split_word, alignments._width, confusions.show_unit):
         remembered.cache_clear()
     gc.collect()
     start = time.process_time()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's scorer command line and layout, with wenet-hs's numbers.
+"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of wenet-hs.
 
 Example: tools/compute-cer.py --char=1 --v=1 data/test/text exp/test/attention_rescoring/text
 
-Unlike WeNet's tool it splits every script into letters with their marks, keeps case unless told otherwise, never scores
-a key, takes `<unk>` for one unit, counts an utterance without a hypothesis as deletions, and names hypotheses that no
-utterance has. `wenet-hs score` tells more.
+Unlike WeNet's tool it splits every script into letters with their marks, keeps case by default, never scores a key,
+counts `<unk>` as one unit, counts an utterance without a hypothesis as deletions, and names hypotheses without a
+reference. `wenet-hs score` prints more.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
 from wenet_hs.score import Rules, score
-from wenet_hs.score.error_rate import check_same_test, count_of, name_some
-from wenet_hs.score.units import clean, split_by
-from wenet_hs.score.wenet_layout import WenetLayout, format_wenet
+from wenet_hs.score.alignments import WenetLayout, format_wenet
+from wenet_hs.score.error_rate import check_keys, count_of, name_some
+from wenet_hs.score.units import normalize_words, split_units
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")
@@ -32,32 +32,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.prog = Path(__file__).name
     add = parser.add_argument
-    add("--char", type=switch, metavar="0|1", default=True, help="1: letters; 0: between spaces (default: 1)")
-    add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: the overall line; 2: keys beside all (default: 1)")
+    add("--char", type=switch, metavar="0|1", default=True, help="units are 1: letters; 0: words (default: 1)")
+    add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: only the overall line; 2: with keys (default: 1)")
     add("--cs", type=switch, metavar="0|1", default=True, help="0: upper and lower case are the same (default: 1)")
-    add("--ig", type=Path, metavar="FILE", help="units to leave out, one a line")
-    add("--splitfile", type=Path, metavar="FILE", help="words to write otherwise: `word part part` a line")
-    add("--cluster", type=Path, metavar="FILE", help="units to count apart: <NAME> unit unit </NAME>")
-    add("--rt", type=switch, metavar="0|1", default=False, help="1: leave out <tags>, <unk> too (default: 0)")
-    add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units in a line (default: all)")
+    add("--ig", type=Path, metavar="FILE", help="units to ignore, one per line")
+    add("--splitfile", type=Path, metavar="FILE", help="words to replace: `word part part` per line")
+    add("--cluster", type=Path, metavar="FILE", help="units with a line of their own: <NAME> unit unit </NAME>")
+    add("--rt", type=switch, metavar="0|1", default=False, help="1: remove <tags>, also <unk> (default: 0)")
+    add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units per line (default: all)")
     add(
         "--padding-symbol",
         type=str.lower,
         choices=tuple(PADDING),
         default="space",
-        help="what fills up columns (default: space)",
+        help="the character that fills columns (default: space)",
     )
-    add("ref", type=Path, help="reference: `key transcript` a line")
-    add("hyp", type=Path, help="hypotheses: the same")
+    add("ref", type=Path, help="reference: `key transcript` per line")
+    add("hyp", type=Path, help="hypotheses in the same format")
 
 
 def switch(value: str) -> bool:
-    """WeNet's rule: only 0 is off, so that `true` and 2 are on, and `false` too."""
+    """WeNet's rule: only 0 is off; every other text is on, even `false`."""
     return value != "0"
 
 
 def verbosity(value: str) -> int:
-    """WeNet's rule: any whole number, and a word (`true`) is 1."""
+    """WeNet's rule: any whole number; a word (`true`) is 1."""
     try:
         return int(value)
     except ValueError:
@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--maxw {args.maxw}: must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
-    layout = WenetLayout(verbose=args.v, most=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
+    layout = WenetLayout(verbose=args.v, max_units=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
     reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
-    check_same_test(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)))
+    check_keys(reference.keys(), hypothesis.keys(), names=(str(args.ref), str(args.hyp)), allow_extra=True)
     report = score(reference, hypothesis, rules=rules, allow_extra=True, num_resamples=0)
     print(format_wenet(report, layout), end="")
     if report.missing:
@@ -83,23 +83,27 @@ def run(args: argparse.Namespace) -> None:
 
 
 def rewrite(texts: Mapping[str, str], args: argparse.Namespace, rules: Rules) -> dict[str, str]:
-    """The transcripts as --rt, --splitfile and --ig want them."""
+    """Apply --rt, --splitfile and --ig to the transcripts."""
     if not (args.rt or args.splitfile or args.ig):
         return dict(texts)
-    written = [line.split() for line in read_lines(args.splitfile)] if args.splitfile else []
-    parts = {clean(words[0], rules): words[1:] for words in written if len(words) > 1}
-    ignored = {clean(line, rules) for line in read_lines(args.ig)} if args.ig else set()
+    replaced = [line.split() for line in read_lines(args.splitfile)] if args.splitfile else []
+    parts = {_clean(words[0], rules): words[1:] for words in replaced if len(words) > 1}
+    ignored = {_clean(line, rules) for line in read_lines(args.ig)} if args.ig else set()
 
-    def rewritten(text: str) -> str:
-        words = clean(_TAG.sub("", text) if args.rt else text, rules).split()
+    def rewrite_one(text: str) -> str:
+        words = normalize_words(_TAG.sub("", text) if args.rt else text, rules)
         text = " ".join(part for word in words for part in parts.get(word, [word]))
-        return " ".join(unit for unit in split_by(text, rules) if unit not in ignored) if ignored else text
+        return " ".join(unit for unit in split_units(text, rules) if unit not in ignored) if ignored else text
 
-    return {key: rewritten(text) for key, text in texts.items()}
+    return {key: rewrite_one(text) for key, text in texts.items()}
+
+
+def _clean(text: str, rules: Rules) -> str:
+    return " ".join(normalize_words(text, rules))
 
 
 def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
-    """The units between <NAME> and </NAME>. Raises DataError where a name has no end, or a unit no name."""
+    """The units between <NAME> and </NAME>. Raises DataError for a name without an end or a unit without a name."""
     clusters: dict[str, frozenset[str]] = {}
     name, units = "", set[str]()
     for number, line in enumerate(read_lines(path), start=1):
@@ -108,11 +112,11 @@ def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
                 clusters[name] = frozenset(units)
                 name, units = "", set()
             elif name:
-                units.add(clean(token, rules))
+                units.add(_clean(token, rules))
             elif len(token) > 2 and token[0] == "<" and token[-1] == ">" and token[1] != "/":
                 name = token[1:-1]
             else:
-                raise DataError(f"{path}:{number}: {token} stands in no cluster; write <NAME> units </NAME>")
+                raise DataError(f"{path}:{number}: {token} is in no cluster; write <NAME> units </NAME>")
     if name:
         raise DataError(f"{path}: cluster <{name}> has no end; write </{name}>")
     return clusters

@@ -48,7 +48,7 @@ def test_without_a_list_there_are_no_languages_and_no_speakers(
     out = capsys.readouterr().out
     assert out.splitlines()[4].split()[-1] == "p" and "by speaker" not in out.splitlines()[4]
     assert "all" in out and "paired bootstrap of 4 utterances; below 0" in out
-    assert "\nnot by speaker: no --data_list; utterances of one speaker are alike" in out
+    assert "\nnot by speaker: no --data_list; utterances of one speaker are similar" in out
 
 
 def test_an_unknown_speaker_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,12 +83,12 @@ def test_what_weakens_the_comparison_is_said(folder: Path, capsys: pytest.Captur
         ("--metric cer --ref ref --hyp_a a --hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
         (
             "--metric cer --ref ref --hyp_a a --hyp_b more",
-            "more: 1 hypothesis for utterances that ref lacks (xx); give the --ref of both, or take them out\n",
+            "more: 1 hypothesis without a reference in ref (xx); give the --ref of both systems, or remove them\n",
         ),
         ("--metric cer --ref ref --hyp_a a --hyp_b empty", "empty: no hypotheses in it; decode again, or check"),
         ("--metric cer --ref ref --hyp_a a --hyp_b none", "none: cannot be read (No such file"),
         ("--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 0", "--num_resamples 0: must be at least 1"),
-        ("--metric per --punctuation remove --ref ref --hyp_a a --hyp_b b", "per --punctuation remove: phones may be"),
+        ("--metric per --punctuation remove --ref ref --hyp_a a --hyp_b b", "per --punctuation remove: phones may"),
     ],
 )
 def test_a_fault_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:

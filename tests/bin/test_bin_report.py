@@ -7,7 +7,7 @@ import pytest
 
 from wenet_hs.bin import report as command
 from wenet_hs.bin.command import run_command
-from wenet_hs.score import Rules, score
+from wenet_hs.score import Rules, report_to_json, score
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     result = tmp_path / "exp/a/decoded/attention"
     result.mkdir(parents=True)
-    (result / "score.json").write_text(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per")).to_json())
+    (result / "score.json").write_text(report_to_json(score({"k": "ab"}, {"k": "ax"}, rules=Rules(metric="per"))))
     (tmp_path / "exp/b").mkdir()
     (tmp_path / "exp/b/train.yaml").write_text("head: softmax\n")
     (tmp_path / "stats.json").write_text('{"simulated": true}')

@@ -57,7 +57,7 @@ def test_a_wenet_list_without_languages_gives_one_line(folder: Path, capsys: pyt
     assert call("--metric cer --ref wenet.list --hyp hyp") == 0
     assert "lang:unspecified" in capsys.readouterr().out
     assert call("--metric cer --ref wenet.list --hyp hyp --by lang") == 2
-    assert "wenet.list: no language for 4 utterances of wenet.list (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
+    assert "wenet.list: no language for 4 utterances of the reference (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
 
 
 def test_a_list_of_one_language_need_not_name_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_list_of_one_language_need_not_name_it(folder: Path, capsys: pytest.Ca
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
     assert "lang:unspecified" in out and rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
     assert call("--metric cer --ref ref --hyp hyp --data_list mono.list --by lang") == 2
-    assert "mono.list: no language for 4 utterances of ref (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
+    assert "mono.list: no language for 4 utterances of the reference (ca1, ca2, ky1, ky2)" in capsys.readouterr().err
 
 
 def test_spaces_count_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,17 +96,20 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
         ),
         ("--ref empty", "empty: no utterances in it; check that it is the reference"),
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
-        ("--data_list short.list", "short.list: no language for 3 utterances of ref (ca2, ky1, ky2); give --data_list"),
+        (
+            "--data_list short.list",
+            "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); give --data_list",
+        ),
         ("--num_resamples -1", "--num_resamples -1: must be at least 0"),
         ("--by speaker", "--by speaker: needs the speakers; give --data_list the data.list of the reference"),
         (
             "--data_list data.list --by lang speaker",
-            "data.list: no speaker for 4 utterances of ref (ca1, ca2, ky1, ky2); complete the list, or score without",
+            "data.list: no speaker for 4 utterances of the reference (ca1, ca2, ky1, ky2); complete the list",
         ),
         ("--confusions 0", "--confusions 0: must be at least 1"),
-        ("--features", "--features: phones have features, --metric is cer; score with --metric per"),
-        ("--metric per --punctuation remove", "--metric per --punctuation remove: phones may be written with"),
-        ("--metric per --normalize nfc+lower", "--metric per --normalize nfc+lower: phones may differ in case alone"),
+        ("--features", "--features: only phones have features, --metric is cer; use --metric per"),
+        ("--metric per --punctuation remove", "--metric per --punctuation remove: phones may contain"),
+        ("--metric per --normalize nfc+lower", "--metric per --normalize nfc+lower: two phones may differ only"),
     ],
 )
 def test_faults_are_one_line(options: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +152,7 @@ def test_extra_hypotheses_are_left_out_and_a_fault_unless_allowed(
     assert call("--metric cer --ref ref --hyp extra --json score.json") == 2
     refused = capsys.readouterr()
     assert refused.out == allowed.out
-    assert refused.err.startswith("extra: 1 hypothesis for utterances that ref lacks (zz); score it against its own")
+    assert refused.err.startswith("extra: 1 hypothesis without a reference in ref (zz); score it against its own")
     assert json.loads(Path("score.json").read_text("utf-8"))["extra"] == ["zz"]
     assert call("--metric cer --ref ref --hyp hyp") == 0
     assert refused.out == capsys.readouterr().out.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"

@@ -28,7 +28,7 @@ from textbook import edit_distance
 from wenet_hs.bin import compare as compare_command
 from wenet_hs.bin import score as score_command
 from wenet_hs.manifest import write_text
-from wenet_hs.score import split_units
+from wenet_hs.score import Rules, split_units
 
 NUM_UTTERANCES = 40
 CHANGES = ("drop", "double", "rename", "add", "shuffle", "empty")
@@ -118,7 +118,7 @@ def is_refused(scratch: Path, mutation: Mutation, reference: dict[str, str], tal
     for what, wrong, text in (("missing", missing, ended.out), ("extra", extra, ended.err)):
         tally.check(set(record[what]) == wrong, f"{where}: {what} are {wrong}, counted {record[what]}")
         named = not wrong or str(len(wrong)) in text and any(key in text for key in wrong)
-        tally.check(named, f"{where}: {len(wrong)} {what} and not said: {text}")
+        tally.check(named, f"{where}: {len(wrong)} {what} and not in the output: {text}")
     printed = f"{100 * expected_rate(reference, dict(mutation.lines)):.2f}"
     tally.check(printed in ended.out, f"{where}: a rate over other utterances: not {printed}, but {ended.out}")
     if missing or extra:
@@ -128,11 +128,11 @@ def is_refused(scratch: Path, mutation: Mutation, reference: dict[str, str], tal
 
 
 def expected_rate(reference: dict[str, str], hypothesis: dict[str, str]) -> float:
-    """Errors a unit by the textbook, over every utterance of the reference."""
+    """Errors per unit by the textbook, over every utterance of the reference."""
     errors, num_units = 0.0, 0
     for key, text in reference.items():
-        units = split_units(text, "cer")
-        errors += edit_distance(units, split_units(hypothesis.get(key, ""), "cer"))
+        units = split_units(text, Rules(metric="cer"))
+        errors += edit_distance(units, split_units(hypothesis.get(key, ""), Rules(metric="cer")))
         num_units += len(units)
     return errors / num_units
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from wenet_hs.score import Rules, score
+from wenet_hs.score import Rules, report_to_json, score
 
 REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам дүйнө", "ky2": "кыргыз"}
 LANGS = {key: key[:2] for key in REF}
@@ -50,7 +50,7 @@ def write_scores(folder: Path, modes: dict[str, dict[str, str]]) -> None:
     for mode, hypothesis in modes.items():
         report = score(REF, hypothesis, rules=Rules(metric="cer"), langs=LANGS, num_resamples=50)
         (folder / mode).mkdir(parents=True)
-        (folder / mode / "score.json").write_text(report.to_json(), "utf-8")
+        (folder / mode / "score.json").write_text(report_to_json(report), "utf-8")
 
 
 def write_metrics(path: Path, steps: int = 5) -> None:

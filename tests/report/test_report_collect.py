@@ -10,7 +10,7 @@ from made_up_experiment import BAD, GOOD, REF
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_text, write_text
 from wenet_hs.report.collect import collect, in_order, read_curves, short_names
-from wenet_hs.score import Rules, score
+from wenet_hs.score import Rules, report_to_json, score
 
 Make = Callable[..., Path]
 
@@ -139,6 +139,6 @@ def test_a_scoring_of_the_text_that_is_there_is_up_to_date(
     folder, path = make_experiment("a"), Path("test/ctc_greedy_search")
     write_text(folder / path / "text", BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
     report = score(REF, read_text(folder / path / "text"), rules=Rules(metric="cer"), allow_extra=True)
-    (folder / path / "score.json").write_text(report.to_json(), "utf-8")
+    (folder / path / "score.json").write_text(report_to_json(report), "utf-8")
     (experiment,) = collect([folder])
     assert (experiment.stale, caplog.messages) == ((), [])

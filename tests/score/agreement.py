@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random pairs of texts in twenty scripts, and the judges of our counts: jiwer and the textbook.
-
-jiwer counts with the same library as we do, so it judges how units reach it; the textbook judges the library.
-"""
+"""Random pairs of texts in twenty scripts, and their counts by jiwer and by the textbook."""
 
 import math
 import random
@@ -25,37 +22,37 @@ SCRIPTS = {
 
 @cache
 def alphabet(script: str) -> list[str]:
-    """Letters and marks of a stretch of Unicode."""
+    """Letters and marks of a range of Unicode."""
     characters = map(chr, range(SCRIPTS[script][0], SCRIPTS[script][1] + 1))
     return [character for character in characters if unicodedata.category(character)[0] in "LM"]
 
 
 def random_pair(script: str, generator: random.Random) -> tuple[str, str]:
-    """A text of one to six words, and the same misheard; either may be in another form of Unicode."""
+    """A text of one to six words, and the same text with errors; the first may be in NFC or NFD."""
     letters = alphabet(script)
     words = ["".join(generator.choices(letters, k=generator.randint(1, 7))) for _ in range(generator.randint(1, 6))]
     rate = generator.choice((0, 0.1, 0.3, 0.9))
-    heard = [
+    wrong = [
         generator.choice(("", " ", generator.choice(letters), letter + generator.choice(letters)))
         if generator.random() < rate
         else letter
         for letter in " ".join(words)
     ]
-    form = generator.choice(("NFC", "NFD"))
-    return unicodedata.normalize(form, " ".join(words)), "".join(heard)
+    return unicodedata.normalize(generator.choice(("NFC", "NFD")), " ".join(words)), "".join(wrong)
 
 
 def check_pairs(num_pairs: int) -> None:
+    """jiwer counts with the same library, so it checks the units; the textbook checks the library."""
     generator = random.Random(num_pairs)
     for index in range(num_pairs):
         ref, hyp = random_pair([*SCRIPTS][index % len(SCRIPTS)], generator)
         for metric in ("cer", "wer"):
-            units, others = split_units(ref, metric), split_units(hyp, metric)
-            counts = count_errors(units, others)
-            theirs = jiwer.process_words(" ".join(units), " ".join(others))
+            rules = Rules(metric=metric)
+            ref_units, hyp_units = split_units(ref, rules), split_units(hyp, rules)
+            counts = count_errors(ref_units, hyp_units)
+            theirs = jiwer.process_words(" ".join(ref_units), " ".join(hyp_units))
             assert counts.errors == theirs.substitutions + theirs.deletions + theirs.insertions
             assert counts.num_units == theirs.hits + theirs.substitutions + theirs.deletions
-            assert math.isclose(counts.rate, theirs.wer)
-            assert counts.errors == edit_distance(units, others)
-            report = score({"k": ref}, {"k": hyp}, rules=Rules(metric=metric), num_resamples=0)
-            assert report.micro.counts == counts, "the quick way through a whole scoring says the same"
+            assert counts.rate is not None and math.isclose(counts.rate, theirs.wer)
+            assert counts.errors == edit_distance(ref_units, hyp_units)
+            assert score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts

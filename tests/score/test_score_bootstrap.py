@@ -1,70 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals: against the binomial law, repeatable, independent of other languages, absent where nothing is known."""
+"""Intervals: the binomial law, repeatable, independent of other languages, absent if nothing is known."""
 
 import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from wenet_hs.score.bootstrap import bootstrap_interval, intervals
-from wenet_hs.score.edit_distance import ErrorCounts
+from wenet_hs.score.bootstrap import Interval, clustered_intervals, stratified_intervals
 
 
-def coins(number: int, rate: float, seed: int = 0) -> list[ErrorCounts]:
-    """Utterances of one unit each, wrong with probability `rate`."""
-    return [ErrorCounts(1, int(wrong)) for wrong in np.random.default_rng(seed).random(number) < rate]
+def coins(number: int, rate: float, seed: int = 0) -> NDArray[np.int64]:
+    """Errors and units of utterances of one unit, wrong with probability `rate`."""
+    wrong = np.random.default_rng(seed).random(number) < rate
+    return np.column_stack((wrong, np.ones(number))).astype(np.int64)
+
+
+def interval(values: list[tuple[int, int]] | NDArray[np.int64], *, seed: int = 1) -> Interval | None:
+    return stratified_intervals({"xx": np.array(values).reshape(-1, 2)}, seed=seed).each["xx"]
 
 
 def test_width_is_that_of_the_binomial_law() -> None:
-    counts = coins(2000, 0.2)
-    rate = sum(counts, ErrorCounts()).rate
-    interval = bootstrap_interval(counts)
-    assert rate is not None and interval is not None
-    assert interval.low < rate < interval.high
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * math.sqrt(rate * (1 - rate) / 2000), rel=0.1)
+    values = coins(2000, 0.2)
+    rate = values[:, 0].mean()
+    found = interval(values)
+    assert found is not None and found.low < rate < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 * math.sqrt(rate * (1 - rate) / 2000), rel=0.1)
+    assert found == interval(values)
+    assert found != interval(values, seed=2)
 
 
-def test_a_seed_repeats_and_another_differs() -> None:
-    counts = [ErrorCounts(units, number % 7) for number, units in enumerate(range(20, 320))]
-    assert bootstrap_interval(counts, seed=1) == bootstrap_interval(counts, seed=1)
-    assert bootstrap_interval(counts, seed=1) != bootstrap_interval(counts, seed=2)
-    wider = bootstrap_interval(counts, confidence=0.99)
-    narrower = bootstrap_interval(counts, confidence=0.5)
-    assert wider is not None and narrower is not None
-    assert wider.low < narrower.low < narrower.high < wider.high
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], None),
+        ([(1, 9)], None),
+        ([(1, 0)] * 3, None),
+        ([(1, 4)] * 50, (0.25, 0.25)),  # every resample has the same rate
+    ],
+)
+def test_intervals_by_hand(values: list[tuple[int, int]], expected: tuple[float, float] | None) -> None:
+    assert interval(values) == expected
 
 
-def test_where_every_utterance_has_the_same_rate_the_interval_is_a_point() -> None:
-    assert bootstrap_interval([ErrorCounts(4, 1)] * 50) == (0.25, 0.25)
+def test_resamples_without_a_reference_unit_are_ignored() -> None:
+    found = interval([(1, 0), (1, 2)])
+    assert found is not None and found.low == 0.5 and found.high >= 1.0
 
 
-@pytest.mark.parametrize("counts", [[], [ErrorCounts(9, 1)], [ErrorCounts(0, 0, 0, 1)] * 3])
-def test_no_interval_where_nothing_can_be_learnt(counts: list[ErrorCounts]) -> None:
-    assert bootstrap_interval(counts) is None
-
-
-def test_resamples_without_a_reference_unit_are_left_out() -> None:
-    interval = bootstrap_interval([ErrorCounts(0, 0, 0, 1), ErrorCounts(2, 1)])
-    assert interval is not None
-    assert interval.low == 0.5 and interval.high >= 1.0
-
-
-def test_averages_lie_between_the_languages_and_a_language_does_not_hang_on_the_others() -> None:
-    languages = {"aa": coins(400, 0.1), "bb": coins(100, 0.5, seed=1)}
-    each, macro, micro = intervals(languages)
-    alone, _, _ = intervals({"bb": languages["bb"]})
-    assert each["bb"] == alone["bb"]
+def test_averages_lie_between_the_languages_and_languages_are_independent() -> None:
+    values = {"aa": coins(400, 0.1), "bb": coins(100, 0.5, seed=1)}
+    each, macro, micro = stratified_intervals(values)
+    assert each["bb"] == stratified_intervals({"bb": values["bb"]}).each["bb"]
     assert each["aa"] is not None and each["bb"] is not None and macro is not None and micro is not None
     assert each["aa"].high < micro.low < micro.high < macro.low < macro.high < each["bb"].high
 
 
-def test_a_language_without_reference_units_has_no_part_in_the_macro_average() -> None:
-    languages = {"aa": coins(100, 0.2), "zz": [ErrorCounts(0, 0, 0, 3)] * 5}
-    each, macro, micro = intervals(languages)
-    assert each["zz"] is None
-    assert macro == each["aa"]
+def test_a_language_without_reference_units_is_not_in_the_macro_average() -> None:
+    each, macro, micro = stratified_intervals({"aa": coins(100, 0.2), "zz": np.array([(3, 0)] * 5)})
+    assert each["zz"] is None and macro == each["aa"]
     assert micro is not None and macro is not None and micro.low > macro.low
 
 
 def test_no_resamples_no_interval() -> None:
-    assert intervals({"aa": coins(10, 0.5)}, num_resamples=0) == ({"aa": None}, None, None)
+    for intervals in (stratified_intervals, clustered_intervals):
+        assert intervals({"aa": coins(10, 0.5)}, num_resamples=0) == ({"aa": None}, None, None)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole scoring: every utterance accounted for, languages, averages, and the faults in words."""
+"""A whole scoring: every utterance counted, languages, speakers, lengths, averages, and the error messages."""
 
 import time
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wenet_hs.errors import DataError
-from wenet_hs.score import ErrorCounts, Rules, score
-from wenet_hs.score.error_rate import check_keys
+from wenet_hs.score import ErrorCounts, Report, Rules, score
+from wenet_hs.score.error_rate import by_length, by_speaker, check_keys, length_bin, worst_first
+from wenet_hs.score.tables import format_report
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
@@ -32,10 +34,9 @@ def test_languages_and_averages_by_hand() -> None:
     assert report.utterances["b2"].counts == ErrorCounts(2, 0, 2)
 
 
-def test_without_languages_there_is_one_line() -> None:
+def test_without_languages_there_is_one_group() -> None:
     report = score(REF, HYP, rules=CER)
-    assert list(report.languages) == ["all"]
-    assert report.languages["all"] == report.micro
+    assert report.languages == {"all": report.micro}
     assert report.macro.rate == report.micro.rate
     assert "lang:unspecified" in report.signature
 
@@ -44,35 +45,46 @@ def test_a_missing_hypothesis_is_all_deletions_and_is_named() -> None:
     report = score(REF, {key: HYP[key] for key in ("a1", "b1")}, rules=CER, langs=LANGS)
     assert report.missing == ("a2", "b2")
     assert report.micro.counts == ErrorCounts(15, 3, 6, 1)
-    assert report.utterances["a2"].hyp is None
-    assert report.utterances["a2"].counts == ErrorCounts(4, 0, 4)
-
-
-def test_nothing_recognised_is_a_rate_of_one() -> None:
+    assert (report.utterances["a2"].hyp, report.utterances["a2"].counts) == (None, ErrorCounts(4, 0, 4))
     assert score(REF, {}, rules=CER).micro.rate == 1.0
 
 
-def test_an_extra_hypothesis_is_refused_unless_allowed() -> None:
-    with pytest.raises(
-        DataError, match=r"^the hypotheses: 1 hypothesis for utterances that the reference lacks \(z9\); score it"
-    ):
-        score(REF, HYP | {"z9": "x"}, rules=CER)
+def test_an_additional_hypothesis_is_not_counted() -> None:
     report = score(REF, HYP | {"z9": "x"}, rules=CER, allow_extra=True)
     assert report.extra == ("z9",)
     assert report.micro == score(REF, HYP, rules=CER).micro
 
 
-def test_messages_name_the_first_few_keys() -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"hypothesis": HYP | {"z9": "x"}},
+            r"^the hypotheses: 1 hypothesis without a reference in .* \(z9\)",
+        ),
+        (
+            {"langs": {"a1": "fr", "a2": "fr"}},
+            r"^the languages: no language for 2 utterances of .* \(b1, b2\)",
+        ),
+        ({"reference": {}}, "^the reference: no utterances in it; check that it is the reference$"),
+        (
+            {"hypothesis": {"z": ""}},
+            r"^the hypotheses: no utterance of the reference among its 1 hyp.* \(z\); score",
+        ),
+    ],
+)
+def test_faults_are_one_line(options: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"reference": REF, "hypothesis": HYP, **options}
+    with pytest.raises(DataError, match=message):
+        score(**arguments, rules=CER)
+    with pytest.raises(ValueError, match="num_resamples is -1"):
+        score(REF, HYP, rules=CER, num_resamples=-1)
+
+
+def test_messages_name_the_first_keys() -> None:
     extra = {f"x{number}" for number in range(8)}
-    with pytest.raises(DataError, match=r"^hyp.txt: 8 hypotheses .* ref.txt lacks \(x0, x1, x2, x3, x4, and 3 more\);"):
-        check_keys({"a"}, extra | {"a"}, names=("ref.txt", "hyp.txt"))
-    with pytest.raises(DataError, match=r"^ref.txt: no utterances in it; check that it is the reference$"):
-        check_keys(set(), extra, names=("ref.txt", "hyp.txt"))
-
-
-def test_a_key_without_language_is_refused() -> None:
-    with pytest.raises(DataError, match=r"the languages: 2 reference utterances without one \(b1, b2\); take the"):
-        score(REF, HYP, rules=CER, langs={"a1": "fr", "a2": "fr"})
+    with pytest.raises(DataError, match=r"^hyp: 8 hypotheses .* in ref \(x0, x1, x2, x3, x4, and 3 more\); score"):
+        check_keys({"a"}, extra | {"a"}, names=("ref", "hyp"))
 
 
 def test_an_empty_reference_counts_insertions_and_has_no_rate() -> None:
@@ -85,36 +97,97 @@ def test_an_empty_reference_counts_insertions_and_has_no_rate() -> None:
     assert (nothing.micro.rate, nothing.macro.rate) == (None, None)
 
 
-def test_keys_are_never_scored() -> None:
-    keys = {"ключ_é": "ab", "本": "cd"}
-    assert score(keys, keys, rules=CER).micro.counts == ErrorCounts(4)
-
-
-def test_the_order_of_the_file_changes_nothing() -> None:
+def test_keys_and_order_change_nothing() -> None:
+    assert score({"ключ_é": "ab"}, {"ключ_é": "ab"}, rules=CER).micro.counts == ErrorCounts(2), "keys are not scored"
     backwards = dict(reversed(REF.items()))
     one, other = score(REF, HYP, rules=CER, langs=LANGS), score(backwards, HYP, rules=CER, langs=LANGS)
     assert (one.languages, one.macro, one.micro) == (other.languages, other.macro, other.micro)
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.text("aéß ж"), st.text("aéß ж")), min_size=1))
-def test_spelling_of_unicode_changes_nothing(pairs: dict[str, tuple[str, str]]) -> None:
-    reference = {key: unicodedata.normalize("NFD", ref) for key, (ref, _) in pairs.items()}
+def test_unicode_forms_change_nothing(pairs: dict[str, tuple[str, str]]) -> None:
+    decomposed = {key: unicodedata.normalize("NFD", ref) for key, (ref, _) in pairs.items()}
+    composed = {key: unicodedata.normalize("NFC", ref) for key, (ref, _) in pairs.items()}
     hypothesis = {key: unicodedata.normalize("NFC", hyp) for key, (_, hyp) in pairs.items()}
-    composed = {key: unicodedata.normalize("NFC", ref) for key, ref in reference.items()}
-    mixed, alike = (score(ref, hypothesis, rules=CER, num_resamples=0) for ref in (reference, composed))
-    assert mixed.micro == alike.micro
-    assert score(reference, composed, rules=CER, num_resamples=0).micro.counts.errors == 0
+    one, other = (score(ref, hypothesis, rules=CER, num_resamples=0) for ref in (decomposed, composed))
+    assert one.micro == other.micro
+    assert score(decomposed, composed, rules=CER, num_resamples=0).micro.counts.errors == 0
 
 
-def test_a_negative_number_of_resamples_is_a_wrong_call() -> None:
-    with pytest.raises(ValueError, match="num_resamples is -1"):
-        score(REF, HYP, rules=CER, num_resamples=-1)
+def test_worst_utterances_first_over_all_reports() -> None:
+    reference = {"a": "abcd", "b": "abcd", "c": "abcd"}
+    one = score(reference, {"a": "abcx", "b": "abcd"}, rules=CER)
+    other = score(reference, {"a": "abcd", "b": "axxx", "c": "abcd"}, rules=CER)
+    assert worst_first([one]) == ["c", "a", "b"]
+    assert worst_first([one, other]) == ["c", "b", "a"], "mean rates 0.5, 0.375, 0.125"
 
 
+@pytest.mark.slow
 def test_ten_thousand_utterances_take_about_a_second() -> None:
     words = ["сүҙ", "straße", "palabra", "été"]
     reference = {f"k{i}": " ".join(words[(i + j) % 4] for j in range(10)) for i in range(10_000)}
     hypothesis = {key: text.replace("a", "e", 1) for key, text in reference.items()}
     start = time.process_time()
     score(reference, hypothesis, rules=CER, langs={key: key[-1] for key in reference})
-    assert time.process_time() - start < 5, "it takes 1 s on an idle core"
+    assert time.process_time() - start < 5, "about 1 s on an idle core"
+
+
+# ---- by speaker, by length
+
+TEXTS = {"a1": "abcd", "a2": "abcd", "b1": "abcdefgh", "b2": "", "c1": "ab"}
+WRONG = {"a1": "abcx", "a2": "abcd", "b1": "abxxefgh", "b2": "z", "c1": "ab"}
+SPEAKERS = {"a1": "ann", "a2": "ann", "b1": "bob", "b2": "bob", "c1": "cas"}
+
+
+def scored(num_resamples: int = 0) -> Report:
+    return score(TEXTS, WRONG, rules=CER, langs={key: key[0] for key in TEXTS}, num_resamples=num_resamples)
+
+
+def test_speakers_and_lengths_by_hand() -> None:
+    report = by_length(by_speaker(scored(), SPEAKERS))
+    speakers, lengths = report.by["speaker"], report.by["length"]
+    assert {name: found.counts for name, found in speakers.groups.items()} == {
+        "ann": ErrorCounts(8, 1),
+        "bob": ErrorCounts(8, 2, 0, 1),
+        "cas": ErrorCounts(2),
+    }
+    assert speakers.macro.rate == pytest.approx((1 / 8 + 3 / 8 + 0) / 3)
+    assert (speakers.macro.num_languages, speakers.micro) == (3, report.micro)
+    assert [(name, found.utterances, found.rate) for name, found in lengths.groups.items()] == [
+        ("0", 1, None), ("1-5", 3, 0.1), ("6-10", 1, 0.25),
+    ]  # fmt: skip
+    assert lengths.macro.rate == pytest.approx((0.1 + 0.25) / 2)
+    text = format_report(report)
+    heads = [line.split()[0] for line in text.splitlines() if " utts " in line]
+    assert heads == ["language", "speaker", "graphemes"]
+    only = [line.split()[0] for line in format_report(report, ["length"]).splitlines() if " utts " in line]
+    assert only == ["graphemes"]
+    assert text.count("macro average") == text.count("micro average") == 3
+
+
+@pytest.mark.parametrize(
+    ("num_units", "name"),
+    [(0, "0"), (1, "1-5"), (5, "1-5"), (6, "6-10"), (10, "6-10"), (11, "11-20"), (40, "21-40"), (700, "641-1280")],
+)
+def test_bins_double(num_units: int, name: str) -> None:
+    assert length_bin(num_units) == name
+
+
+def test_averages_over_speakers_draw_speakers() -> None:
+    """Each speaker has the same errors in all utterances, so only drawing speakers shows the spread."""
+    reference = {f"{speaker}{i}": "abcd" for speaker in "pqrs" for i in range(50)}
+    hypothesis = {key: "abcd" if key[0] in "pq" else "abxx" for key in reference}
+    report = score(reference, hypothesis, rules=CER)
+    grouping = by_speaker(report, {key: key[0] for key in reference}).by["speaker"]
+    assert grouping.groups["p"].interval == (0.0, 0.0) and grouping.groups["s"].interval == (0.5, 0.5)
+    for average in (grouping.macro, grouping.micro):
+        assert average.interval == (0.0, 0.5)
+    assert report.micro.interval is not None and report.micro.interval.low > 0.2
+
+
+def test_one_speaker_has_no_interval_of_averages() -> None:
+    grouping = by_speaker(scored(100), dict.fromkeys(TEXTS, "ann")).by["speaker"]
+    assert (grouping.macro.interval, grouping.micro.interval) == (None, None)
+    assert grouping.groups["ann"].interval is not None
+    with pytest.raises(DataError, match=r"the speakers: no speaker for 1 utterance of the reference \(c1\); take"):
+        by_speaker(scored(), {key: "ann" for key in TEXTS if key != "c1"})

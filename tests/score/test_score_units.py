@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What counts as one unit, by hand for every case that WeNet's scorers get wrong, and Unicode's two spellings."""
+"""Units by hand, where WeNet's scorers are wrong, and with both forms of Unicode."""
 
 import unicodedata
 
@@ -8,53 +8,61 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_hs.score import ErrorCounts, count_errors, score
-from wenet_hs.score.units import Rules, split_by, split_units
+from wenet_hs.score import ErrorCounts, Rules, count_errors, score, split_units
 from wenet_hs.text.tokenizer import UNKNOWN_SHOWN
 
-SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलयാളംქართ日本語ə̃tʃʰ "
+SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलയാളംქართ日本語ə̃tʃʰ "
 SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)
+CER, WER, PER = (Rules(metric=metric) for metric in ("cer", "wer", "per"))
+LOWER = Rules(metric="cer", normalization="nfc+lower")
+SPACED = Rules(metric="cer", spaces="count")
 
 
 @pytest.mark.parametrize(
-    ("text", "units"),
+    ("rules", "text", "units"),
     [
-        ("été", ["é", "t", "é"]),
-        ("Straße", ["S", "t", "r", "a", "ß", "e"]),
-        ("Қазақ тілі", list("Қазақтілі")),
-        ("ə̃", ["ə̃"]),
-        ("n̥g͡b", ["n̥", "g͡", "b"]),
-        ("日本", ["日", "本"]),
-        ("a <unk>b", ["a", "<unk>", "b"]),
-        ("a<b", ["a", "<", "b"]),
-        ("", []),
-        (" \t\u00a0 ", []),
+        (CER, "été", ["é", "t", "é"]),
+        (CER, "Straße", ["S", "t", "r", "a", "ß", "e"]),
+        (CER, "Қазақ тілі", list("Қазақтілі")),
+        (CER, "ə̃", ["ə̃"]),
+        (CER, "n̥g͡b", ["n̥", "g͡", "b"]),
+        (CER, "日本", ["日", "本"]),
+        (CER, "a <unk>b", ["a", "<unk>", "b"]),
+        (CER, "a<b", ["a", "<", "b"]),
+        (CER, "", []),
+        (CER, " \t\u00a0 ", []),
+        (CER, "  ab \t c\u3000", ["a", "b", "c"]),
+        (CER, "a \u0303b", ["a", "\u0303", "b"]),  # a mark after a space does not join the letter before it
+        (CER, "Ab", ["A", "b"]),
+        (SPACED, "  ab \t c\u3000", ["a", "b", " ", "c"]),
+        (SPACED, "ə̃ b", ["ə̃", " ", "b"]),
+        (LOWER, "ÀB ß", ["à", "b", "ß"]),
+        (LOWER, "gross", list("gross")),
+        (PER, "tʃ ə̃  pʰ a", ["tʃ", "ə̃", "pʰ", "a"]),
+        (WER, "groß und  klein", ["groß", "und", "klein"]),
     ],
 )
-def test_graphemes(text: str, units: list[str]) -> None:
-    assert split_units(text, "cer") == units
+def test_by_hand(rules: Rules, text: str, units: list[str]) -> None:
+    assert list(split_units(text, rules)) == units
 
 
-def test_spaces_are_ignored_or_counted_once_between_words() -> None:
-    assert split_units("  ab \t c\u3000", "cer") == ["a", "b", "c"]
-    assert split_units("  ab \t c\u3000", "cer", spaces="count") == ["a", "b", " ", "c"]
-
-
-def test_a_mark_after_a_space_does_not_move_to_the_letter_before() -> None:
-    assert split_units("a \u0303b", "cer") == ["a", "\u0303", "b"]
-
-
-def test_phones_and_words_stay_whole() -> None:
-    assert split_units("tʃ ə̃  pʰ a", "per") == ["tʃ", "ə̃", "pʰ", "a"]
-    assert split_units("groß und  klein", "wer") == ["groß", "und", "klein"]
-
-
-def test_case_is_kept_unless_asked() -> None:
-    assert split_units("Ab", "cer") == ["A", "b"]
-    assert split_units("ÀB ß", "cer", normalization="nfc+lower") == ["à", "b", "ß"]
-    assert split_units("groß", "cer", normalization="nfc+lower") != split_units(
-        "gross", "cer", normalization="nfc+lower"
-    )
+@pytest.mark.parametrize(
+    ("rules", "ref", "hyp", "counts"),
+    [
+        (CER, "été", "ete", (3, 2)),  # WeNet: ÉT, É
+        (CER, "Straße", "Strasse", (6, 2)),  # WeNet: no error, both upper-cased to SS
+        (WER, "groß", "gross", (1, 1)),
+        (CER, "groß", "GROSS", (4, 5)),
+        (CER, "қазақ тілі", "казак тілі", (9, 2)),  # WeNet: split before every letter
+        (PER, "tʃ a ə̃", "t ʃ a ə̃", (3, 2)),  # WeNet: tʃ is two units
+        (PER, "s S", "s s", (2, 1)),  # WeNet: one phone
+        (CER, "bonjour écoute", "bonjur écoute", (13, 1)),  # WeNet: 50 %
+        (CER, "a b", "ab", (2, 0)),
+    ],
+)
+def test_errors_of_wenets_scorer(rules: Rules, ref: str, hyp: str, counts: tuple[int, int]) -> None:
+    found = count_errors(split_units(ref, rules), split_units(hyp, rules))
+    assert (found.num_units, found.errors) == counts
 
 
 @pytest.mark.parametrize(
@@ -70,81 +78,56 @@ def test_case_is_kept_unless_asked() -> None:
         ("नमस्ते, दुनिया।", "hi", "नमस्ते दुनिया"),
     ],
 )
-def test_punctuation_goes_but_for_what_stands_inside_words(text: str, lang: str | None, cleaned: str) -> None:
-    assert split_units(text, "wer", punctuation="remove", lang=lang) == cleaned.split()
-    assert split_units(text, "wer", lang=lang) == text.split()
+def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None, cleaned: str) -> None:
+    assert split_units(text, Rules(metric="wer", punctuation="remove"), lang) == cleaned.split()
+    assert split_units(text, WER, lang) == text.split()
 
 
-def test_an_unknown_unit_stays_one_unit_without_punctuation() -> None:
-    assert split_units("a, <unk>!", "cer", punctuation="remove") == ["a", "<unk>"]
-    assert split_units("\U00020000<unk>.", "cer", punctuation="remove") == ["\U00020000", "<unk>"]
-
-
+@pytest.mark.parametrize("punctuation", ["keep", "remove"])
 @pytest.mark.parametrize("unknown", ["<unk>", UNKNOWN_SHOWN])
-def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str) -> None:
-    """`recognize` writes `<unk>` as a character that Unicode calls punctuation."""
-    for punctuation in ("keep", "remove"):
-        words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
-        for rules, ref, hyp, counts in (
-            (words, "hello", f"hello {unknown}", ErrorCounts(1, insertions=1)),
-            (words, "hello", f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
-            (letters, "hello", f"h{unknown}llo", ErrorCounts(5, substitutions=1)),
-            (letters, "hello", f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
-        ):
-            assert count_errors(split_by(ref, rules), split_by(hyp, rules)) == counts
-            report = score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0)
-            assert report.micro.counts == counts, "the quick way through a whole scoring says the same"
-    assert split_units(f"\U00020000{unknown}, l'{unknown}!", "wer", punctuation="remove", lang="fr") == [
-        f"\U00020000{unknown}",
-        f"l'{unknown}",
-    ]
+def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str, punctuation: str) -> None:
+    """`recognize` writes `<unk>` as a character that Unicode classifies as punctuation."""
+    words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
+    for rules, ref, hyp, counts in (
+        (words, "hello", f"hello {unknown}", ErrorCounts(1, insertions=1)),
+        (words, "hello", f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
+        (letters, "hello", f"h{unknown}llo", ErrorCounts(5, substitutions=1)),
+        (letters, "hello", f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
+    ):
+        assert score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts
+    text = f"\U00020000{unknown}, l'{unknown}!"
+    expected = [f"\U00020000{unknown}", f"l'{unknown}"]
+    assert split_units(text, Rules(metric="wer", punctuation="remove"), "fr") == expected
 
 
 @given(SENTENCES)
-def test_both_spellings_of_unicode_give_the_same_units(text: str) -> None:
-    for metric in ("cer", "wer", "per"):
-        composed = split_units(unicodedata.normalize("NFC", text), metric)
-        assert composed == split_units(unicodedata.normalize("NFD", text), metric)
+def test_no_text_is_lost_and_both_forms_of_unicode_give_equal_units(text: str) -> None:
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    for rules in (CER, WER, PER):
+        assert list(split_units(composed, rules)) == list(split_units(decomposed, rules))
+    assert "".join(split_units(text, SPACED)) == " ".join(composed.split())
+    assert " ".join(split_units(text, WER)) == " ".join(composed.split())
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | SENTENCES)
 def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
-    """The quick ways say what the slow one says."""
+    """The fast paths give the units of the slow one."""
     words = unicodedata.normalize("NFC", text).replace("<", "").split()
-    assert split_units(" ".join(words), "cer") == [unit for word in words for unit in regex.findall(r"\X", word)]
-
-
-@given(SENTENCES)
-def test_nothing_of_a_text_is_lost(text: str) -> None:
-    composed = unicodedata.normalize("NFC", text)
-    assert "".join(split_units(text, "cer", spaces="count")) == " ".join(composed.split())
-    assert " ".join(split_units(text, "wer")) == " ".join(composed.split())
+    expected = [unit for word in words for unit in regex.findall(r"\X", word)]
+    assert list(split_units(" ".join(words), CER)) == expected
 
 
 @pytest.mark.parametrize(
     ("rules", "langs", "signature"),
     [
+        (CER, ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:"),
+        (SPACED, [], "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:"),
         (
-            Rules(metric="cer"),
-            ["tt", "ba"],
-            "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:",
-        ),
-        (
-            Rules(metric="cer", spaces="count"),
-            [],
-            "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:",
-        ),
-        (
-            Rules(metric="wer", normalization="nfc+lower"),
+            Rules(metric="wer", normalization="nfc+lower", punctuation="remove"),
             ["ca"],
-            "WER|unit:word|case:lower|punct:kept|norm:nfc|lang:ca|v:",
+            "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:",
         ),
-        (
-            Rules(metric="wer", punctuation="remove"),
-            ["ca"],
-            "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|v:",
-        ),
-        (Rules(metric="per"), ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
+        (PER, ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
     ],
 )
 def test_signature_names_every_choice(rules: Rules, langs: list[str], signature: str) -> None:
@@ -160,8 +143,8 @@ def test_signature_names_every_choice(rules: Rules, langs: list[str], signature:
         ({"metric": "cer", "spaces": "no"}, "expected one of ignore, count, got 'no'"),
         ({"metric": "cer", "normalization": "nfkc"}, r"expected one of nfc, nfc\+lower, got 'nfkc'"),
         ({"metric": "wer", "punctuation": "drop"}, "expected one of keep, remove, got 'drop'"),
-        ({"metric": "per", "normalization": "nfc+lower"}, "phones may differ in case alone"),
-        ({"metric": "per", "punctuation": "remove"}, "phones may be written with punctuation"),
+        ({"metric": "per", "normalization": "nfc+lower"}, "two phones may differ only in case"),
+        ({"metric": "per", "punctuation": "remove"}, "phones may contain punctuation"),
     ],
 )
 def test_unknown_rules_are_refused(choice: dict[str, str], message: str) -> None:

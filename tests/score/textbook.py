@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edit distance as textbooks write it, to judge faster ones by."""
+"""The edit distance as in textbooks: the reference for faster implementations."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,7 +10,7 @@ Unit = TypeVar("Unit")
 def edit_distance(
     ref: Sequence[Unit], hyp: Sequence[Unit], cost: Callable[[Unit, Unit], float] = lambda a, b: float(a != b)
 ) -> float:
-    """The recursion, a row at a time; `cost` is that of a substitution, a deletion and an insertion cost 1."""
+    """The recursion, one row at a time; `cost` is the cost of a substitution, deletions and insertions cost 1."""
     row = [float(j) for j in range(len(hyp) + 1)]
     for i, unit in enumerate(ref, start=1):
         above, row = row, [float(i)]

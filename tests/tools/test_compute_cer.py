@@ -48,7 +48,7 @@ def test_faults_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "bare").write_text("\na", "utf-8")
     for switch, message in {
         "--cluster=open": "open: cluster <A> has no end; write </A>\n",
-        "--cluster=bare": "bare:2: a stands in no cluster; write <NAME> units </NAME>\n",
+        "--cluster=bare": "bare:2: a is in no cluster; write <NAME> units </NAME>\n",
         "--maxw=0": "--maxw 0: must be at least 1\n",
     }.items():
         done = call(tmp_path, switch)

@@ -8,8 +8,16 @@ from html import escape
 from wenet_hs.report.markup import missing, options, plain_table, section, table
 from wenet_hs.report.material import Material
 from wenet_hs.score import Report
-from wenet_hs.score.confusions import Confusion, ConfusionReport, Confusions, count_confusions
-from wenet_hs.score.table import percent, script_of, show_pair, show_unit
+from wenet_hs.score.confusions import (
+    Confusion,
+    ConfusionReport,
+    Confusions,
+    count_confusions,
+    script_of,
+    show_pair,
+    show_unit,
+)
+from wenet_hs.score.error_rate import percent
 
 MOST = 15  # of each kind in the table
 MAP_SIZE = 16  # rows and columns of the map
@@ -75,7 +83,7 @@ def _rows(confusions: Confusions, name_scripts: bool) -> Iterator[list[str]]:
     for kind, field in _KINDS:
         pairs: Sequence[Confusion] = getattr(confusions, field)
         for pair in pairs[:MOST]:
-            units = show_pair(pair.ref, pair.hyp, gap=_NONE, name_scripts=name_scripts)
+            units = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
             yield [kind, *units, f"{pair.count:,}", percent(pair.share), of_unit]
 

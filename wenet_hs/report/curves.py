@@ -9,7 +9,7 @@ from wenet_hs.report.errors import keys
 from wenet_hs.report.figures import Line, line_chart
 from wenet_hs.report.markup import missing, number, plain_table, section, show_setting
 from wenet_hs.report.material import Material
-from wenet_hs.score.table import UNDEFINED, percent
+from wenet_hs.score.error_rate import UNDEFINED, percent
 
 
 def _general(value: float) -> str:

@@ -9,10 +9,10 @@ from wenet_hs.report.figures import Dot, interval_chart
 from wenet_hs.report.markup import missing, section, table
 from wenet_hs.report.material import Material
 from wenet_hs.report.paired import MACRO, MICRO, Pairs, pair
-from wenet_hs.score import Interval, LanguageScore, Report
+from wenet_hs.score import Report
+from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.compare import MIN_SPEAKERS, Significance
-from wenet_hs.score.summary import MacroScore
-from wenet_hs.score.table import UNDEFINED, format_interval, percent
+from wenet_hs.score.error_rate import UNDEFINED, LanguageScore, MacroScore, format_interval, percent
 
 QUICK = 1_000  # resamples where a difference decides on bold alone
 BOLD = (

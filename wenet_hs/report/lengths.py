@@ -7,8 +7,7 @@ from wenet_hs.report.errors import keys
 from wenet_hs.report.figures import Dot, Line, interval_chart, scatter_chart
 from wenet_hs.report.markup import missing, section
 from wenet_hs.report.material import Material
-from wenet_hs.score.groups import LENGTH, by_length
-from wenet_hs.score.table import format_interval, percent
+from wenet_hs.score.error_rate import LENGTH, by_length, format_interval, percent
 from wenet_hs.score.units import UNIT_NAMES
 
 HIGHEST = 2.0  # a rate above it is drawn at it: one utterance of many insertions would press all others flat

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape, unescape
 
-from wenet_hs.score.table import UNDEFINED
+from wenet_hs.score.error_rate import UNDEFINED
 
 _NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
 _TAG = re.compile(r"<[^>]*>")

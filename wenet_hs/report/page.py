@@ -18,7 +18,7 @@ from wenet_hs.report.style import CSS
 from wenet_hs.report.tables import conditions_section, corpora_section
 from wenet_hs.report.trees import trees_section
 from wenet_hs.report.utterances import AUDIO_MB, MOST, utterances_section
-from wenet_hs.score.table import format_interval, percent
+from wenet_hs.score.error_rate import format_interval, percent
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src data:; "

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from wenet_hs.report.collect import ExperimentResults, in_order
-from wenet_hs.score.table import format_interval, percent
+from wenet_hs.score.error_rate import format_interval, percent
 
 
 def summary(experiments: Sequence[ExperimentResults], *, said: str = "") -> str:

@@ -13,7 +13,7 @@ from wenet_hs.report.markup import missing, number, plain_table, section
 from wenet_hs.report.material import Material
 from wenet_hs.report.utterances import letters
 from wenet_hs.score.bootstrap import SEED
-from wenet_hs.score.table import UNDEFINED
+from wenet_hs.score.error_rate import UNDEFINED
 
 _SPLITS = ("train", "dev", "test")
 _MANY = 20  # languages; a longer table is folded

@@ -11,8 +11,8 @@ from wenet_hs.files import read_lines
 from wenet_hs.report.audio import Sounds, can_encode
 from wenet_hs.report.markup import missing, options, section
 from wenet_hs.report.material import Material
-from wenet_hs.score import ErrorCounts, Operation, Report, Rules, ScoredUtterance
-from wenet_hs.score.table import align_texts, percent
+from wenet_hs.score import ErrorCounts, Operation, Report, Rules, ScoredUtterance, align
+from wenet_hs.score.error_rate import percent
 from wenet_hs.score.units import UNIT_NAMES, word_lengths
 
 MOST = 400
@@ -181,7 +181,7 @@ def aligned(utterance: ScoredUtterance, rules: Rules) -> str:
 
 def _groups(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[list[Operation], bool]]:
     """Runs of one kind inside a word, and whether a word ends there. Words and phones are runs of their own."""
-    operations = align_texts(utterance, rules).operations
+    operations = align(*utterance.split(rules))
     ends = _word_ends(utterance, rules)
     num_units, group = 0, list[Operation]()
     for index, operation in enumerate(operations):

@@ -1,38 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one system is better than another on the same utterances: the paired bootstrap (Bisani & Ney 2004).
+"""Paired bootstrap test of two systems on the same utterances (Bisani & Ney 2004).
 
-Dimension key: C clusters (utterances, or speakers with all of theirs), R resamples.
+Dimension key: C clusters (utterances, or speakers with all their utterances), R resamples.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, draw_sums, percentile_interval
-from wenet_hs.score.error_rate import Report, count_of, name_some
-from wenet_hs.score.table import UNDEFINED, columns, percent
+from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval
+from wenet_hs.score.error_rate import Report, check_complete, count_of, name_some
 
 FORMAT = "wenet_hs.compare/1"
 MACRO, MICRO = "macro average", "micro average"
 MIN_SPEAKERS = 5
-"""Fewer are no sample of people: draws of two give mixtures of the same two, and an interval that is far too narrow."""
+"""With fewer speakers there is no interval by speaker: resamples of two people give an interval far too narrow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Significance:
-    """How sure a difference is."""
+    """Interval and p value of a difference."""
 
     interval: Interval | None
-    """The middle 95 % of the resampled differences; None where fewer than two utterances, or fewer than MIN_SPEAKERS
-    speakers, leave too little to resample."""
+    """The middle 95 % of the resampled differences; None for fewer than two utterances or MIN_SPEAKERS speakers."""
     p: float | None
-    """Two-sided: twice the share of resamples whose difference is 0 or of the other sign, one resample added to both
-    counts, for R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and at least
-    2^(1 - n) where n clusters differ at all: what a sign test could show. Resampling two speakers proves nothing."""
+    """Two-sided: twice the share of resamples whose difference is 0 or has the other sign, with one resample added to
+    both counts, because R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and
+    at least 2^(1 - n) if n clusters differ at all, which is the smallest p of a sign test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Difference:
     rate_b: float
     by_utterance: Significance
     by_speaker: Significance | None
-    """None where the speakers are not known."""
+    """None if the speakers are not known."""
 
     @property
     def difference(self) -> float:
@@ -53,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A line for each language with reference units, and the two averages."""
+    """The differences of each language with reference units and of the two averages."""
 
     names: tuple[str, str]
     signature: str
@@ -63,9 +61,10 @@ class Comparison:
     num_speakers: int | None
     num_resamples: int
     num_missing: int
-    """Utterances that neither system decoded: deletions for both."""
+    """Utterances without a hypothesis of either system: deletions for both."""
     few_speakers: tuple[str, ...]
-    """Languages with fewer than MIN_SPEAKERS speakers: none by speaker, and the averages' intervals are too narrow."""
+    """Languages with fewer than MIN_SPEAKERS speakers. They have no interval by speaker, and the averages' intervals
+    are too narrow."""
 
 
 def compare(
@@ -76,25 +75,32 @@ def compare(
     num_resamples: int = 10_000,
     seed: int = SEED,
 ) -> Comparison:
-    """The difference of two scorings of one reference under the same rules.
+    """The difference of two scorings of the same reference under the same rules.
 
     Args:
-        speakers: of each key. Utterances of a speaker are not independent, so their interval is the wider, honest one.
+        speakers: speaker of each key. Utterances of one speaker are not independent, so the interval over speakers is
+            wider and more reliable.
         num_resamples: of the bootstrap. Each language keeps its number of clusters in every resample.
 
-    Raises DataError where the two have no hypothesis for the same utterances, or were not scored alike, or an utterance
-    has no speaker.
+    Raises DataError if the two have hypotheses for different utterances, have different references or rules, or if an
+    utterance has no speaker.
     """
     if num_resamples < 1:
         raise ValueError(f"num_resamples is {num_resamples}, must be at least 1")
-    _check_alike(report_a, report_b)
-    facts = _facts(report_a, report_b)
-    by_utterance = _resampled(_clusters(facts, {key: key for key in report_a.utterances}), num_resamples, seed)
-    of_speakers = None if speakers is None else _clusters(facts, _known(speakers, report_a))
-    by_speaker = None if of_speakers is None else _resampled(of_speakers, num_resamples, seed, fewest=MIN_SPEAKERS)
+    _check_comparable(report_a, report_b)
+    errors = _errors_by_language(report_a, report_b)
+    by_utterance = _resample(_sum_clusters(errors, {key: key for key in report_a.utterances}), num_resamples, seed)
+    by_speaker: dict[str, Significance] = {}
+    few_speakers: tuple[str, ...] = ()
+    if speakers is not None:
+        remedy = "compare without speakers, or complete the data.list"
+        check_complete(speakers, report_a.utterances, what="speaker", remedy=remedy)
+        clusters = _sum_clusters(errors, speakers)
+        by_speaker = _resample(clusters, num_resamples, seed, fewest=MIN_SPEAKERS)
+        few_speakers = tuple(lang for lang, sums_C3 in clusters.items() if len(sums_C3) < MIN_SPEAKERS)
     differences = {
-        name: Difference(rate_a, rate_b, by_utterance[name], None if by_speaker is None else by_speaker[name])
-        for name, (rate_a, rate_b) in _rates(facts).items()
+        name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
+        for name, (rate_a, rate_b) in _rates(errors).items()
     }
     return Comparison(
         names=(report_a.name, report_b.name),
@@ -104,52 +110,52 @@ def compare(
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
         num_resamples=num_resamples,
         num_missing=len(report_a.missing),
-        few_speakers=tuple(lang for lang, of in (of_speakers or {}).items() if len(of) < MIN_SPEAKERS),
+        few_speakers=few_speakers,
     )
 
 
-def _check_alike(report_a: Report, report_b: Report) -> None:
+def comparison_to_json(comparison: Comparison) -> str:
+    """The comparison as JSON text; rates are fractions."""
+    record = {"format": FORMAT, **asdict(comparison)}
+    record["differences"] = {
+        name: {**asdict(difference), "difference": difference.difference}
+        for name, difference in comparison.differences.items()
+    }
+    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+
+
+def _check_comparable(report_a: Report, report_b: Report) -> None:
     refs_a, refs_b = (
         {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
     )
     if report_a.rules != report_b.rules or refs_a != refs_b:
-        raise DataError("the two scorings: not of the same reference and rules; score both again alike")
-    only = set(report_a.missing) ^ set(report_b.missing)
-    if only:
-        lacking = [name for name, report in (("A", report_a), ("B", report_b)) if only & set(report.missing)]
+        raise DataError("the two scorings: different references or rules; score both again with the same --ref")
+    only_one = set(report_a.missing) ^ set(report_b.missing)
+    if only_one:
+        lacking = [name for name, report in (("A", report_a), ("B", report_b)) if only_one & set(report.missing)]
         raise DataError(
-            f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only), 'utterance')} that the other decoded "
-            f"({name_some(sorted(only))}); a paired comparison needs the same utterances, decode the rest first"
+            f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
+            f"({name_some(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
         )
 
 
-def _known(speakers: Mapping[str, str], report: Report) -> Mapping[str, str]:
-    unknown = sorted(report.utterances.keys() - speakers.keys())
-    if unknown:
-        raise DataError(
-            f"the speakers: {count_of(len(unknown), 'utterance')} without one ({name_some(unknown)}); compare without "
-            "speakers, or complete the data.list"
-        )
-    return speakers
-
-
-_Facts = dict[str, dict[str, tuple[int, int, int]]]
+_Errors = dict[str, dict[str, tuple[int, int, int]]]
 """By language and key: errors of A, errors of B, reference units."""
 
 
-def _facts(report_a: Report, report_b: Report) -> _Facts:
-    facts: _Facts = {}
+def _errors_by_language(report_a: Report, report_b: Report) -> _Errors:
+    errors: _Errors = {}
     for key, a in sorted(report_a.utterances.items()):
         b = report_b.utterances[key]
-        facts.setdefault(a.lang, {})[key] = (a.counts.errors, b.counts.errors, a.counts.num_units)
-    with_units = {lang: of_key for lang, of_key in sorted(facts.items()) if sum(fact[2] for fact in of_key.values())}
-    if not with_units:
+        errors.setdefault(a.lang, {})[key] = (a.counts.errors, b.counts.errors, a.counts.num_units)
+    scored = {lang: of_key for lang, of_key in sorted(errors.items()) if any(units for *_, units in of_key.values())}
+    if not scored:
         raise DataError("the reference: no units in it; there is nothing to compare")
-    return with_units
+    return scored
 
 
-def _rates(facts: _Facts) -> dict[str, tuple[float, float]]:
-    sums = {lang: np.sum(list(of_key.values()), axis=0) for lang, of_key in facts.items()}
+def _rates(errors: _Errors) -> dict[str, tuple[float, float]]:
+    sums = {lang: np.sum(list(of_key.values()), axis=0) for lang, of_key in errors.items()}
     rates = {lang: (float(s[0] / s[2]), float(s[1] / s[2])) for lang, s in sums.items()}
     total = np.sum(list(sums.values()), axis=0)
     macro = np.mean(list(rates.values()), axis=0)
@@ -157,10 +163,10 @@ def _rates(facts: _Facts) -> dict[str, tuple[float, float]]:
     return {**rates, MACRO: (float(macro[0]), float(macro[1])), MICRO: (float(micro[0]), float(micro[1]))}
 
 
-def _clusters(facts: _Facts, cluster_of: Mapping[str, str]) -> dict[str, NDArray[np.int64]]:
-    """The facts (C, 3) of each cluster of each language; a speaker of two languages is a cluster in each."""
+def _sum_clusters(errors: _Errors, cluster_of: Mapping[str, str]) -> dict[str, NDArray[np.int64]]:
+    """The sums (C, 3) of the clusters of each language; a speaker of two languages is one cluster in each."""
     found = {}
-    for lang, of_key in facts.items():
+    for lang, of_key in errors.items():
         names = [cluster_of[key] for key in of_key]
         index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
         sums_C3 = np.zeros((len(index_of), 3), dtype=np.int64)
@@ -169,28 +175,30 @@ def _clusters(facts: _Facts, cluster_of: Mapping[str, str]) -> dict[str, NDArray
     return found
 
 
-def _resampled(
+def _resample(
     clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, seed: int, *, fewest: int = 2
 ) -> dict[str, Significance]:
-    """How sure the difference of each language and of the averages is; both systems see the same draws.
+    """The significance of each language's difference and of the averages; both systems see the same draws.
 
-    Of fewer than `fewest` clusters (of a language; of all, for the averages) nothing is said.
+    A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
-    sums = {lang: draw_sums(facts_C3, num_resamples, seed, lang) for lang, facts_C3 in clusters.items()}
+    sums = {lang: draw_sums(sums_C3, num_resamples, seed, lang) for lang, sums_C3 in clusters.items()}
     num_differing = {lang: int((of[:, 0] != of[:, 1]).sum()) for lang, of in clusters.items()}
+    differences = {lang: _resampled_differences(of_lang) for lang, of_lang in sums.items()}
     found = {
-        lang: _significance(_differences(of_lang), num_differing[lang], too_few=len(clusters[lang]) < fewest)
-        for lang, of_lang in sums.items()
+        lang: _significance(of_lang, num_differing[lang], too_few=len(clusters[lang]) < fewest)
+        for lang, of_lang in differences.items()
     }
     sizes = [len(of_lang) for of_lang in clusters.values()]
-    too_few = sum(sizes) < fewest or max(sizes) < 2  # one of each language is in every draw
-    macro_R = np.mean([_differences(of_lang) for of_lang in sums.values()], axis=0)
-    micro_R = _differences(np.sum(list(sums.values()), axis=0))
-    averages = ((MACRO, macro_R), (MICRO, micro_R))
-    return found | {name: _significance(of, sum(num_differing.values()), too_few=too_few) for name, of in averages}
+    too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
+    macro_R = np.mean(list(differences.values()), axis=0)
+    micro_R = _resampled_differences(np.sum(list(sums.values()), axis=0))
+    for name, of_average in ((MACRO, macro_R), (MICRO, micro_R)):
+        found[name] = _significance(of_average, sum(num_differing.values()), too_few=too_few)
+    return found
 
 
-def _differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
+def _resampled_differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
     """B minus A of each resample (R,); NaN where no reference unit was drawn."""
     units_R = sums_R3[:, 2]
     return np.where(units_R > 0, (sums_R3[:, 1] - sums_R3[:, 0]) / np.maximum(units_R, 1), np.nan)
@@ -202,43 +210,3 @@ def _significance(differences_R: NDArray[np.float64], num_differing: int, *, too
         return Significance(None, None)
     tail = (1 + min(int((known <= 0).sum()), int((known >= 0).sum()))) / (1 + len(known))
     return Significance(percentile_interval(known), min(1.0, max(2 * tail, 2.0 ** (1 - num_differing))))
-
-
-def format_comparison(comparison: Comparison) -> str:
-    """The comparison as a plain-text table, rates and differences in %."""
-    name_a, name_b = comparison.names
-    header = ["language", "A %", "B %", "B - A", f"{CONFIDENCE:.0%} interval", "p"]
-    speakers = comparison.num_speakers
-    header += ["by speaker", "p"] if speakers is not None else []
-    rows = [[lang, *_cells(difference)] for lang, difference in comparison.differences.items()]
-    resampled = count_of(comparison.num_utterances, "utterance")
-    resampled += "" if speakers is None else f", and of {count_of(speakers, 'speaker')}"
-    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *columns([header, *rows]), ""]
-    lines.append(f"paired bootstrap of {resampled}; below 0, B is better")
-    if comparison.num_missing:
-        lines.append(f"decoded by neither, deletions for both: {count_of(comparison.num_missing, 'utterance')}")
-    if comparison.few_speakers:
-        by_speaker = comparison.differences[MACRO].by_speaker
-        narrow = "" if by_speaker is None or by_speaker.interval is None else ", and the averages' are too narrow"
-        langs = ", ".join(comparison.few_speakers)
-        lines.append(f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}")
-    return "\n".join(lines) + "\n"
-
-
-def _cells(found: Difference) -> Iterator[str]:
-    yield from (percent(found.rate_a), percent(found.rate_b), f"{100 * found.difference:+.2f}")
-    for significance in (found.by_utterance, found.by_speaker):
-        if significance is not None:
-            low_high, p = significance.interval, significance.p
-            yield UNDEFINED if low_high is None else f"[{100 * low_high.low:+.2f}, {100 * low_high.high:+.2f}]"
-            yield UNDEFINED if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
-
-
-def comparison_json(comparison: Comparison) -> str:
-    """The comparison as JSON text; rates are fractions."""
-    record = {"format": FORMAT, **asdict(comparison)}
-    record["differences"] = {
-        name: {**asdict(difference), "difference": difference.difference}
-        for name, difference in comparison.differences.items()
-    }
-    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"

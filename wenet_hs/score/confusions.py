@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which units are taken for which: the most frequent substitutions, deletions and insertions."""
+"""Confusions between units: the most frequent substitutions, deletions and insertions, and how units are displayed."""
 
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from wenet_hs.score.edit_distance import align
-from wenet_hs.score.summary import ScoredUtterance
-from wenet_hs.score.units import Rules, units_of
+from wenet_hs.score.error_rate import ScoredUtterance
+from wenet_hs.score.units import Rules
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """One kind of error and how often it happens."""
+    """One pair of units and its frequency."""
 
     ref: str | None
     """None: an insertion."""
@@ -20,14 +22,14 @@ class Confusion:
     """None: a deletion."""
     count: int
     share: float
-    """Of all errors, a fraction."""
+    """Fraction of all errors."""
     of_unit: float | None
-    """Of the times that the reference has this unit, a fraction; None for an insertion."""
+    """Fraction of the unit's occurrences in the reference; None for an insertion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confusions:
-    """Each kind by falling count, then by the units; at most as many as were asked for."""
+    """The most frequent confusions of each kind, by falling count, then by units."""
 
     num_errors: int
     substitutions: tuple[Confusion, ...]
@@ -37,32 +39,26 @@ class Confusions:
 
 @dataclass(frozen=True, slots=True)
 class ConfusionReport:
-    """Of all utterances and of each language."""
+    """Confusions of all utterances and of each language."""
 
     most: int
-    """How many of each kind were asked for."""
+    """The requested number per kind."""
     overall: Confusions
     languages: dict[str, Confusions]
 
 
+@dataclass(frozen=True, slots=True)
 class _Tally:
-    """What was aligned with what, and how often each unit stands in the reference."""
+    """Counts of wrong pairs, and of units in the reference."""
 
-    def __init__(self) -> None:
-        self.pairs = Counter[tuple[str | None, str | None]]()
-        self.units = Counter[str]()
-
-    def add(self, utterance: ScoredUtterance, rules: Rules) -> None:
-        ref = units_of(utterance.ref, rules, utterance.lang)
-        self.units.update(ref)
-        if utterance.counts.errors:
-            operations = align(ref, units_of(utterance.hyp or "", rules, utterance.lang)).operations
-            self.pairs.update((found.ref, found.hyp) for found in operations if found.ref != found.hyp)
+    pairs: Counter[tuple[str | None, str | None]] = field(default_factory=Counter)
+    units: Counter[str] = field(default_factory=Counter)
 
     def most_common(self, most: int) -> Confusions:
         num_errors = sum(self.pairs.values())
         kinds: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
-        for (ref, hyp), number in sorted(self.pairs.items(), key=_frequent_first):
+        by_frequency = sorted(self.pairs.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or ""))
+        for (ref, hyp), number in by_frequency:
             kind = kinds["I" if ref is None else "D" if hyp is None else "S"]
             if len(kind) < most:
                 of_unit = None if ref is None else number / self.units[ref]
@@ -71,29 +67,43 @@ class _Tally:
 
 
 def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: int) -> ConfusionReport:
-    """The `most` frequent confusions of each kind, in all utterances and in each language.
+    """The `most` frequent confusions of each kind, over all utterances and per language.
 
-    They are those of the alignments that `score --align` shows: of several shortest ones always the same.
-    Raises ValueError where `most` is below 1.
+    The counts are from the same alignments that `score --align` shows. Raises ValueError if `most` is below 1.
     """
     if most < 1:
         raise ValueError(f"most is {most}, must be at least 1")
-    tallies: dict[str, _Tally] = {}
+    overall, tallies = _Tally(), dict[str, _Tally]()
     for utterance in utterances:
-        tallies.setdefault(utterance.lang, _Tally()).add(utterance, rules)
-    overall = _sum(tallies)
+        ref, hyp = utterance.split(rules)
+        operations = align(ref, hyp) if utterance.counts.errors else ()
+        wrong = [(found.ref, found.hyp) for found in operations if found.ref != found.hyp]
+        for tally in (overall, tallies.setdefault(utterance.lang, _Tally())):
+            tally.units.update(ref)
+            tally.pairs.update(wrong)
     languages = {lang: tally.most_common(most) for lang, tally in sorted(tallies.items())}
     return ConfusionReport(most, overall.most_common(most), languages)
 
 
-def _sum(tallies: Mapping[str, _Tally]) -> _Tally:
-    overall = _Tally()
-    for tally in tallies.values():
-        overall.pairs.update(tally.pairs)
-        overall.units.update(tally.units)
-    return overall
+def script_of(unit: str) -> str:
+    """The script of a letter: the first word of its Unicode name; empty for other characters."""
+    return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
 
 
-def _frequent_first(item: tuple[tuple[str | None, str | None], int]) -> tuple[int, str, str]:
-    (ref, hyp), number = item
-    return -number, ref or "", hyp or ""
+@lru_cache(maxsize=2**14)
+def show_unit(unit: str) -> str:
+    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, the code points of controls."""
+    if unit == " ":
+        return "▁"
+    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
+        return " ".join(f"U+{ord(character):04X}" for character in unit)
+    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
+
+
+def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:
+    """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused: they may look alike."""
+    units = [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+    scripts = [script_of(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
+    if name_scripts and len(set(scripts)) == 2 and all(scripts):
+        return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
+    return units

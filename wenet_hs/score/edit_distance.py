@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alignments of minimal edit distance between two lists of units, and the counts that come of them."""
+"""Alignment of two lists of units at minimal edit distance, and its error counts."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -9,20 +9,20 @@ from itertools import count, zip_longest
 from rapidfuzz.distance import Levenshtein
 
 
-@dataclass(slots=True)  # frozen would take as long again for each of the utterances of a test set
+@dataclass(slots=True)  # not frozen: creating a frozen object takes twice the time
 class ErrorCounts:
-    """Errors against a reference; the counts of several utterances add up with `+` and `sum(…, ErrorCounts())`.
+    """Errors against a reference. Counts of several utterances add up with `+` and `sum(…, ErrorCounts())`.
 
-    A value like a number: nobody changes one.
+    Treat it as immutable.
     """
 
     num_units: int = 0
     """N: units of the reference."""
     substitutions: int = 0
     deletions: int = 0
-    """Units of the reference that the hypothesis lacks."""
+    """Units of the reference that are absent from the hypothesis."""
     insertions: int = 0
-    """Units of the hypothesis that the reference lacks; counted even where the reference is empty."""
+    """Units of the hypothesis that are absent from the reference; also counted if the reference is empty."""
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
         return ErrorCounts(
@@ -39,18 +39,18 @@ class ErrorCounts:
 
     @property
     def rate(self) -> float | None:
-        """Errors over reference units, a fraction that may pass 1; None where there is no reference unit."""
+        """Errors divided by reference units, a fraction that can exceed 1; None without reference units."""
         return self.errors / self.num_units if self.num_units else None
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of an alignment: equal or substituted where both sides are there, else a deletion or an insertion."""
+    """One step of an alignment: a match, a substitution, a deletion or an insertion."""
 
     ref: str | None
-    """The reference's unit; None for an insertion."""
+    """The unit of the reference; None for an insertion."""
     hyp: str | None
-    """The hypothesis's unit; None for a deletion."""
+    """The unit of the hypothesis; None for a deletion."""
 
     @property
     def kind(self) -> str:
@@ -62,35 +62,25 @@ class Operation:
         return "C" if self.ref == self.hyp else "S"
 
 
-@dataclass(frozen=True, slots=True)
-class EditAlignment:
-    """A shortest way from the reference to the hypothesis; of several, always the same one."""
+def align(ref: Sequence[str], hyp: Sequence[str]) -> list[Operation]:
+    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each).
 
-    operations: tuple[Operation, ...]
-
-    @property
-    def counts(self) -> ErrorCounts:
-        """N, S, D and I of this alignment."""
-        kinds = [operation.kind for operation in self.operations]
-        return ErrorCounts(len(kinds) - kinds.count("I"), kinds.count("S"), kinds.count("D"), kinds.count("I"))
+    Of several shortest alignments the result is always the same one.
+    """
+    return [Operation(*pair) for refs, hyps in align_runs(ref, hyp) for pair in zip_longest(refs, hyps)]
 
 
-def align(ref: Sequence[str], hyp: Sequence[str]) -> EditAlignment:
-    """Align two lists of units at minimal edit distance (substitution, deletion and insertion cost one each)."""
-    return EditAlignment(tuple(Operation(*pair) for refs, hyps in spans(ref, hyp) for pair in zip_longest(refs, hyps)))
+Run = tuple[Sequence[str], Sequence[str]]
 
 
-Span = tuple[Sequence[str], Sequence[str]]
-
-
-def spans(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Span]:
-    """The alignment in runs: as many units on both sides (all equal, or all substituted), or none on one side."""
+def align_runs(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Run]:
+    """The alignment in runs: equally many units on both sides (all equal or all substituted), or none on one side."""
     for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
         yield ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]
 
 
 def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
-    """The counts of `align(ref, hyp)`, without the pairs. Quickest where both are a `str`, each character a unit."""
+    """Count the errors of `align(ref, hyp)` without creating operations. Fastest for two `str`."""
     num_units = len(ref)
     if ref == hyp:
         return ErrorCounts(num_units)
@@ -104,7 +94,7 @@ def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
 
 
 def _as_ids(ref: Sequence[str], hyp: Sequence[str]) -> tuple[Sequence[Hashable], Sequence[Hashable]]:
-    """Small integers for units: rapidfuzz compares hashes, and those of strings of several characters could collide."""
+    """Integer ids of the units: rapidfuzz compares hashes, and hashes of longer strings could collide."""
     if isinstance(ref, str) and isinstance(hyp, str):
         return ref, hyp
     id_of = defaultdict[str, int](count().__next__).__getitem__

@@ -1,26 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error rates of a set of utterances: a language, macro and micro average, with nothing left out silently."""
+"""Scoring of a set of utterances: error rates per language, speaker or length, macro and micro averages."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.confusions import ConfusionReport
+from wenet_hs.score.bootstrap import Interval, Intervals, clustered_intervals, stratified_intervals
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
-from wenet_hs.score.summary import Grouping, LanguageScore, MacroScore, ScoredUtterance, summarize
-from wenet_hs.score.units import Rules, units_of
+from wenet_hs.score.units import Rules, split_units
 
-ALL = "all"  # the one line of a report without languages
-ALLOW_EXTRA = "score it against its own reference, or allow them (--allow_extra)"
+ALL = "all"  # the only group of a report without languages
+SPEAKER, LENGTH = "speaker", "length"
+UNDEFINED = "n/a"
+_FIRST_BIN = 5
 _MAX_NAMED = 5
+
+
+@dataclass(slots=True)  # not frozen, like ErrorCounts
+class ScoredUtterance:
+    """The transcripts of one utterance as given, and its errors. Treat it as immutable."""
+
+    lang: str
+    ref: str
+    hyp: str | None
+    """None: no hypothesis; every reference unit is a deletion."""
+    counts: ErrorCounts
+    feature_distance: float | None = None
+    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.features`)."""
+
+    def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
+        """The units of the reference and of the hypothesis; no units without a hypothesis."""
+        return split_units(self.ref, rules, self.lang), split_units(self.hyp or "", rules, self.lang)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRate:
+    """The phone feature error rate: feature distance divided by reference units; None without reference units."""
+
+    rate: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageScore:
+    """The error rate of one language (or other group), or of all utterances pooled (micro average)."""
+
+    utterances: int
+    counts: ErrorCounts
+    interval: Interval | None
+    features: FeatureRate | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Errors divided by reference units, a fraction; None without reference units."""
+        return self.counts.rate
+
+
+@dataclass(frozen=True, slots=True)
+class MacroScore:
+    """The mean of the rates of the languages (or other groups), a fraction; None if no group has a rate."""
+
+    rate: float | None
+    num_languages: int
+    """The number of groups with a rate."""
+    interval: Interval | None
+    features: FeatureRate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The scores of all utterances per language, speaker or length, and their averages."""
+
+    groups: dict[str, LanguageScore]
+    macro: MacroScore
+    micro: LanguageScore
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All that is known of one scoring; `wenet_hs.score.table` prints it, `wenet_hs.score.record` keeps it as JSON."""
+    """The result of one scoring. `wenet_hs.score.tables` formats it, `wenet_hs.score.record` stores it as JSON."""
 
     name: str
-    """What was scored, in the user's words; may be empty."""
+    """The user's name for what was scored; may be empty."""
     rules: Rules
     signature: str
     languages: dict[str, LanguageScore]
@@ -29,69 +94,11 @@ class Report:
     missing: tuple[str, ...]
     """Keys without a hypothesis, which count as deletions."""
     extra: tuple[str, ...]
-    """Keys of hypotheses without a reference, which count nowhere."""
+    """Keys of hypotheses without a reference, which are not counted."""
     utterances: dict[str, ScoredUtterance]
     num_resamples: int
     by: dict[str, Grouping] = field(default_factory=dict)
-    """The same by "speaker" or "length", where asked for (`wenet_hs.score.groups`)."""
-    confusions: ConfusionReport | None = None
-    """The most confused pairs, where asked for."""
-
-    def format(self, tables: Sequence[str] = ()) -> str:
-        """The report as plain text: a table for each of `tables` ("lang" and the names in `by`; default all)."""
-        from wenet_hs.score.table import format_report
-
-        return format_report(self, tables)
-
-    def to_json(self) -> str:
-        """The report as JSON text, which `wenet_hs.score.record.read_report` reads again."""
-        from wenet_hs.score.record import to_json
-
-        return to_json(self)
-
-
-def error_rate(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> ErrorCounts:
-    """The pooled counts of (reference units, hypothesis units) pairs; `.rate` is the error rate."""
-    return sum((count_errors(ref, hyp) for ref, hyp in pairs), ErrorCounts())
-
-
-def check_keys(
-    reference: Set[str],
-    hypothesis: Set[str],
-    *,
-    names: tuple[str, str],
-    allow_extra: bool = False,
-    remedy: str = ALLOW_EXTRA,
-) -> None:
-    """Refuse an empty reference, and hypotheses that no reference asks for.
-
-    `names` are what a message calls the two, `remedy` is what it advises against hypotheses too many.
-
-    Raises DataError: a rate over another set of utterances than asked for would look like a result.
-    """
-    check_same_test(reference, hypothesis, names=names)
-    extra = sorted(hypothesis - reference)
-    if extra and not allow_extra:
-        raise DataError(extra_line(extra, names, remedy))
-
-
-def check_same_test(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str]) -> None:
-    """Refuse an empty reference, and one that has no utterance in common with the hypotheses."""
-    if not reference:
-        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
-    if hypothesis and not hypothesis & reference:
-        raise DataError(
-            f"{names[1]}: no utterance of {names[0]} among its {count_of(len(hypothesis), 'hypothesis', 'hypotheses')} "
-            f"({name_some(sorted(hypothesis))}); score it against its own reference"
-        )
-
-
-def extra_line(extra: Sequence[str], names: tuple[str, str], remedy: str = ALLOW_EXTRA) -> str:
-    """What is said of hypotheses, by key, that no reference asks for."""
-    return (
-        f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} for utterances that {names[0]} lacks "
-        f"({name_some(extra)}); {remedy}"
-    )
+    """The same scores grouped by "speaker" or "length", if requested; not read from a file."""
 
 
 def score(
@@ -107,18 +114,21 @@ def score(
     """Score transcripts by key. Keys themselves are never scored.
 
     Args:
-      reference, hypothesis: transcript of each key, normalised alike as `rules` say.
-      langs: language of each key; without it there is one line, "all".
+      reference, hypothesis: transcript of each key.
+      langs: language of each key; without it the report has the single group "all".
       num_resamples: of the bootstrap; 0 for no intervals.
 
-    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) a hypothesis too many.
+    Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an additional
+    hypothesis.
     """
-    check_keys(reference.keys(), hypothesis.keys(), names=("the reference", "the hypotheses"), allow_extra=allow_extra)
     if num_resamples < 0:
         raise ValueError(f"num_resamples is {num_resamples}, must be at least 0")
-    of_key = _languages(reference, langs)
-    utterances = {key: _scored(of_key[key], text, hypothesis.get(key), rules) for key, text in reference.items()}
-    by_language = summarize(utterances, of_key, num_resamples)
+    check_keys(reference.keys(), hypothesis.keys(), names=("the reference", "the hypotheses"), allow_extra=allow_extra)
+    if langs is not None:
+        check_complete(langs, reference, what="language")
+    lang_of = dict.fromkeys(reference, ALL) if langs is None else langs
+    utterances = {key: _score_one(lang_of[key], text, hypothesis.get(key), rules) for key, text in reference.items()}
+    by_language = summarize(utterances, lang_of, num_resamples)
     return Report(
         name=name,
         rules=rules,
@@ -133,22 +143,148 @@ def score(
     )
 
 
-def _scored(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtterance:
-    units = units_of(ref, rules, lang)
-    others = units if hyp == ref else units_of(hyp or "", rules, lang)
-    return ScoredUtterance(lang, ref, hyp, count_errors(units, others))
+def _score_one(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtterance:
+    ref_units = split_units(ref, rules, lang)
+    hyp_units = ref_units if hyp == ref else split_units(hyp or "", rules, lang)
+    return ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
 
 
-def _languages(reference: Mapping[str, str], langs: Mapping[str, str] | None) -> Mapping[str, str]:
-    if langs is None:
-        return dict.fromkeys(reference, ALL)
-    unknown = sorted(key for key in reference if key not in langs)
-    if unknown:
+def check_keys(
+    reference: Set[str],
+    hypothesis: Set[str],
+    *,
+    names: tuple[str, str],
+    allow_extra: bool = False,
+    remedy: str = "score it against its own reference, or allow them (--allow_extra)",
+) -> None:
+    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses.
+
+    `names` are the names of both in the message, `remedy` is its advice for additional hypotheses.
+    """
+    if not reference:
+        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
+    extra = sorted(hypothesis - reference)
+    if hypothesis and len(extra) == len(hypothesis):
         raise DataError(
-            f"the languages: {count_of(len(unknown), 'reference utterance')} without one ({name_some(unknown)}); "
-            "take the data.list that the reference was made from"
+            f"{names[1]}: no utterance of {names[0]} among its {count_of(len(extra), 'hypothesis', 'hypotheses')} "
+            f"({name_some(extra)}); score it against its own reference"
         )
-    return langs
+    if extra and not allow_extra:
+        raise DataError(
+            f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} without a reference in {names[0]} "
+            f"({name_some(extra)}); {remedy}"
+        )
+
+
+def check_complete(
+    known: Collection[str],
+    keys: Iterable[str],
+    *,
+    what: str,
+    where: str = "",
+    remedy: str = "take the data.list that the reference was made from",
+) -> None:
+    """Raise DataError if `known` lacks one of the keys. `what` is what they lack (a language, a speaker)."""
+    lacking = [key for key in keys if key not in known]
+    if lacking:
+        raise DataError(
+            f"{where or f'the {what}s'}: no {what} for {count_of(len(lacking), 'utterance')} of the reference "
+            f"({name_some(lacking)}); {remedy}"
+        )
+
+
+def summarize(
+    utterances: Mapping[str, ScoredUtterance],
+    group_of: Mapping[str, str],
+    num_resamples: int,
+    *,
+    order: Callable[[str], Any] = str,
+    intervals: Callable[..., Intervals] = stratified_intervals,
+) -> Grouping:
+    """The score of each group and the averages.
+
+    Args:
+        group_of: the group of each key.
+        num_resamples: of the bootstrap; 0 for no intervals.
+        order: sort key of the groups.
+        intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
+    """
+    members: dict[str, list[ScoredUtterance]] = {}
+    for key, utterance in sorted(utterances.items()):  # the order of the file must not change an interval
+        members.setdefault(group_of[key], []).append(utterance)
+    members = {group: members[group] for group in sorted(members, key=order)}
+    draw = partial(intervals, num_resamples=num_resamples)
+    counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
+    found = draw({group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()})
+    features, macro_feature, micro_feature = _feature_rates(members, draw)
+    groups = {
+        group: LanguageScore(len(of), sum(of, ErrorCounts()), found.each[group], features.get(group))
+        for group, of in counts.items()
+    }
+    rates = [score.rate for score in groups.values() if score.rate is not None]
+    total = sum((score.counts for score in groups.values()), ErrorCounts())
+    macro = MacroScore(_mean(rates), len(rates), found.macro, macro_feature)
+    return Grouping(groups, macro, LanguageScore(len(utterances), total, found.micro, micro_feature))
+
+
+def by_speaker(report: Report, speakers: Mapping[str, str]) -> Report:
+    """The report with scores per speaker in `by`.
+
+    A speaker's interval draws the speaker's utterances. The intervals of the averages draw speakers with all their
+    utterances, because the speakers are a sample too.
+
+    Raises DataError for an utterance without a speaker.
+    """
+    check_complete(speakers, report.utterances, what="speaker")
+    grouping = summarize(report.utterances, speakers, report.num_resamples, intervals=clustered_intervals)
+    return replace(report, by=report.by | {SPEAKER: grouping})
+
+
+def by_length(report: Report) -> Report:
+    """The report with scores per length of the reference in `by`: see `length_bin`.
+
+    Each bin keeps its number of utterances in every resample.
+    """
+    bin_of = {key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()}
+    grouping = summarize(
+        report.utterances, bin_of, report.num_resamples, order=lambda name: int(name.partition("-")[0])
+    )
+    return replace(report, by=report.by | {LENGTH: grouping})
+
+
+def length_bin(num_units: int) -> str:
+    """The bin of a reference with `num_units` units: 0, 1-5, then bins that double: 6-10, 11-20, 21-40, …"""
+    if num_units == 0:
+        return "0"
+    low, high = 1, _FIRST_BIN
+    while num_units > high:
+        low, high = high + 1, 2 * high
+    return f"{low}-{high}"
+
+
+def worst_first(reports: Sequence[Report]) -> list[str]:
+    """Keys by falling mean error rate over the reports, then by falling number of errors, then by name."""
+
+    def order(key: str) -> tuple[float, int, str]:
+        counts = [report.utterances[key].counts for report in reports]
+        return -sum(map(sortable_rate, counts)) / len(counts), -sum(count.errors for count in counts), key
+
+    return sorted(reports[0].utterances, key=order)
+
+
+def sortable_rate(counts: ErrorCounts) -> float:
+    """The error rate; the number of errors if there are no reference units."""
+    return float(counts.errors) if counts.rate is None else counts.rate
+
+
+def percent(rate: float | None) -> str:
+    """A fraction as a percentage with two decimals; n/a if undefined."""
+    return UNDEFINED if rate is None else f"{100 * rate:.2f}"
+
+
+def format_interval(interval: Interval | None) -> str:
+    """An interval of fractions as percentages in brackets; n/a if there is none."""
+    return UNDEFINED if interval is None else f"[{percent(interval.low)}, {percent(interval.high)}]"
 
 
 def count_of(number: int, singular: str, plural: str = "") -> str:
@@ -157,5 +293,31 @@ def count_of(number: int, singular: str, plural: str = "") -> str:
 
 
 def name_some(keys: Sequence[str]) -> str:
-    """The first few keys, for a message of one line."""
+    """The first keys and the number of the others, for a message of one line."""
     return ", ".join(keys[:_MAX_NAMED]) + (f", and {len(keys) - _MAX_NAMED:,} more" if len(keys) > _MAX_NAMED else "")
+
+
+def _feature_rates(
+    members: Mapping[str, Sequence[ScoredUtterance]], draw: Callable[..., Intervals]
+) -> tuple[dict[str, FeatureRate], FeatureRate | None, FeatureRate | None]:
+    """The rates of each group, macro and micro average; empty if the distances were not requested."""
+    values = {
+        group: np.array([(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64)
+        for group, of in members.items()
+        if all(utterance.feature_distance is not None for utterance in of)
+    }
+    if not values:
+        return {}, None, None
+    found = draw(values)
+    sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
+    rates = {group: float(of_group[0] / of_group[1]) if of_group[1] else None for group, of_group in sums.items()}
+    distance, num_units = np.sum(list(sums.values()), axis=0)
+    return (
+        {group: FeatureRate(rate, found.each[group]) for group, rate in rates.items()},
+        FeatureRate(_mean([rate for rate in rates.values() if rate is not None]), found.macro),
+        FeatureRate(float(distance / num_units) if num_units else None, found.micro),
+    )
+
+
+def _mean(rates: Sequence[float]) -> float | None:
+    return sum(rates) / len(rates) if rates else None

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paired bootstrap: differences by hand, intervals and p values, and error messages."""
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from wenet_hs.errors import DataError
+from wenet_hs.score import Report, Rules, score
+from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, compare, comparison_to_json
+from wenet_hs.score.tables import format_comparison
+
+RULES = Rules(metric="cer")
+REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(20)}
+LANGS = {key: key[:2] for key in REF}
+
+
+def scored(hypothesis: Mapping[str, str], *, rules: Rules = RULES, name: str = "") -> Report:
+    return score(REF, hypothesis, rules=rules, langs=LANGS, name=name, num_resamples=0)
+
+
+def wrong_every(step: int) -> dict[str, str]:
+    """One of four units wrong in every `step`-th utterance."""
+    return {key: "abcx" if i % step == 0 else "abcd" for i, key in enumerate(REF)}
+
+
+def test_differences_are_b_minus_a() -> None:
+    better = {key: text if key.startswith("es") else "abcd" for key, text in wrong_every(2).items()}
+    found = compare(scored(wrong_every(2)), scored(better), num_resamples=200).differences
+    assert list(found) == ["es", "ky", MACRO, MICRO]
+    assert (found["es"].rate_a, found["es"].rate_b, found["es"].difference) == (0.125, 0.125, 0.0)
+    assert (found["ky"].rate_a, found["ky"].rate_b, found["ky"].difference) == (0.125, 0.0, -0.125)
+    assert found[MACRO].difference == found[MICRO].difference == -0.0625
+
+
+def test_equal_systems_have_no_difference_and_swapped_ones_the_opposite() -> None:
+    a, b = scored(wrong_every(2)), scored(wrong_every(5))
+    for found in compare(a, a, num_resamples=100).differences.values():
+        assert (found.by_utterance.interval, found.by_utterance.p) == ((0.0, 0.0), 1.0)
+    there, back = (compare(*pair, num_resamples=300).differences["es"] for pair in ((a, b), (b, a)))
+    assert there.difference == -back.difference
+    assert there.by_utterance.p == back.by_utterance.p
+    assert there.by_utterance.interval is not None and back.by_utterance.interval is not None
+    assert there.by_utterance.interval.low == pytest.approx(-back.by_utterance.interval.high)
+
+
+def test_a_clear_difference_has_a_small_p() -> None:
+    clear = compare(scored(wrong_every(1)), scored(wrong_every(4)), num_resamples=999).differences[MICRO]
+    assert clear.by_utterance.p == pytest.approx(2 / 1000)  # the smallest p of 999 resamples
+    assert clear.by_utterance.interval is not None and clear.by_utterance.interval.high < 0
+    one_more = wrong_every(4) | {"es1": "abcx"}
+    chance = compare(scored(wrong_every(4)), scored(one_more), num_resamples=999).differences[MICRO]
+    assert chance.by_utterance.p is not None and chance.by_utterance.p > 0.3
+
+
+@pytest.mark.parametrize(("num_better", "least"), [(1, 1.0), (2, 0.5), (5, 1 / 16)])
+def test_p_is_at_least_that_of_a_sign_test(num_better: int, least: float) -> None:
+    better = {key: "abcd" if i < num_better else "abcx" for i, key in enumerate(REF)}
+    found = compare(scored(wrong_every(1)), scored(better), num_resamples=999).differences
+    assert found[MICRO].by_utterance.p is not None and found[MICRO].by_utterance.p >= least
+    speakers = {key: key[:2] + str(i % MIN_SPEAKERS) for i, key in enumerate(REF)}
+    all_better = compare(scored(wrong_every(1)), scored(REF), speakers=speakers, num_resamples=999).differences
+    assert all_better["es"].by_speaker is not None and all_better["es"].by_speaker.p == 1 / 16  # five speakers
+    assert all_better["es"].by_utterance.p == pytest.approx(2 / 1000)
+
+
+def test_draws_are_paired() -> None:
+    """Both systems fail on the same utterances, B on some more: the common noise cancels."""
+    generator = np.random.default_rng(0)
+    hard = {key for key in REF if generator.random() < 0.5}
+    worse = {key for i, key in enumerate(REF) if i % 4 == 0}
+    a = {key: "xxxx" if key in hard else "abcd" for key in REF}
+    b = {key: a[key] if key not in worse else ("xxxxx" if key in hard else "abcx") for key in REF}
+    found = compare(scored(a), scored(b), num_resamples=999).differences[MICRO].by_utterance
+    assert found.interval is not None and found.interval.low > 0
+    assert found.interval.high - found.interval.low < 0.1
+
+
+def test_utterances_of_one_speaker_are_drawn_together() -> None:
+    speakers = {key: key[:2] + str(max(0, i % 8 - 3)) for i, key in enumerate(REF)}  # five; the first has half of it
+    a = wrong_every(1)
+    b = {key: "abcd" if speakers[key].endswith("0") else text for key, text in a.items()}  # all of it by one speaker
+    found = compare(scored(a), scored(b), speakers=speakers, num_resamples=999)
+    es = found.differences["es"]
+    assert found.num_speakers == 10
+    assert es.by_speaker is not None and es.by_speaker.p is not None and es.by_utterance.p is not None
+    assert es.by_utterance.p < 0.01 < 0.1 < es.by_speaker.p
+
+
+@pytest.mark.parametrize(
+    ("in_es", "in_ky", "known", "last_line"),
+    [
+        (5, 4, ["es", MACRO, MICRO], ", and the averages' are too narrow: ky"),
+        (3, 2, [MACRO, MICRO], ", and the averages' are too narrow: es, ky"),
+        (2, 2, [], ": es, ky"),
+        (1, 1, [], ": es, ky"),
+        (5, 6, ["es", "ky", MACRO, MICRO], None),
+    ],
+)
+def test_few_speakers_have_no_interval(in_es: int, in_ky: int, known: list[str], last_line: str | None) -> None:
+    number_of = {"es": in_es, "ky": in_ky}
+    speakers = {key: key[:2] + str(i % number_of[key[:2]]) for i, key in enumerate(REF)}
+    found = compare(scored(wrong_every(1)), scored(wrong_every(3)), speakers=speakers, num_resamples=50)
+    of_speakers = {name: difference.by_speaker for name, difference in found.differences.items()}
+    assert all(of is not None and (of.interval is None) == (of.p is None) for of in of_speakers.values())
+    assert [name for name, of in of_speakers.items() if of is not None and of.interval is not None] == known
+    assert json.loads(comparison_to_json(found))["few_speakers"] == list(found.few_speakers)
+    text = format_comparison(found)
+    assert ("n/a" in text) == (last_line is not None)
+    if last_line is None:
+        assert "fewer" not in text
+    else:
+        assert text.endswith(f"\nfewer than 5 speakers, so no interval by speaker{last_line}\n")
+
+
+def test_a_language_without_reference_units_has_no_line() -> None:
+    reference = {"es1": "ab", "es2": "cd", "xx1": ""}
+    langs = {key: key[:2] for key in reference}
+    reports = [
+        score(reference, hypothesis, rules=RULES, langs=langs, num_resamples=0)
+        for hypothesis in ({"es1": "ab", "es2": "cx", "xx1": "a"}, {"es1": "ab", "es2": "cd", "xx1": ""})
+    ]
+    assert list(compare(*reports, num_resamples=20).differences) == ["es", MACRO, MICRO]
+
+
+def test_reports_that_cannot_be_compared_are_refused() -> None:
+    partial = {key: "abcd" for key in list(REF)[:-3]}
+    report, empty = scored(wrong_every(2)), score({"a": ""}, {"a": "x"}, rules=RULES, num_resamples=0)
+    other = score({**REF, "es0": "xyz"}, REF, rules=RULES, langs=LANGS, num_resamples=0)
+    for a, b, message in (
+        (report, scored(partial), r"^B: no hypothesis for 3 utterances that the other decoded \(ky17, ky18, ky19\)"),
+        (report, scored(wrong_every(2), rules=Rules(metric="cer", spaces="count")), "different references or rules"),
+        (report, other, "different references or rules; score both again with the same --ref"),
+        (empty, empty, "the reference: no units in it"),
+    ):
+        with pytest.raises(DataError, match=message):
+            compare(a, b)
+    with pytest.raises(DataError, match=r"the speakers: no speaker for 39 utterances of the reference \(es1, es2, "):
+        compare(report, report, speakers={"es0": "x"})
+    with pytest.raises(ValueError, match="num_resamples is 0"):
+        compare(report, report, num_resamples=0)
+    both = compare(scored(partial), scored(partial), num_resamples=10)  # decoded by neither: deletions for both
+    assert both.differences["ky"].rate_a == pytest.approx(12 / 80)
+
+
+def test_table_and_json_have_equal_numbers() -> None:
+    a, b = scored(wrong_every(1), name="soft"), scored(wrong_every(2), name="tree")
+    found = compare(a, b, speakers={key: key for key in REF}, num_resamples=100)
+    text = format_comparison(found)
+    assert text.startswith("A: soft\nB: tree\nCER|unit:grapheme|")
+    assert "|boot:100|seed:" in text
+    assert text.endswith("paired bootstrap of 40 utterances, and of 40 speakers; below 0, B is better\n")
+    record = json.loads(comparison_to_json(found))
+    row = next(line.split() for line in text.splitlines() if line.startswith("es"))
+    es = record["differences"]["es"]
+    assert row[1:4] == [f"{100 * es['rate_a']:.2f}", f"{100 * es['rate_b']:.2f}", f"{100 * es['difference']:+.2f}"]
+    assert record["format"] == "wenet_hs.compare/1"

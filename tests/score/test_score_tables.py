@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text for people: tables, aligned transcripts in files and at the terminal, WeNet's layout."""
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from wenet_hs.score import Rules, score
+from wenet_hs.score.alignments import (
+    WenetLayout,
+    format_alignments,
+    format_wenet,
+    script_cluster,
+    terminal_alignments,
+    wants_colour,
+)
+from wenet_hs.score.error_rate import percent
+from wenet_hs.score.tables import format_report
+
+CER = Rules(metric="cer")
+REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
+HYP = {"a1": "ete", "a2": "abcd", "b1": "Strasse"}
+LANGS = {"a1": "fr", "a2": "fr", "b1": "de", "b2": "de"}
+
+
+def test_table_by_hand() -> None:
+    report = score(REF, HYP, rules=CER, langs=LANGS, name="exp/hsoftmax", num_resamples=0)
+    assert format_report(report).splitlines() == [
+        "exp/hsoftmax",
+        report.signature,
+        "",
+        "language       utts   N  S  D  I  CER %  95% interval",
+        "de                2   8  1  2  1  50.00           n/a",
+        "fr                2   7  2  0  0  28.57           n/a",
+        "macro average                     39.29           n/a",
+        "micro average     4  15  3  2  1  40.00           n/a",
+        "scored 3 of 4 utterances; 1 missing, counted as deletions: b2",
+    ]
+
+
+def test_large_tables_fit_a_hundred_columns() -> None:
+    reference = {f"k{i}": "abcdefghij" * 20 for i in range(3000)}
+    hypothesis = {key: text.replace("a", "x") if key.endswith("1") else text for key, text in reference.items()}
+    report = score(reference, hypothesis, rules=CER, langs=dict.fromkeys(reference, "zh-HK"), num_resamples=100)
+    lines = format_report(report).splitlines()
+    row = next(line for line in lines if line.startswith("zh-HK"))
+    assert row.split()[:7] == ["zh-HK", "3,000", "600,000", "6,000", "0", "0", "1.00"]
+    assert row.split("[")[1].count(",") == 1 and row.endswith("]")
+    assert max(map(len, lines)) <= 100
+
+
+def test_undefined_rates_and_ignored_hypotheses_are_named() -> None:
+    texts = {"k": "xy", "l": "ab", "m": "?"}
+    langs = {"k": "aa", "l": "bb"}
+    text = format_report(score({"k": "", "l": "ab"}, texts, rules=Rules(metric="per"), langs=langs, allow_extra=True))
+    assert "no reference units, so no rate, and not in the macro average: aa\n" in text
+    assert "1 hypothesis without reference left out: m\n" in text
+    assert re.search(r"\naa +1 +0 +0 +0 +1 +n/a +n/a\n", text)
+
+
+@pytest.mark.parametrize(("rate", "text"), [(None, "n/a"), (0.0, "0.00"), (0.12345, "12.35"), (1.5, "150.00")])
+def test_percent(rate: float | None, text: str) -> None:
+    assert percent(rate) == text
+
+
+# ---- aligned transcripts
+
+
+def test_a_file_of_alignments_is_worst_first() -> None:
+    blocks = format_alignments(score(REF, HYP, rules=CER, langs=LANGS)).split("\n\n")[1:]
+    assert [block.split()[0] for block in blocks] == ["b2", "a1", "b1", "a2"]
+    assert blocks[0].splitlines() == [
+        "b2  de  CER 100.00 %  N=2 S=0 D=2 I=0  (no hypothesis)",
+        "ref: a b",
+        "hyp: * *",
+    ]
+    assert blocks[2].endswith("ref: S t r a * ß e\nhyp: S t r a s s e")
+
+
+@pytest.mark.parametrize(
+    ("ref", "hyp", "rules", "lines"),
+    [
+        ("日 ə̃ tʃ x", "a ə t x y", Rules(metric="per"), ("ref: 日 ə̃ tʃ x *", "hyp: a  ə t  x y")),
+        ("a b", "ab", Rules(metric="cer", spaces="count"), ("ref: a ▁ b", "hyp: a * b")),
+    ],
+)
+def test_columns_have_the_width_of_a_terminal(ref: str, hyp: str, rules: Rules, lines: tuple[str, str]) -> None:
+    found = format_alignments(score({"k": ref}, {"k": hyp}, rules=rules)).splitlines()
+    assert tuple(found[-2:]) == lines
+
+
+def at_terminal(ref: str, hyp: str, *, width: int = 80, colour: bool = False, rules: Rules = CER) -> list[str]:
+    report = score({"k": ref, "right": "ab"}, {"k": hyp, "right": "ab"}, rules=rules, num_resamples=0)
+    return terminal_alignments(report, width=width, colour=colour).splitlines()
+
+
+def test_marks_are_below_their_errors() -> None:
+    plain = [
+        "k  all  CER 50.00 %  N=6 S=1 D=1 I=1",
+        "ref: a b c d e f *",
+        "hyp: a x c * e f y",
+        "       S   D     I",
+        "",
+        "1 utterance without an error not shown",
+    ]
+    assert at_terminal("abcdef", "axcefy") == plain
+    coloured = "\n".join(at_terminal("abcdef", "axcefy", colour=True))
+    assert "\033[33mx\033[0m" in coloured and "\033[31md\033[0m" in coloured and "\033[36my\033[0m" in coloured
+    assert re.sub(r"\033\[\d*m", "", coloured) == "\n".join(plain)
+    empty = score({"k": ""}, {"k": "ab"}, rules=CER, num_resamples=0)
+    lines = terminal_alignments(empty, width=80, colour=False).splitlines()
+    assert lines == ["k  all  CER n/a  N=0 S=0 D=0 I=2", "ref: * *", "hyp: a b", "     I I"]
+
+
+def test_words_are_separate_and_wide_letters_keep_the_columns() -> None:
+    assert at_terminal("ab, cd", "abx c d")[1:4] == ["ref: a b ,  c d", "hyp: a b x  c d", "         S"]
+    assert at_terminal("ab cd", "abcd", rules=Rules(metric="cer", spaces="count"))[1] == "ref: a b ▁ c d"
+    wide = at_terminal("日本xy", "日xy \u0301")
+    assert wide[1:4] == ["ref: 日 本 x y *", "hyp: 日 *  x y ◌\u0301", "        D      I"]
+
+
+def test_long_lines_are_folded() -> None:
+    lines = at_terminal("a" * 30 + "b", "a" * 30 + "c", width=40)
+    assert max(map(cell_len, lines)) <= 40
+    assert [line[:4] for line in lines[1:6]] == ["ref:", "hyp:", "ref:", "hyp:", "    "]  # no marks, no line for them
+    assert "".join(line[5:] for line in lines if line.startswith("ref:")).replace(" ", "") == "a" * 30 + "b"
+    assert at_terminal("abcdef", "axcefy", width=30)[:2] == ["k  all  CER 50.00 %", "N=6 S=1 D=1 I=1"]
+    key = "a_long_key_that_is_wider_than_the_terminal"
+    report = score({key: "ab"}, {}, rules=CER, num_resamples=0)
+    bold = [key, "all  CER 100.00 %  N=2 S=0 D=2 I=0", "(no hypothesis)"]
+    found = terminal_alignments(report, width=36, colour=True).splitlines()
+    assert found[:3] == [f"\033[1m{line}\033[0m" for line in bold], "a key is never broken"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "term", "no_color", "expected"),
+    [
+        (Terminal(), "xterm", "", True),
+        (io.StringIO(), "xterm", "", False),
+        (Terminal(), "dumb", "", False),
+        (Terminal(), "xterm", "1", False),
+    ],
+)
+def test_colour_only_at_a_terminal(
+    stream: io.StringIO, term: str, no_color: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert wants_colour(stream) is expected
+
+
+# ---- WeNet's layout
+
+
+def test_wenets_layout() -> None:
+    report = score(REF, HYP, rules=CER)
+    text = format_wenet(report)
+    lines = text.split("\n")
+    assert lines[:6] == ["", "utt: a1", "WER: 66.67 % N=3 C=1 S=2 D=0 I=0", "lab: é t é", "rec: e t e", ""]
+    assert lines[-7:] == [
+        "=" * 75,
+        "",
+        "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1",
+        "English -> 40.00 % N=15 C=10 S=3 D=2 I=1",
+        "",
+        "=" * 75,
+        "",
+    ]
+    assert format_wenet(report, WenetLayout(verbose=0)) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
+    assert "WER: 100.00 % N=2 C=0 S=0 D=2 I=0\nlab: a b\nrec:\n" in text
+
+
+def test_wenets_layout_folds_pads_and_counts_clusters() -> None:
+    report = score({"k": "日ab本1", "e": ""}, {"k": "日ac本x1", "e": "я"}, rules=CER)
+    layout = WenetLayout(verbose=2, max_units=3, padding="_", clusters={"VOWEL": frozenset("ay"), "NONE": frozenset()})
+    text = format_wenet(report, layout)
+    assert "lab(k): 日 a b\nrec(k): 日 a c\n\nlab(k): 本 _ 1\nrec(k): 本 x 1\n\n" in text
+    assert "utt: e\nWER: 0.00 % N=0 C=0 S=0 D=0 I=1\nlab(e): _\nrec(e): я\n" in text
+    assert text.split("Overall -> ")[1].splitlines()[:7] == [
+        "60.00 % N=5 C=4 S=1 D=0 I=2",
+        "Mandarin -> 0.00 % N=2 C=2 S=0 D=0 I=0",
+        "English -> 100.00 % N=2 C=1 S=1 D=0 I=1",
+        "Number -> 0.00 % N=1 C=1 S=0 D=0 I=0",
+        "Other -> 0.00 % N=0 C=0 S=0 D=0 I=1",
+        "VOWEL -> 0.00 % N=1 C=1 S=0 D=0 I=0",
+        "NONE -> 0.00 % N=0 C=0 S=0 D=0 I=0",
+    ]
+    names = {"é": "English", "e\u0301": "English", "aж": "Other", "l'eau": "English", "の": "Japanese", "?": "Other"}
+    assert {unit: script_cluster(unit) for unit in names} == names
