@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wenet_hs.score import ErrorCounts, Rules, count_errors, score, split_units
-from wenet_hs.text.tokenizer import UNKNOWN_SHOWN
+from wenet_hs.text.normalize import UNKNOWN_SHOWN
 
 SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलയാളംქართ日本語ə̃tʃʰ "
 SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)

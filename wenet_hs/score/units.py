@@ -10,8 +10,7 @@ from importlib.metadata import version
 
 import regex  # type: ignore[import-untyped]
 
-from wenet_hs.text.normalize import remove_punctuation
-from wenet_hs.text.tokenizer import UNKNOWN_SHOWN
+from wenet_hs.text.normalize import UNKNOWN_SHOWN, remove_punctuation
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")

@@ -13,6 +13,8 @@ from functools import cache
 
 import regex  # type: ignore[import-untyped]
 
+UNKNOWN_SHOWN = "⁇"
+"""The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it is an error."""
 _KEPT = frozenset("LMN")
 """Main Unicode categories that always stay: letters, marks, numbers."""
 _GLUED = frozenset("'’‘‛`´′＇·՛՜՞")

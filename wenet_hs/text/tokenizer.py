@@ -11,12 +11,10 @@ from pathlib import Path
 import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
 from wenet_hs.text.units import UnitTable
 
 SPACE = "▁"
-UNKNOWN_SHOWN = "⁇"
-"""How `<unk>` is shown in decoded text: punctuation, so no normalised reference has it and it counts as an error."""
 KINDS = ("char", "phone", "bpe")
 
 
