@@ -12,8 +12,9 @@ from paired import Side
 from torch import nn
 
 from wenet_hs.build import build_model
+from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import DatasetConf, ExperimentConfig
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch, Example, SpeechDataset, collate
 from wenet_hs.devices import has_native_bf16
 from wenet_hs.manifest import Utterance

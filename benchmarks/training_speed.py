@@ -42,7 +42,7 @@ from training_sides import (
     write_corpus,
 )
 
-from wenet_hs.config.schema import BatchConf, DatasetConf
+from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import batches
 from wenet_hs.manifest import Utterance

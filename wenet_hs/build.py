@@ -222,7 +222,6 @@ def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds) 
     """What WeNet writes into a train.yaml must be true of the model that is built from it."""
     for key, found, expected, what in (
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
-        ("vocab_size", config.vocab_size, num_units, "the unit table has that many units"),
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
     ):
         if found is not None and found != expected:

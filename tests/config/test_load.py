@@ -83,17 +83,16 @@ def test_a_config_is_typed(write: Write) -> None:
         ("optim_conf: {betas: [0, 0, 0]}", "a.yaml:1: optim_conf.betas: must have 2 values, got 3"),
         ("model_conf: {reverse_weight: -1}", "a.yaml:1: model_conf.reverse_weight: must be at least 0, got -1"),
         ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be at most 1, got 2"),
-        ("model_conf: {ignore_id: 0}", "a.yaml:1: model_conf.ignore_id: 0 is not supported, only -1 is"),
-        ("dataset_conf: {spec_aug: on}", "a.yaml:1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         (
-            "tokenizer_conf: {connect_symbol: _}",
-            "a.yaml:1: tokenizer_conf.connect_symbol: must be one of '', ' ', got '_'",
+            "encoder: transformer\nencoder_conf: {macaron_style: true}",
+            "a.yaml:2: encoder_conf.macaron_style: must be false, got true",
         ),
+        ("dataset_conf: {spec_aug: on}", "a.yaml:1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         (
             "tokenizer_conf:\n  special_tokens:\n    <blnk>: 0",
             "a.yaml:3: tokenizer_conf.special_tokens.<blnk>: unknown key; did you mean `<blank>`?",
         ),
-        ("seed: 1\nseed: 2", "a.yaml:2: seed: stands already on line 1; keep one"),
+        ("seed: 1\nseed: 2", "a.yaml:2: seed: duplicate of the key at a.yaml:1; keep one"),
         ("provenance: 3", "a.yaml:1: provenance: must be a section of `key: value` lines, got 3"),
         (
             "decoder_conf:\n  num_blocks: 1\nencoder_conf:\n  output_size: 30",
@@ -105,7 +104,7 @@ def test_a_config_is_typed(write: Write) -> None:
         ),
         (
             "decoder: transformer\nmodel_conf:\n  lsm_weight: 0.1\n  reverse_weight: 0.3",
-            "a.yaml:4: model_conf.reverse_weight: only decoder: bitransformer writes from right to left",
+            "a.yaml:4: model_conf.reverse_weight: needs decoder: bitransformer; remove it or change decoder",
         ),
     ],
 )
@@ -121,7 +120,7 @@ def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
         "a.yaml:4: encoder_conf.causal: true is not supported (streaming encoders are not implemented); "
         "remove it or set false",
         "a.yaml:5: seed: must be a whole number, got 'x'",
-        "a.yaml:6: seed: stands already on line 5; keep one",
+        "a.yaml:6: seed: duplicate of the key at a.yaml:5; keep one",
         "a.yaml:7: optim: must be one of adam, adamw, got a section",
         "--override_config nope: no value; write it as section.key=value",
         "--override_config max_epoch=none: max_epoch: must be a whole number, got 'none'",
@@ -162,10 +161,10 @@ def test_an_override_through_an_alias_changes_one_place(write: Write) -> None:
         ("=3", "no value; write it as section.key=value"),
         ("max_epock=3", "max_epock: unknown key; did you mean `max_epoch`?"),
         ("encoder_conf.num_block=3", "encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
-        ("seed.x=3", "seed.x: no section holds this key; write it as section.key=value"),
+        ("seed.x=3", "seed.x: seed is not a section; write it as section.key=value"),
         ("encoder_conf..x=3", "encoder_conf.: unknown key; remove it"),
         ("max_epoch=[", "not YAML: expected the node content, but found '<stream end>'"),
-        ("max_epoch=*a", "alias *a has no anchor &a before it"),
+        ("max_epoch=*a", "not YAML: found undefined alias 'a'"),
         ("max_epoch=!!int 3", "tag 'tag:yaml.org,2002:int' is not supported; remove it"),
         ("max_epoch=3.5", "max_epoch: must be a whole number, got 3.5"),
         ("encoder_conf.causal=true", "encoder_conf.causal: true is not supported (streaming encoders"),

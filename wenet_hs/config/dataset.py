@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section `dataset_conf`: which utterances are used, their features, augmentation and batches."""
+"""The settings of the section `dataset_conf`: selection of utterances, features, augmentation, batches."""
 
 from typing import Literal
 
@@ -9,82 +9,83 @@ from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, Posi
 
 
 class FilterConf(Section):
-    """The utterances of the training list that are used; the others are left out and counted."""
+    """Limits on the training utterances. Utterances outside of them are left out and counted."""
 
     max_length: CountOrZero = 10240
-    """Longest utterance, in frames of 10 ms."""
+    """Largest length of an utterance, in frames of 10 ms."""
     min_length: CountOrZero = 10
-    """Shortest utterance, in frames of 10 ms."""
+    """Smallest length of an utterance, in frames of 10 ms."""
     token_max_length: CountOrZero = 200
-    """Longest transcript, in units."""
+    """Largest length of a transcript, in units."""
     token_min_length: CountOrZero = 1
-    """Shortest transcript, in units."""
+    """Smallest length of a transcript, in units."""
     min_output_input_ratio: PositiveOrZero = 0.0005
-    """Fewest units a frame of 10 ms."""
+    """Smallest number of units per frame of 10 ms."""
     max_output_input_ratio: Positive = 1.0
-    """Most units a frame of 10 ms."""
+    """Largest number of units per frame of 10 ms."""
 
     @field_validator("min_length", "token_min_length", "max_output_input_ratio")
     @classmethod
-    def _ordered(cls, value: float, info: ValidationInfo) -> float:
+    def _min_is_below_max(cls, value: float, info: ValidationInfo) -> float:
         name = info.field_name or ""
-        is_lower = "min" in name
-        other = name.replace("min", "max") if is_lower else name.replace("max", "min")
+        is_min = "min" in name
+        other = name.replace("min", "max") if is_min else name.replace("max", "min")
         limit = info.data.get(other, value)
-        if (value > limit) if is_lower else (value < limit):
-            raise setting_error(name, f"must not be {'above' if is_lower else 'below'} {other}, {limit}, got {value}")
+        if (value > limit) if is_min else (value < limit):
+            raise setting_error(name, f"must not be {'above' if is_min else 'below'} {other}, {limit}, got {value}")
         return value
 
 
 class ResampleConf(Section):
-    """Audio is brought to one sampling rate before anything else."""
+    """Resampling. All audio is first converted to one sampling rate."""
 
     resample_rate: Count = 16000
-    """Samples a second."""
+    """Samples per second."""
 
 
 class FbankConf(Section):
-    """Log-Mel filter bank as Kaldi computes it, on samples scaled by 2^15."""
+    """Log-Mel filter bank features as Kaldi computes them, from samples scaled by 2^15."""
 
     num_mel_bins: Count = 80
-    """Features a frame. (WeNet's function says 23, but WeNet does not start without this key.)"""
+    """Number of features per frame. (WeNet has no default for it.)"""
     frame_length: Positive = 25.0
-    """Window, ms."""
+    """Window length, ms."""
     frame_shift: Positive = 10.0
-    """Step between frames, ms."""
+    """Distance between frames, ms."""
     dither: PositiveOrZero = 0.0
-    """Standard deviation of the noise added to the scaled samples, in training only."""
+    """Standard deviation of the noise that is added to the scaled samples, in training only."""
 
 
 class SpecAugConf(Section):
-    """SpecAugment (Park et al. 2019): blocks of time and of frequency set to the utterance's mean, before CMVN.
+    """SpecAugment (Park et al. 2019): blocks in time and in frequency are set to the utterance's mean, before CMVN.
 
-    `data/augment.py` says why the mean and not WeNet's 0, and how much of a short utterance is hidden at the most.
+    `data/augment.py` describes why not to WeNet's 0, and which part of a short utterance is masked at most.
     """
 
     num_t_mask: CountOrZero = 2
-    """Blocks of time an utterance."""
+    """Number of masked blocks in time per utterance."""
     num_f_mask: CountOrZero = 2
-    """Blocks of frequency an utterance."""
+    """Number of masked blocks in frequency per utterance."""
     max_t: CountOrZero = 50
-    """Longest block of time, frames."""
+    """Largest length of a block in time, frames."""
     max_f: CountOrZero = 10
-    """Widest block of frequency, Mel bins."""
+    """Largest width of a block in frequency, Mel bins."""
 
 
 class BatchConf(Section):
-    """How utterances are put together."""
+    """How utterances are combined to batches."""
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
-    """`static`: `batch_size` utterances; `dynamic`: up to `max_frames_in_batch` frames; `bucket`: a size a bucket."""
+    """`static`: `batch_size` utterances per batch; `dynamic`: up to `max_frames_in_batch` frames; `bucket`: one size
+    per range of lengths."""
     batch_size: Count = 16
-    """Utterances a batch; for `static` only."""
+    """Utterances per batch; for `static` only."""
     max_frames_in_batch: Count = 12000
-    """Frames a batch, padding included; for `dynamic` only."""
+    """Frames per batch, including padding; for `dynamic` only."""
     bucket_boundaries: tuple[Count, ...] = Field(default=(), strict=False)
-    """Ascending lengths in frames between the buckets; for `bucket` only."""
+    """Ascending lengths in frames that separate the buckets; for `bucket` only."""
     bucket_batch_sizes: tuple[Count, ...] = Field(default=(), strict=False)
-    """Utterances a batch in each bucket, one more than there are boundaries; for `bucket` only."""
+    """Utterances per batch of each bucket, one more than there are boundaries; for `bucket` only."""
 
     @field_validator("bucket_boundaries")
     @classmethod
@@ -106,28 +107,28 @@ class BatchConf(Section):
 
 
 class SamplingConf(Section):
-    """Which utterances an epoch draws, and how often; without this section each one once.
+    """Sampling of the utterances of an epoch. Without this section each utterance is used once.
 
-    An epoch has as much speech as the lists, whatever is drawn. `data/sampling.py` says how.
+    An epoch always has as much speech as the lists. `data/sampling.py` describes how.
     """
 
     by: Literal["lang"] = "lang"
-    """What is balanced: the `lang` of the data lists."""
+    """The field of the data lists that is balanced."""
     temperature: Positive = 1.0
-    """T of p ∝ seconds^(1/T) over the languages of a list: 1 takes them as they are, larger values flatten."""
+    """T of p ∝ seconds^(1/T) over the languages of a list. 1 keeps their shares; larger values make them more equal."""
     weights: tuple[Positive, ...] | None = Field(default=None, strict=False)
-    """Relative shares of the lists in the speech of an epoch, one a list; null: as they are."""
+    """Relative shares of the lists in the speech of an epoch, one value per list; null: their own shares."""
 
 
 class NoiseConf(Section):
-    """Noise added to the speech, in training only."""
+    """Noise that is added to the speech, in training only."""
 
     list: str
-    """File with the path or URL of a noise recording a line."""
+    """File with the path or URL of one noise recording per line."""
     prob: Fraction = 0.5
-    """Probability that an utterance gets noise."""
+    """Probability that noise is added to an utterance."""
     snr_db: tuple[float, float] = Field(default=(5.0, 20.0), strict=False)
-    """Lowest and highest ratio of the powers of speech and noise, dB, drawn uniformly."""
+    """Lowest and highest signal-to-noise ratio, dB; it is drawn uniformly."""
 
     @field_validator("snr_db")
     @classmethod
@@ -138,43 +139,43 @@ class NoiseConf(Section):
 
 
 class ReverbConf(Section):
-    """Speech as it sounds in a room, in training only."""
+    """Reverberation, in training only."""
 
     list: str
-    """File with the path or URL of a recorded room impulse response a line."""
+    """File with the path or URL of one recorded room impulse response per line."""
     prob: Fraction = 0.5
-    """Probability that an utterance is put into a room."""
+    """Probability that reverberation is added to an utterance."""
 
 
 class DatasetConf(Section):
-    """From the data list to batches. Filtering and augmentation are for training alone."""
+    """From the data list to batches. Limits and augmentation apply in training only."""
 
     filter_conf: FilterConf = Field(default_factory=FilterConf)
-    """Limits on the utterances used."""
+    """Limits on the training utterances."""
     resample_conf: ResampleConf = Field(default_factory=ResampleConf)
     """Sampling rate."""
     speed_perturb: bool = False
-    """Play an utterance at 0.9, 1.0 or 1.1 of its speed, at random."""
+    """Whether the speed of an utterance is changed at random, to 0.9, 1.0 or 1.1."""
     fbank_conf: FbankConf = Field(default_factory=FbankConf)
     """Features."""
     spec_aug: bool = True
-    """Whether SpecAugment is on."""
+    """Whether SpecAugment is used."""
     spec_aug_conf: SpecAugConf = Field(default_factory=SpecAugConf)
-    """SpecAugment."""
+    """Settings of SpecAugment."""
     batch_conf: BatchConf = Field(default_factory=BatchConf)
     """Batches."""
     cache_features: bool = False
-    """Keep the features of an utterance in memory after they were computed once (with `dither` 0 nothing changes)."""
+    """Whether features are kept in memory after their first computation (with `dither` 0 results do not change)."""
     features_on: Literal["worker", "device"] = "worker"
-    """`worker`: features are computed where audio is read; `device`: of a whole batch, where the model is."""
+    """`worker`: features are computed where audio is read; `device`: per batch, on the device of the model."""
     max_bad_clips: Fraction = 0.01
-    """Share of clips that may turn out unreadable before training ends; each one is left out. 0: the first ends it."""
+    """Fraction of clips that may be unreadable. They are left out; above the limit training ends. 0: none may be."""
     sampling: SamplingConf | None = None
-    """Balance of languages and lists; null: an epoch is every utterance once."""
+    """Balancing of languages and lists; null: an epoch has every utterance once."""
     noise_conf: NoiseConf | None = None
-    """Noise; null: none."""
+    """Added noise; null: none."""
     reverb_conf: ReverbConf | None = None
-    """Rooms; null: none."""
+    """Reverberation; null: none."""
 
     @field_validator("filter_conf", "resample_conf", "fbank_conf", "spec_aug_conf", "batch_conf", mode="before")
     @classmethod
@@ -187,7 +188,7 @@ class DatasetConf(Section):
         if value == "worker":
             return value
         if info.data.get("cache_features"):
-            raise setting_error("features_on", "device computes features anew; set cache_features: false, or worker")
+            raise setting_error("features_on", "device does not keep features; set cache_features: false, or worker")
         fbank_conf = info.data.get("fbank_conf")
         if fbank_conf is not None and fbank_conf.dither:
             raise setting_error("features_on", "device has no dither; set fbank_conf.dither: 0, or worker")
@@ -198,5 +199,5 @@ class DatasetConf(Section):
     def _not_cached(cls, value: Section | None, info: ValidationInfo) -> Section | None:
         if value is not None and info.data.get("cache_features"):
             name = info.field_name or ""
-            raise setting_error(name, "cache_features would keep one noise for ever; set cache_features: false")
+            raise setting_error(name, "cache_features would repeat the same noise; set cache_features: false")
         return value

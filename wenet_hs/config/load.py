@@ -1,59 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML file → ExperimentConfig, or one ConfigError with a line for every fault; and back to the resolved train.yaml."""
+"""Reads and writes configs: YAML file and overrides → ExperimentConfig, or one ConfigError that lists every fault.
 
+YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, `1e-3` is a number, `010` is ten.
+Duplicate keys and tags are faults. No object is ever built from a tag.
+"""
+
+import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from pydantic import ValidationError
 
-from wenet_hs.config.faults import faults_of
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.wenet_keys import translate_wenet_config
-from wenet_hs.config.yaml_source import Fault, Node, Place, one_line, parse_yaml, read_yaml, resolve_scalar
+from wenet_hs.config.section import Location, Scalar, Section, describe
+from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, translate_wenet_config
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 
 logger = logging.getLogger(__name__)
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+MAX_BYTES = 200_000
+"""Size of a config file."""
+MAX_DEPTH = 20
+"""Sections and lists inside each other; the schema has three."""
+MAX_VALUES = 10_000
+"""Values in a config file; a value counts each time an alias repeats it."""
+
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,400}|[0-9]{1,400}(\.[0-9]{0,400})?)([eE][-+]?[0-9]{1,4})?")
+_CONSTANTS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
 _OVERRIDE = re.compile(r"\s*([^\s=]+)(?:\s*=\s*|\s+)(.*)", re.DOTALL)
+_NO_PROVENANCE: Mapping[str, str] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """Where a setting is: a file and a line, or an override."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """`file:line`, or the override as the user wrote it."""
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+class Fault(NamedTuple):
+    """One error in a config."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        """`place: text`, always one line."""
+        return _one_line(f"{self.place}: {self.text}")
+
+
+@dataclass
+class Settings:
+    """The values of a config, the place of each value, and the faults found so far."""
+
+    values: Any
+    places: dict[Location, Place]
+    faults: list[Fault]
+
+    def place_of(self, location: Location) -> Place:
+        """The place of a setting. If it is absent: of the setting that selects its section, else of its section."""
+        known = max(end for end in range(len(location) + 1) if location[:end] in self.places)
+        selector = (*location[:known], *(str(key).removesuffix("_conf") for key in location[known : known + 1]))
+        return self.places.get(selector, self.places[location[:known]])
+
+
+# ---- reading and writing configs
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentConfig:
-    """Read an experiment; WeNet's YAML files load too, what has no effect here is named in one warning.
+    """Reads the config of an experiment. WeNet's YAML files load too; one warning lists settings that have no effect.
 
     Args:
         path: the YAML file.
         overrides: `section.key=value` (or WeNet's `section.key value`), the value in YAML; later ones win.
 
-    Raises ConfigError with a line for each fault: `file:line: dotted.key: …`, or the override in place of the file.
+    Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
     """
-    root, faults = read_yaml(path)
+    settings = read_yaml(path)
     for override in overrides:
-        root = _overridden(root, override, faults)
-    root, refused, idle = translate_wenet_config(root)
-    faults += refused
+        _apply_override(settings, override)
+    refused, ignored = translate_wenet_config(settings.values, settings.places)
+    settings.faults += [Fault(settings.place_of(location), text) for location, text in refused]
     try:
-        config = ExperimentConfig.model_validate(root.plain())
+        config = ExperimentConfig.model_validate(settings.values)
     except ValidationError as error:
-        faults += faults_of(error, root)
-    if faults:
-        lines = dict.fromkeys(str(fault) for fault in sorted(faults, key=_reading_order))
-        raise ConfigError("\n".join(lines))
-    if idle:
-        named = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in idle.items())
-        logger.warning("%s: settings of WeNet without effect here: %s", path, named)
+        settings.faults += [_schema_fault(item, settings) for item in error.errors(include_url=False)]
+    if settings.faults:
+        in_order = sorted(settings.faults, key=lambda fault: (fault.place.line is None, fault.place.line or 0))
+        raise ConfigError("\n".join(dict.fromkeys(map(str, in_order))))
+    if ignored:
+        listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
+        logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
     return config
 
 
-def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] = _NONE) -> None:
-    """Write every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
-    if provenance:  # a command line may hold bytes that are not UTF-8
+def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] = _NO_PROVENANCE) -> None:
+    """Writes every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
+    if provenance:  # a command line may contain bytes that are not UTF-8
         escaped = {key: text.encode("utf-8", "backslashreplace").decode("utf-8") for key, text in provenance.items()}
         config = config.model_copy(update={"provenance": escaped})
     settings = config.model_dump(mode="json")
@@ -61,68 +123,253 @@ def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[
     write_atomic(path, f"# Every setting of this experiment, as it was run.\n{text}")
 
 
-def config_changes(old: ExperimentConfig, new: ExperimentConfig) -> list[tuple[str, Any, Any]]:
-    """(dotted key, old value, new value) of each setting that differs, None where there is none; no provenance."""
-    before = dict(_flat(old.model_dump(mode="json", exclude={"provenance"})))
-    after = dict(_flat(new.model_dump(mode="json", exclude={"provenance"})))
-    pairs = ((key, before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after]))
-    return [(key, was, is_now) for key, was, is_now in pairs if was != is_now]
-
-
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _reading_order(fault: Fault) -> tuple[bool, int]:
-    return (fault.place.line is None, fault.place.line or 0)
-
-
-def _overridden(root: Node, override: str, faults: list[Fault]) -> Node:
-    """The root with one override applied, or as it was with one more fault."""
-    place = Place(one_line(f"--override_config {override}"))
-    match = _OVERRIDE.fullmatch(override)
-    if match is None:
-        faults.append(Fault(place, "no value; write it as section.key=value"))
-        return root
-    try:
-        value, more = parse_yaml(match[2], place)
-    except ConfigError as error:
-        faults.append(Fault(place, str(error).removeprefix(f"{place}: ")))
-        return root
-    faults += more
-    keys = match[1].split(".")
-    changed = _with_value(root, keys, Node(value.value, place))
-    if changed is None:
-        faults.append(Fault(place, f"{match[1]}: no section holds this key; write it as section.key=value"))
-    return changed or root
-
-
-def _with_value(section: Node, keys: Sequence[str], value: Node) -> Node | None:
-    """The section with the value under `keys`; None if a value stands where a section must be."""
-    if not keys:
-        return value
-    inside = {} if section.value is None else section.value
-    if not isinstance(inside, dict):
-        return None
-    inner = inside.get(keys[0], Node(None, value.place))
-    changed = _with_value(inner, keys[1:], value)
-    return None if changed is None else Node({**inside, keys[0]: changed}, section.place)
-
-
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that our reader would take for something else, and repeats values instead of aliasing them."""
+    """Quotes text that `read_yaml` would take for something else, and repeats values instead of aliasing them."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    is_plain = text.isprintable() and isinstance(resolve_scalar(text), str)  # other styles change U+0085 and its kin
+    is_plain = text.isprintable() and isinstance(resolve_scalar(text), str)  # other styles change U+0085
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if is_plain else '"')
 
 
 _Dumper.add_representer(str, _represent_text)
+
+
+def config_changes(old: ExperimentConfig, new: ExperimentConfig) -> list[tuple[str, Any, Any]]:
+    """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
+    before = dict(_flatten(old.model_dump(mode="json", exclude={"provenance"})))
+    after = dict(_flatten(new.model_dump(mode="json", exclude={"provenance"})))
+    changes = ((key, before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after]))
+    return [change for change in changes if change[1] != change[2]]
+
+
+def _flatten(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+# ---- YAML
+
+
+def read_yaml(path: Path | str) -> Settings:
+    """The settings of a YAML file; duplicate keys and tags are in its faults.
+
+    Raises ConfigError if the file is missing, too large, not UTF-8, not YAML, or not a section.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path of the config") from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path}:1: {len(content)} bytes; a config has at most {MAX_BYTES}: check the path")
+    try:
+        settings = parse_yaml(content.decode("utf-8-sig"), Place(str(path), 1))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8; is this a YAML file?") from error
+    if not isinstance(settings.values, dict):
+        found = "nothing" if settings.values is None else describe(settings.values)
+        raise ConfigError(f"{settings.places[()]}: a config has lines of `key: value`, found {found}; check the path")
+    return settings
+
+
+def parse_yaml(text: str, place: Place) -> Settings:
+    """Reads one YAML document that begins at `place`; if that has no line, it is the place of every value.
+
+    Raises ConfigError on a syntax error.
+    """
+    converter = _Converter(place)
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        problem = (error.problem or error.context or "syntax error").replace("\n", " ").removeprefix("but ")
+        advice = next((f"; {what_to_do}" for part, what_to_do in _ADVICE.items() if part in problem), "")
+        where = converter.at(error.problem_mark or error.context_mark)
+        raise ConfigError(f"{where}: not YAML: {problem}{advice}") from error
+    except yaml.reader.ReaderError as error:
+        where = place._replace(line=place.line and text.count("\n", 0, error.position) + 1)
+        raise ConfigError(f"{where}: not YAML: character U+{ord(text[error.position]):04X} is not allowed") from error
+    except RecursionError as error:
+        raise ConfigError(f"{place}: {_TOO_DEEP}") from error
+    except (ValueError, OverflowError, yaml.YAMLError) as error:  # e.g. of "\UFFFFFFFF"
+        raise ConfigError(f"{place}: not YAML: {' '.join(str(error).split())}") from error
+    if root is not None:
+        converter.settings.values = converter.convert(root, ())
+    return converter.settings
+
+
+_TOO_DEEP = f"more than {MAX_DEPTH} sections or lists inside each other"
+_ADVICE = {
+    "'\\t'": "indent with spaces",
+    "mapping values are not allowed": "quote a text with `: ` in it, or check the indentation",
+    "another document": "keep one document",
+}
+"""Part of PyYAML's message → what to do."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Gives nodes only the tags that are written in the file, None elsewhere. No object is built."""
+
+    def resolve(self, kind: object, value: object, implicit: object) -> None:
+        return None
+
+
+class _Converter:
+    """Converts PyYAML's nodes to plain values and records their places."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.settings = Settings(None, {(): place}, [])
+        self._num_values = 0
+
+    def at(self, mark: Any) -> Place:
+        """The place of a mark of PyYAML."""
+        return self.place if mark is None or self.place.line is None else self.place._replace(line=mark.line + 1)
+
+    def convert(self, node: Any, location: Location, key_place: Place | None = None) -> Any:
+        """The value of a node; `key_place`: the place of its key, if it has one."""
+        place = key_place or self.at(node.start_mark)
+        self.settings.places[location] = place
+        self._num_values += 1
+        if self._num_values > MAX_VALUES:
+            raise ConfigError(f"{place}: more than {MAX_VALUES} values, counting what aliases repeat")
+        if len(location) > MAX_DEPTH:
+            raise ConfigError(f"{place}: {_TOO_DEEP}")
+        if node.tag is not None:
+            self.settings.faults.append(Fault(place, f"tag {node.tag!r} is not supported; remove it"))
+        if isinstance(node, yaml.MappingNode):
+            return self._section(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.convert(item, (*location, index)) for index, item in enumerate(node.value)]
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
+        return resolve_scalar(node.value) if node.style is None else str(node.value)
+
+    def _section(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        section: dict[str, Any] = {}
+        for key, value in node.value:
+            place = self.at(key.start_mark)
+            if not isinstance(key, yaml.ScalarNode):
+                raise ConfigError(f"{place}: a key must be one word, found a list or a section")
+            if key.value in section:
+                first = self.settings.places[*location, key.value]
+                self.settings.faults.append(Fault(place, f"{key.value}: duplicate of the key at {first}; keep one"))
+            else:
+                section[key.value] = self.convert(value, (*location, key.value), place)
+        return section
+
+
+def resolve_scalar(text: str) -> Scalar:
+    """The value of an unquoted scalar in YAML 1.2's core schema, without its octal and hexadecimal numbers."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _one_line(text: str) -> str:
+    """The text with line breaks and other control characters as escapes."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _apply_override(settings: Settings, override: str) -> None:
+    """Changes the settings by one override, or adds a fault."""
+    place = Place(_one_line(f"--override_config {override}"))
+    match = _OVERRIDE.fullmatch(override)
+    if match is None:
+        settings.faults.append(Fault(place, "no value; write it as section.key=value"))
+        return
+    try:
+        new = parse_yaml(match[2], place)
+    except ConfigError as error:
+        settings.faults.append(Fault(place, str(error).removeprefix(f"{place}: ")))
+        return
+    location = tuple(match[1].split("."))
+    section = settings.values
+    for end, name in enumerate(location[:-1], start=1):
+        if section.get(name) is None:
+            section[name] = {}
+            settings.places.setdefault(location[:end], place)
+        section = section[name]
+        if not isinstance(section, dict):
+            settings.faults.append(Fault(place, f"{match[1]}: {name} is not a section; write it as section.key=value"))
+            return
+    section[location[-1]] = new.values
+    kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
+    settings.places = kept | {(*location, *inner): place for inner in new.places}
+    settings.faults += new.faults
+
+
+# ---- pydantic's errors as faults
+
+_EXPECTED = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a section of `key: value` lines",
+    "finite_number": "must be a finite number",
+    "float_type": "must be a number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "model_type": "must be a section of `key: value` lines",
+    "multiple_of": "must be a multiple of {multiple_of:g}",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
+}
+"""Kind of pydantic's error → what the value must be."""
+
+
+def _schema_fault(item: Any, settings: Settings) -> Fault:
+    """One error of pydantic, with its place, the dotted key, what is expected and what was found."""
+    kind, location, context, value = item["type"], item["loc"], item.get("ctx", {}), item["input"]
+    if location[-1] == "[key]":  # a dict whose keys are a closed set
+        kind, location = "extra_forbidden", location[:-1]
+    if kind == "setting":
+        location = (*location[:-1], *context["key"].split("."))
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+    match kind:
+        case "setting":
+            text = context["text"]
+        case "extra_forbidden":
+            text = _unknown_key(location, re.findall(r"'([^']*)'", context.get("expected", "")))
+        case "missing":
+            text = "missing; make one with `wenet-hs tree build`" if key.endswith("head_conf.tree") else "missing"
+        case "literal_error":
+            choices = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
+            text = f"must be {f'one of {choices}' if choices else context['expected'].lower()}, got {describe(value)}"
+        case "too_long":
+            text = f"must have {context['max_length']} values, got {context['actual_length']}"
+        case _:
+            expected = _EXPECTED[kind].format(**context) if kind in _EXPECTED else item["msg"]
+            text = f"{expected}, got {describe(value)}"
+    return Fault(settings.place_of(location), f"{key}: {text}")
+
+
+def _unknown_key(location: Location, names: Sequence[str]) -> str:
+    """Says that a key is unknown, and which key may be meant: of this section, else the same name in another one."""
+    *section, name = map(str, location)
+    keys = [*schema_keys(ExperimentConfig), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
+    own = {*names, *(key[-1] for key in keys if list(key[:-1]) == section)}
+    if name in own:
+        return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"
+    near = difflib.get_close_matches(name, sorted(own), n=1) or [".".join(key) for key in keys if key[-1] == name]
+    return f"unknown key; did you mean `{near[0]}`?" if near else "unknown key; remove it"
+
+
+def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:
+    """Every key of a section and of the sections in it."""
+    for name, field in section.model_fields.items():
+        yield (name,)
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from ((name, *key) for key in schema_keys(kind))

@@ -1,94 +1,310 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One experiment, typed: every section and setting of a YAML file, under WeNet's names and with WeNet's defaults.
+"""All settings of an experiment except the data set's, with WeNet's names and WeNet's defaults.
 
-A new head is one class in `network.py`, with its name in `HeadKind`, `HeadConf` and `_HEADS` there.
+A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `_HEADS`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf, ResampleConf, SpecAugConf
-from wenet_hs.config.network import (
-    AdaptiveHeadConf,
-    ClassHeadConf,
-    CmvnConf,
-    CtcConf,
-    DecoderConf,
-    EncoderConf,
-    HeadConf,
-    HeadKind,
-    HSoftmaxHeadConf,
-    ModelConf,
-    SoftmaxHeadConf,
-    TokenizerConf,
-    TransformerEncoderConf,
-    chosen_head,
-)
+from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.section import (
     BelowOne,
     Count,
     CountOrZero,
+    Fraction,
     Positive,
     PositiveOrZero,
     Section,
-    as_chosen,
+    as_selected,
     setting_error,
 )
 
-__all__ = [
-    "AdamWConf",
-    "AdaptiveHeadConf",
-    "BatchConf",
-    "ClassHeadConf",
-    "CmvnConf",
-    "CtcConf",
-    "DatasetConf",
-    "DecoderConf",
-    "EarlyStoppingConf",
-    "EncoderConf",
-    "ExperimentConfig",
-    "FbankConf",
-    "FilterConf",
-    "HeadConf",
-    "HSoftmaxHeadConf",
-    "Metric",
-    "ModelConf",
-    "OptimConf",
-    "ResampleConf",
-    "SchedulerConf",
-    "SoftmaxHeadConf",
-    "SpecAugConf",
-    "TokenizerConf",
-    "TransformerEncoderConf",
-]
+Activation = Literal["swish", "relu", "gelu"]
+SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
+Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
+"""What a validation measures. The highest `accuracy` is the best one; of the others the lowest is."""
 
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
-"""What each `input_layer` needs so that a feature is left after its strides in frequency."""
+"""What each `input_layer` needs, so that at least one feature is left after its strides in frequency."""
+
+
+# ---- the network
+
+
+class EncoderConf(Section):
+    """The encoder. These are the defaults of `encoder: conformer`."""
+
+    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """Width of encoder and decoder."""
+    attention_heads: Count = 4
+    """Number of attention heads. They share the width equally."""
+    linear_units: Count = 2048
+    """Inner width of the feed-forward layers."""
+    num_blocks: Count = 6
+    """Number of layers."""
+    dropout_rate: BelowOne = 0.1
+    """Dropout of each residual branch and inside the feed-forward layers."""
+    positional_dropout_rate: BelowOne = 0.1
+    """Dropout after the positional encoding."""
+    attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights."""
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
+    """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    normalize_before: bool = True
+    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
+    macaron_style: bool = True
+    """Whether a layer has two half feed-forward modules, before and after attention and convolution, or one at the
+    end."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
+    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
+    activation_type: Activation = "swish"
+    """Activation function of feed-forward and convolution."""
+    use_cnn_module: bool = True
+    """Whether layers have a convolution module."""
+    cnn_module_kernel: Count = 15
+    """Width of the depthwise convolution in encoder frames; odd."""
+    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
+    """Normalization inside the convolution module."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Whether only the input of each layer is kept and the layer is computed again in the backward pass. This needs
+    less memory and about a third more time; the results are bit-equal."""
+
+    @field_validator("attention_heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("output_size", heads)
+        if width % heads:
+            raise setting_error("attention_heads", f"output_size {width} is not divisible by {heads} heads")
+        return heads
+
+    @field_validator("cnn_module_kernel")
+    @classmethod
+    def _kernel_is_odd(cls, kernel: int) -> int:
+        if kernel % 2 == 0:
+            raise setting_error("cnn_module_kernel", f"must be odd, got {kernel}")
+        return kernel
+
+
+class TransformerEncoderConf(EncoderConf):
+    """The same settings with the defaults of `encoder: transformer`."""
+
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "abs_pos"
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    macaron_style: Literal[False] = False
+    """Always false: only a conformer has macaron layers."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "selfattn"
+    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
+    activation_type: Activation = "relu"
+    """Activation function of the feed-forward layers."""
+    use_cnn_module: Literal[False] = False
+    """Always false: only a conformer has convolution modules."""
+
+
+class DecoderConf(Section):
+    """The attention decoder. Its width is the encoder's."""
+
+    attention_heads: Count = 4
+    """Number of attention heads. They share the width equally."""
+    linear_units: Count = 2048
+    """Inner width of the feed-forward layers."""
+    num_blocks: Count = 6
+    """Number of layers of the left-to-right decoder."""
+    r_num_blocks: CountOrZero = 0
+    """Number of layers of the right-to-left decoder; for `decoder: bitransformer` only."""
+    dropout_rate: BelowOne = 0.1
+    """Dropout of each residual branch and inside the feed-forward layers."""
+    positional_dropout_rate: BelowOne = 0.1
+    """Dropout after the positional encoding."""
+    self_attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights over the previous units."""
+    src_attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights over the encoder output."""
+    normalize_before: bool = True
+    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
+    activation_type: Activation = "relu"
+    """Activation function of the feed-forward layers."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Whether only the input of each layer is kept and the layer is computed again in the backward pass. This needs
+    less memory and about a third more time; the results are bit-equal. It has no effect in steps with an
+    `attention_guide` penalty."""
+
+
+class SoftmaxHeadConf(Section):
+    """`head: softmax` has no settings."""
+
+
+class HSoftmaxHeadConf(Section):
+    """`head: hsoftmax`: a binary tree over the units with a logistic decision at each inner node."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. A class tree is made binary."""
+    bias: bool = False
+    """Whether each inner node has a bias besides its vector."""
+    sparse_grad: bool = False
+    """Whether a step updates only the vectors on the paths of its targets; for very many units, with `optim: adam`."""
+    route: Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
+    """How costs are computed (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
+    search: Literal["auto", "torch", "best_first", "dense"] = "auto"
+    """How the best units are found (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
+
+
+class ClassHeadConf(Section):
+    """`head: class`: a tree of classes over the units with a softmax at each inner node."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units: a class tree or a binary one."""
+    num_classes: Count | None = None
+    """Number of classes that the top of a binary tree is cut into; null: the square root of the number of units."""
+    sparse_grad: bool = False
+    """Whether a step updates only the vectors of the nodes on the paths of its targets; with `optim: adam`."""
+    route: Literal["auto", "path", "all"] = "auto"
+    """Whether costs are computed from the nodes on the targets' paths or from all nodes; `auto`: by size and device."""
+    search: Literal["auto", "best_first", "all"] = "auto"
+    """How the best units are found: by best-first search or from all nodes; `auto`: by size and device."""
+
+
+class AdaptiveHeadConf(Section):
+    """`head: adaptive`: PyTorch's adaptive softmax. Frequent units come first, rarer ones in narrower clusters."""
+
+    tree: str
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. Its frequencies rank them."""
+    cutoffs: list[Count] | None = None
+    """Ranks at which the clusters begin; null: where 1/2, 3/4 and 7/8 of all occurrences are reached."""
+    div_value: Annotated[float, Field(ge=1)] = 4.0
+    """Factor by which each cluster is narrower than the one before; lowered if the last one would have no width."""
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _cutoffs_ascend(cls, cutoffs: list[int] | None) -> list[int] | None:
+        if cutoffs is not None and (not cutoffs or cutoffs != sorted(set(cutoffs))):
+            raise setting_error("cutoffs", f"must be one or more ascending numbers, got {cutoffs}")
+        return cutoffs
+
+
+HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
+HeadConf = SoftmaxHeadConf | HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf
+
+_HEADS: dict[str, type[Section]] = {
+    "softmax": SoftmaxHeadConf,
+    "hsoftmax": HSoftmaxHeadConf,
+    "class": ClassHeadConf,
+    "adaptive": AdaptiveHeadConf,
+}
+
+
+def _select_head(value: Any, info: ValidationInfo) -> Any:
+    """Reads a `head_conf` by the class that the `head` beside it selects."""
+    return as_selected(value, info.data.get("head"), _HEADS, default=SoftmaxHeadConf())
+
+
+class CtcConf(Section):
+    """The CTC branch."""
+
+    ctc_blank_id: CountOrZero | None = None
+    """Id of the blank; null: that of `<blank>` in the unit table."""
+    head: HeadKind = "softmax"
+    """Output layer of the CTC branch; the same kinds as the decoder's."""
+    head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
+    """Its settings. A tree for CTC must include the blank: `wenet-hs tree build --blank_share`."""
+
+    _head_selects = field_validator("head_conf", mode="before")(_select_head)
+
+
+class TokenizerConf(Section):
+    """Conversion of text to units and back."""
+
+    symbol_table_path: str | None = None
+    """Path of units.txt."""
+    bpe_path: str | None = None
+    """Path of the sentencepiece model; for `tokenizer: bpe` only."""
+    special_tokens: dict[SpecialUnit, CountOrZero] | None = None
+    """Ids of `<blank>`, `<unk>`, `<sos>` and `<eos>`; null: those of the unit table."""
+
+
+class CmvnConf(Section):
+    """Normalization of the features with the statistics of the training set."""
+
+    cmvn_file: str | None = None
+    """Path of global_cmvn."""
+
+
+class ModelConf(Section):
+    """The weights of the losses."""
+
+    ctc_weight: Fraction = 0.5
+    """Weight of the CTC loss; the attention loss has the rest."""
+    ctc_weight_final: Fraction | None = None
+    """Weight of the CTC loss from optimizer step `ctc_weight_steps` on; it changes linearly until then. null: the
+    weight is constant."""
+    ctc_weight_steps: CountOrZero = 0
+    """Optimizer steps from `ctc_weight` to `ctc_weight_final`."""
+    reverse_weight: Fraction = 0.0
+    """Weight of the right-to-left decoder in the attention loss; for `decoder: bitransformer` only."""
+    lsm_weight: BelowOne = 0.0
+    """Label smoothing: probability mass that is spread over the other units."""
+    lsm_kind: Literal["leaf", "node"] = "leaf"
+    """`leaf`: smoothing over all other units, as in WeNet; `node`: over the other branches at each node of the
+    target's path."""
+    ctc_only_steps: CountOrZero = 0
+    """Optimizer steps at the start that train only the encoder, with CTC. The schedules below begin after them."""
+    attention_guide: PositiveOrZero = 0.0
+    """Weight of the guided attention penalty (nn/transformer.py) at the decoder's first step; 0: none, as in WeNet."""
+    attention_guide_steps: CountOrZero = 0
+    """Optimizer steps of the decoder in which that weight falls linearly to 0."""
+    attention_guide_width: Positive = 0.1
+    """Distance from the diagonal that the penalty tolerates, as a fraction of the utterance."""
+
+    @field_validator("attention_guide_steps")
+    @classmethod
+    def _guide_ends(cls, steps: int, info: ValidationInfo) -> int:
+        if info.data.get("attention_guide") and not steps:
+            raise setting_error("attention_guide_steps", "must be at least 1 where attention_guide is given")
+        return steps
+
+    @field_validator("ctc_weight_steps")
+    @classmethod
+    def _steps_go_with_final_weight(cls, steps: int, info: ValidationInfo) -> int:
+        changes = info.data.get("ctc_weight_final") is not None
+        if changes and not steps:
+            raise setting_error("ctc_weight_steps", "must be at least 1 where ctc_weight_final is given")
+        if steps and not changes and "ctc_weight_final" in info.data:
+            raise setting_error("ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this")
+        return steps
+
+
+# ---- training
 
 
 class OptimConf(Section):
-    """The optimizer; these defaults are those of `optim: adam`, and torch's."""
+    """The optimizer. These are the defaults of `optim: adam`, and PyTorch's."""
 
     lr: Positive = 1e-3
-    """Learning rate; under `warmuplr` the rate reached at the end of the warm-up."""
+    """Learning rate; with a schedule, the rate at the end of the warm-up."""
     betas: tuple[BelowOne, BelowOne] = Field(default=(0.9, 0.999), strict=False)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     eps: Positive = 1e-8
     """Added to the root of the mean square."""
     weight_decay: PositiveOrZero = 0.0
-    """Pull of the weights towards 0."""
+    """Weight decay."""
 
 
 class AdamWConf(OptimConf):
-    """The same keys with the defaults of `optim: adamw`."""
+    """The same settings with the defaults of `optim: adamw`."""
 
     weight_decay: PositiveOrZero = 0.01
-    """Pull of the weights towards 0, in units of the learning rate."""
+    """Weight decay, relative to the learning rate."""
 
 
 class SchedulerConf(Section):
-    """How the learning rate changes, an optimizer step at a time."""
+    """The learning rate schedule. It changes the rate at each optimizer step."""
 
     warmup_steps: CountOrZero = 25000
     """Optimizer steps in which the rate rises."""
@@ -96,125 +312,102 @@ class SchedulerConf(Section):
     """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only."""
 
 
-Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
-"""What a validation measures: of `accuracy` the highest is the best, of the others the lowest."""
-
-
 class EarlyStoppingConf(Section):
-    """When a training that no longer gets better ends."""
+    """When training ends because validation no longer improves."""
 
     metric: Metric = "loss"
-    """What must get better."""
+    """The metric that must improve."""
     patience: Count = 10
-    """Validations in a row that may bring no better value."""
+    """Number of validations in a row without improvement after which training ends."""
     min_delta: PositiveOrZero = 0.0
-    """By how much a value must be better than the best one before."""
+    """Smallest difference to the best value so far that counts as an improvement."""
 
 
-_CHOSEN: dict[str, tuple[str, dict[str, type[Section]]]] = {
+_SELECTED: dict[str, tuple[str, dict[str, type[Section]]]] = {
     "encoder_conf": ("encoder", {"conformer": EncoderConf, "transformer": TransformerEncoderConf}),
     "optim_conf": ("optim", {"adam": OptimConf, "adamw": AdamWConf}),
 }
-"""Sections whose class another setting chooses."""
-
-_METRIC_KEYS = {"keep_best_by": "keep_best_by", "early_stopping": "early_stopping.metric"}
+"""Section → the setting that selects its class, and the classes."""
 
 
 class ExperimentConfig(Section):
-    """Everything an experiment is made of. Sections left out have their defaults."""
+    """All settings of an experiment. A section that is left out has its defaults."""
 
     encoder: Literal["conformer", "transformer"] = "conformer"
     """Kind of encoder."""
     encoder_conf: EncoderConf = Field(default_factory=EncoderConf)
-    """The encoder's settings."""
+    """Settings of the encoder."""
     decoder: Literal["transformer", "bitransformer"] = "bitransformer"
-    """Kind of decoder: from left to right, or in both directions."""
+    """Kind of decoder: left to right (`transformer`), or both directions."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
-    """The decoder's settings."""
+    """Settings of the decoder."""
     head: HeadKind = "softmax"
-    """Output layer of the decoder: a softmax over all units, a tree of binary decisions, one of classes, or PyTorch's
-    adaptive softmax."""
+    """Output layer of the decoder: a softmax over all units, a binary tree (`hsoftmax`), a tree of classes (`class`),
+    or PyTorch's adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
-    """The head's settings."""
+    """Settings of the head."""
     tokenizer: Literal["char", "phone", "bpe"] = "char"
-    """What a unit is: a character, what stands between spaces, or a piece of a sentencepiece model."""
+    """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
-    """The tokenizer's settings."""
-    ctc: Literal["ctc"] = "ctc"
-    """Kind of CTC branch."""
+    """Settings of the tokenizer."""
     ctc_conf: CtcConf = Field(default_factory=CtcConf)
-    """The CTC branch's settings."""
+    """Settings of the CTC branch."""
     cmvn: Literal["global_cmvn"] | None = None
-    """Whether features are normalised."""
+    """Whether features are normalized."""
     cmvn_conf: CmvnConf = Field(default_factory=CmvnConf)
     """Where the statistics are."""
-    model: Literal["asr_model"] = "asr_model"
-    """Kind of model."""
     model_conf: ModelConf = Field(default_factory=ModelConf)
-    """How the losses are put together."""
-    dataset: Literal["asr"] = "asr"
-    """Kind of data set."""
+    """The weights of the losses."""
     dataset_conf: DatasetConf = Field(default_factory=DatasetConf)
     """From the data list to batches."""
 
     grad_clip: Positive = 50.0
-    """Greatest norm of the gradient."""
+    """Largest norm of the gradient."""
     accum_grad: Count = 1
-    """Batches an optimizer step."""
+    """Batches per optimizer step."""
     max_epoch: Count = 100
-    """Passes over the training list."""
+    """Number of passes over the training list."""
     max_minutes: Positive | None = None
-    """Stop after so many minutes of training, whatever the epoch; null: no limit."""
+    """Training ends after this many minutes; null: no limit."""
     log_interval: Count = 10
-    """Optimizer steps between two lines of the log."""
+    """Optimizer steps per line of the log."""
     save_interval: Count | None = None
-    """Optimizer steps between two checkpoints; null: one at the end of each epoch."""
+    """Optimizer steps per checkpoint; null: one checkpoint at the end of each epoch."""
     keep_checkpoints: Count = 10
-    """How many of the newest checkpoints are kept on disk."""
+    """Number of the newest checkpoints that are kept on disk."""
     keep_best: CountOrZero | None = None
-    """How many of the best ones are kept beside them; null: as many as `keep_checkpoints` says."""
+    """Number of the best checkpoints that are kept as well; null: the same as `keep_checkpoints`."""
     keep_best_by: Metric = "loss"
-    """What the best ones are best by, on the validation list."""
+    """Metric on the validation list by which the best checkpoints are chosen."""
     early_stopping: EarlyStoppingConf | None = None
-    """End before `max_epoch` where validation gets no better; `final.pt` is then the best checkpoint. null: do not."""
+    """Ends training before `max_epoch` when validation no longer improves; `final.pt` is then the best checkpoint.
+    null: no early stopping."""
     optim: Literal["adam", "adamw"] = "adam"
     """Kind of optimizer."""
     optim_conf: OptimConf = Field(default_factory=OptimConf)
-    """The optimizer's settings."""
+    """Settings of the optimizer."""
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
-    """`warmuplr` is WeNet's: up in a line, then down as 1/sqrt(step); `warmup_cosine`: then down as half a cosine."""
+    """Learning rate schedule after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` with
+    half a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
-    """The schedule's settings."""
+    """Settings of the schedule."""
     freeze: tuple[str, ...] = Field(default=(), strict=False)
-    """Modules and parameters that are not trained, by the beginnings of their names in the state_dict, such as
-    `encoder.embed`, `encoder.encoders.0`; with --checkpoint they stay as they were there."""
+    """Modules and parameters that are not trained: prefixes of their names in the state_dict, such as `encoder.embed`
+    or `encoder.encoders.0`. With --checkpoint they keep the values of that checkpoint."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device has it natively; fp16
-    scales the loss, and is for GPUs."""
+    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device supports it natively.
+    fp16 scales the loss and is for GPUs."""
     compile: bool = False
     """Whether torch compiles the layers of encoder and decoder; the first steps then take minutes."""
     seed: CountOrZero = 777
-    """Of the initial weights, the order of the data and every augmentation."""
+    """Seed of the initial weights, the order of the data and every augmentation."""
     num_workers: CountOrZero = 0
-    """Processes that load data; 0: the training process does."""
+    """Processes that load data; 0: the training process loads it."""
 
-    input_dim: Count | None = None
-    """Features a frame, as WeNet writes it into the train.yaml of a trained model."""
     output_dim: Count | None = None
-    """Number of units, as WeNet writes it into the train.yaml of a trained model."""
-    vocab_size: Count | None = None
-    """The same number as `output_dim`."""
+    """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
     provenance: dict[str, str] = Field(default_factory=dict)
-    """What wrote this file: versions, commit, command line, machine. Read by people only."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _phones(cls, data: Any) -> Any:
-        """WeNet writes phones as characters split at spaces."""
-        tokenizer_conf = data.get("tokenizer_conf") if isinstance(data, dict) else None
-        if isinstance(tokenizer_conf, dict) and tokenizer_conf.get("split_with_space") is True:
-            return {**data, "tokenizer": "phone"} if data.get("tokenizer", "char") == "char" else data
-        return data
+    """What wrote this file: versions, commit, command line, machine. For information only."""
 
     @field_validator(
         "encoder_conf",
@@ -230,19 +423,21 @@ class ExperimentConfig(Section):
         mode="before",
     )
     @classmethod
-    def _section(cls, value: Any, info: ValidationInfo) -> Any:
-        """An empty section is all defaults; one with a selector is read by the class that it selects."""
+    def _read_section(cls, value: Any, info: ValidationInfo) -> Any:
+        """An empty section has its defaults. A section with a selector is read by the class that it selects."""
         value = {} if value is None else value
-        selector, classes = _CHOSEN.get(info.field_name or "", ("", {}))
-        return as_chosen(value, info.data.get(selector), classes, otherwise=value)
+        selector, classes = _SELECTED.get(info.field_name or "", ("", {}))
+        return as_selected(value, info.data.get(selector), classes, default=value)
 
-    _chosen_head = field_validator("head_conf", mode="before")(chosen_head)
+    _head_selects = field_validator("head_conf", mode="before")(_select_head)
 
     @field_validator("decoder_conf")
     @classmethod
     def _decoder_fits(cls, conf: DecoderConf, info: ValidationInfo) -> DecoderConf:
         if info.data.get("decoder") == "transformer" and conf.r_num_blocks:
-            raise setting_error("decoder_conf.r_num_blocks", "only decoder: bitransformer writes from right to left")
+            raise setting_error(
+                "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
+            )
         encoder = info.data.get("encoder_conf")
         if encoder is not None and encoder.output_size % conf.attention_heads:
             raise setting_error(
@@ -253,14 +448,9 @@ class ExperimentConfig(Section):
 
     @field_validator("tokenizer_conf")
     @classmethod
-    def _tokenizer_fits(cls, conf: TokenizerConf, info: ValidationInfo) -> TokenizerConf:
-        kind = info.data.get("tokenizer")
-        if kind == "bpe" and conf.bpe_path is None:
+    def _bpe_has_a_model(cls, conf: TokenizerConf, info: ValidationInfo) -> TokenizerConf:
+        if info.data.get("tokenizer") == "bpe" and conf.bpe_path is None:
             raise setting_error("tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model")
-        if kind == "bpe" and conf.split_with_space:
-            raise setting_error("tokenizer_conf.split_with_space", "true is not supported with tokenizer: bpe")
-        if kind in ("char", "bpe") and conf.connect_symbol:
-            raise setting_error("tokenizer_conf.connect_symbol", f"must be empty with tokenizer: {kind}")
         return conf
 
     @field_validator("cmvn_conf")
@@ -274,40 +464,37 @@ class ExperimentConfig(Section):
     @classmethod
     def _loss_fits(cls, conf: ModelConf, info: ValidationInfo) -> ModelConf:
         if info.data.get("decoder") == "transformer" and conf.reverse_weight:
-            raise setting_error("model_conf.reverse_weight", "only decoder: bitransformer writes from right to left")
-        if _is_sparse(info.data.get("head_conf")) and conf.lsm_weight and conf.lsm_kind == "leaf":
             raise setting_error(
-                "model_conf.lsm_kind",
-                "leaf smoothing reaches every node, so that head_conf.sparse_grad has nothing to leave out; set node, "
-                "or remove sparse_grad",
+                "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
             )
+        if _is_sparse(info.data.get("head_conf")) and conf.lsm_weight and conf.lsm_kind == "leaf":
+            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid; set node, or remove one"
+            raise setting_error("model_conf.lsm_kind", text)
         return conf
 
     @field_validator("keep_best_by", "early_stopping")
     @classmethod
     def _metric_is_measured(cls, value: Any, info: ValidationInfo) -> Any:
-        """A branch of weight 0 is not run, so that what it would say is the same at each validation."""
-        metric = value.metric if isinstance(value, EarlyStoppingConf) else value
+        """A branch of weight 0 is not computed, so its metric is the same at each validation."""
+        key, metric = info.field_name or "", value
+        if isinstance(value, EarlyStoppingConf):
+            key, metric = "early_stopping.metric", value.metric
         conf = info.data.get("model_conf")
         if conf is None or metric in (None, "loss"):
             return value
         share = conf.ctc_weight if conf.ctc_weight_final is None else conf.ctc_weight_final
         if share == (0.0 if metric == "loss_ctc" else 1.0):
-            text = f"{metric} is not measured at ctc_weight {share:g}; use loss"
-            raise setting_error(_METRIC_KEYS[info.field_name or ""], text)
+            raise setting_error(key, f"{metric} is not measured at ctc_weight {share:g}; use loss")
         return value
 
     @field_validator("dataset_conf")
     @classmethod
     def _features_fit(cls, conf: DatasetConf, info: ValidationInfo) -> DatasetConf:
-        encoder = info.data.get("encoder_conf")
-        num_bins = conf.fbank_conf.num_mel_bins
+        encoder, num_bins = info.data.get("encoder_conf"), conf.fbank_conf.num_mel_bins
         if encoder is not None and num_bins < FEWEST_MEL_BINS[encoder.input_layer]:
             fewest = FEWEST_MEL_BINS[encoder.input_layer]
-            raise setting_error(
-                "dataset_conf.fbank_conf.num_mel_bins",
-                f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}",
-            )
+            text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
+            raise setting_error("dataset_conf.fbank_conf.num_mel_bins", text)
         return conf
 
     @field_validator("optim_conf")
@@ -317,11 +504,8 @@ class ExperimentConfig(Section):
         heads = {"head_conf": info.data.get("head_conf"), "ctc_conf.head_conf": ctc_conf and ctc_conf.head_conf}
         for section, head_conf in heads.items():
             if _is_sparse(head_conf) and (info.data.get("optim") == "adamw" or conf.weight_decay):
-                raise setting_error(
-                    f"{section}.sparse_grad",
-                    "needs optim: adam without weight_decay, which updates the touched rows alone; change optim, or "
-                    "remove sparse_grad",
-                )
+                text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
+                raise setting_error(f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad")
         return conf
 
     @field_validator("scheduler_conf")
@@ -335,23 +519,6 @@ class ExperimentConfig(Section):
         if kind == "warmuplr" and conf.total_steps is not None:
             raise setting_error("scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it")
         return conf
-
-    @field_validator("input_dim")
-    @classmethod
-    def _input_dim_is_the_features(cls, input_dim: int | None, info: ValidationInfo) -> int | None:
-        dataset = info.data.get("dataset_conf")
-        if input_dim is not None and dataset is not None and input_dim != dataset.fbank_conf.num_mel_bins:
-            bins = dataset.fbank_conf.num_mel_bins
-            raise setting_error("input_dim", f"is {input_dim}, but dataset_conf.fbank_conf.num_mel_bins is {bins}")
-        return input_dim
-
-    @field_validator("vocab_size")
-    @classmethod
-    def _vocab_size_is_output_dim(cls, vocab_size: int | None, info: ValidationInfo) -> int | None:
-        output_dim = info.data.get("output_dim")
-        if vocab_size is not None and output_dim is not None and vocab_size != output_dim:
-            raise setting_error("vocab_size", f"is {vocab_size}, but output_dim is {output_dim}")
-        return vocab_size
 
 
 def _is_sparse(head_conf: HeadConf | None) -> bool:

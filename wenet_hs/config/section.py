@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every section of an experiment shares: frozen, typed, no unknown key; and the ranges that its numbers keep."""
+"""The base class of all config sections, the types of their numbers, and how values appear in messages."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -14,33 +14,49 @@ PositiveOrZero = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 
+Scalar = str | int | float | bool | None
+Location = tuple[str | int, ...]
+"""The keys and list indices that lead to a setting."""
+
 
 class Section(BaseModel):
-    """One section of the YAML file. Whole numbers stand for floats, never booleans or text for numbers."""
+    """One section of the YAML file. A whole number is accepted for a float; text and booleans never for a number."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         strict=True,
         allow_inf_nan=False,
-        validate_default=True,  # so that a default that does not fit the user's values is found too
+        validate_default=True,  # a default may not fit the user's other values
         use_attribute_docstrings=True,
-        protected_namespaces=(),  # WeNet's sections are called `model` and `model_conf`
+        protected_namespaces=(),  # WeNet has a section `model_conf`
     )
 
 
 def setting_error(key: str, text: str) -> PydanticCustomError:
-    """The fault of a validator that looks at several settings, laid on `key`: dotted, and relative to the section."""
+    """The error of a validator that compares several settings; `key`: dotted, relative to the section."""
     return PydanticCustomError("setting", "{key}: {text}", {"key": key, "text": text})
 
 
-def as_chosen(value: Any, kind: object, classes: Mapping[str, type[Section]], *, otherwise: Any) -> Any:
-    """A section read by the class that its selector `kind` chose; `otherwise` where the selector itself is wrong."""
-    chosen = classes.get(str(kind))
-    if chosen is None:
-        return otherwise
-    if type(value) is chosen:
+def as_selected(value: Any, kind: object, classes: Mapping[str, type[Section]], *, default: Any) -> Any:
+    """A section, read by the class that its selector `kind` chooses; `default` if the selector itself is wrong."""
+    selected = classes.get(str(kind))
+    if selected is None:
+        return default
+    if type(value) is selected:
         return value
-    if isinstance(value, Section):  # the default of another choice, or a wrong call
+    if isinstance(value, Section):  # the default of another choice
         value = value.model_dump(exclude_unset=True)
-    return chosen.model_validate({} if value is None else value)
+    return selected.model_validate({} if value is None else value)
+
+
+def describe(value: object) -> str:
+    """A value as it appears in messages: short, and as YAML writes it."""
+    if isinstance(value, dict):
+        return "a section"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,183 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's settings that the schema does not have: idle here and named in a warning, or not supported and refused.
+"""Translates WeNet's settings that the schema does not have: they are converted, ignored with a warning, or refused.
 
 Every entry is the dotted key of WeNet at commit 01546996 or of the train.yaml that it writes. A setting that would
-change a number is never dropped: it must have the one value that means "off".
+change a number is never ignored: it must have the value that means "off".
 """
 
-from wenet_hs.config.yaml_source import Fault, Node, Scalar, describe
+from collections.abc import Sequence
+from typing import Any
 
-_PLAN = "batches are planned from the seed, the epoch and the durations"
-_ENGINE = "torchrun is the one engine and the command line names the folder"
-_STATE = "a checkpoint keeps its own position and losses"
-_UNUSED = "WeNet does not use it either"
-_SAME_NUMBERS = "it changes speed or memory, not numbers"
-_OFF = "what it belongs to is off"
-_NORMALIZED = "training divides the losses by the targets of an optimizer step, whatever it says"
-_NO_LANGID = "the language of an utterance comes from the data list"
+from wenet_hs.config.section import Location, Scalar, describe
 
-IDLE: dict[str, str] = {
-    **dict.fromkeys(("train_engine", "deepspeed", "use_amp", "model_dir", "save_states"), _ENGINE),
-    **dict.fromkeys(("epoch", "step", "lrs", "tag", "save_time", "loss_dict", "init_infos"), _STATE),
-    **{
-        f"dataset_conf.{name}": _PLAN
-        for name in ("cycle", "list_shuffle", "list_shuffle_conf", "shuffle", "shuffle_conf", "sort", "sort_conf")
-    },
-    **{
-        f"dataset_conf.{name}": _OFF
-        for name in ("mfcc_conf", "log_mel_spectrogram_conf", "spec_sub_conf", "spec_trim_conf")
-    },
-    "dataset_conf.language_conf": _NO_LANGID,
-    "model_conf.length_normalized_loss": _NORMALIZED,
-    "dataset_conf.split_with_space": "tokenizer: phone says it",
-    "dataset_conf.spec_aug_conf.max_w": _UNUSED,
-    "tokenizer_conf.is_multilingual": "it is for WeNet's Whisper tokenizer",
-    "tokenizer_conf.num_languages": "it is for WeNet's Whisper tokenizer",
-    "encoder_conf.positionwise_conv_kernel_size": _UNUSED,
-    "encoder_conf.use_dynamic_left_chunk": _OFF,
-    "wav2vec_conf": _OFF,
-    "data2vec_conf": _OFF,
-    **{
-        f"{section}.{name}": reason
-        for section in ("encoder_conf", "decoder_conf")
-        for name, reason in (
-            ("use_sdpa", _SAME_NUMBERS),
-            ("n_expert", _OFF),
-            ("n_expert_activated", _OFF),
-        )
-    },
+_IGNORED = {
+    "torchrun is the one engine and the command line names the folder": (
+        *("train_engine", "deepspeed", "use_amp", "model_dir", "save_states"),
+    ),
+    "a checkpoint contains its own position and losses": (
+        *("epoch", "step", "lrs", "tag", "save_time", "loss_dict", "init_infos"),
+    ),
+    "batches are planned from the seed, the epoch and the durations": (
+        *("dataset_conf.cycle", "dataset_conf.list_shuffle", "dataset_conf.list_shuffle_conf"),
+        *("dataset_conf.shuffle", "dataset_conf.shuffle_conf", "dataset_conf.sort", "dataset_conf.sort_conf"),
+    ),
+    "the feature it configures is off": (
+        *("dataset_conf.mfcc_conf", "dataset_conf.log_mel_spectrogram_conf", "dataset_conf.spec_sub_conf"),
+        *("dataset_conf.spec_trim_conf", "encoder_conf.use_dynamic_left_chunk", "wav2vec_conf", "data2vec_conf"),
+        *("encoder_conf.n_expert", "encoder_conf.n_expert_activated"),
+        *("decoder_conf.n_expert", "decoder_conf.n_expert_activated"),
+    ),
+    "the language of an utterance comes from the data list": ("dataset_conf.language_conf",),
+    "losses are always divided by the number of targets of an optimizer step": ("model_conf.length_normalized_loss",),
+    "tokenizer: phone replaces it": ("dataset_conf.split_with_space",),
+    "dataset_conf.fbank_conf.num_mel_bins is the number of features": ("input_dim",),
+    "output_dim is the number of units": ("vocab_size",),
+    "WeNet does not use it either": (
+        *("dataset_conf.spec_aug_conf.max_w", "encoder_conf.positionwise_conv_kernel_size"),
+    ),
+    "it is for WeNet's Whisper tokenizer": ("tokenizer_conf.is_multilingual", "tokenizer_conf.num_languages"),
+    "it changes speed or memory, not numbers": ("encoder_conf.use_sdpa", "decoder_conf.use_sdpa"),
 }
+IGNORED_KEYS: dict[str, str] = {key: reason for reason, keys in _IGNORED.items() for key in keys}
 """Key → why it has no effect here."""
 
-_STREAMING = "streaming encoders are not implemented"
-_LAYERS = "layers are WeNet's standard ones"
-_AUGMENTATION = "this augmentation is not implemented"
-_OLD_LAYOUT = "the layout of 2021; write dataset_conf as WeNet does now"
-
-ONLY: dict[str, tuple[tuple[Scalar, ...], str]] = {
-    "encoder_conf.causal": ((False,), _STREAMING),
-    "encoder_conf.use_dynamic_chunk": ((False,), _STREAMING),
-    "encoder_conf.static_chunk_size": ((0, -1), _STREAMING),
-    "encoder_conf.conv_bias": ((True,), _LAYERS),
-    "encoder_conf.conv_norm_eps": ((1e-5,), _LAYERS),
-    "encoder_conf.conv_inner_factor": ((2,), _LAYERS),
-    "encoder_conf.final_norm": ((True,), _LAYERS),
-    "decoder_conf.input_layer": (("embed",), _LAYERS),
-    "decoder_conf.use_output_layer": ((True,), _LAYERS),
-    "decoder_conf.src_attention": ((True,), _LAYERS),
-    "decoder_conf.tie_word_embedding": ((False,), "the head is not tied to the embedding"),
-    **{
-        f"{section}.{name}": (off, _LAYERS)
-        for section in ("encoder_conf", "decoder_conf")
-        for name, off in (
-            ("query_bias", (True,)),
-            ("key_bias", (True,)),
-            ("value_bias", (True,)),
-            ("mlp_bias", (True,)),
-            ("mlp_type", ("position_wise_feed_forward",)),
-            ("layer_norm_type", ("layer_norm",)),
-            ("n_kv_head", (None,)),
-            ("head_dim", (None,)),
-        )
+_LAYER_SETTINGS: dict[str, Scalar] = {
+    **dict.fromkeys(("query_bias", "key_bias", "value_bias", "mlp_bias"), True),
+    "mlp_type": "position_wise_feed_forward",
+    "layer_norm_type": "layer_norm",
+    "n_kv_head": None,
+    "head_dim": None,
+}
+_SUPPORTED: dict[str, dict[str, Scalar]] = {
+    "streaming encoders are not implemented": {
+        "encoder_conf.causal": False,
+        "encoder_conf.use_dynamic_chunk": False,
+        "encoder_conf.static_chunk_size": 0,
     },
-    **{f"decoder_conf.src_{name}_bias": ((True,), _LAYERS) for name in ("query", "key", "value")},
-    "tokenizer_conf.non_lang_syms_path": ((None,), "with it WeNet makes every transcript upper case"),
-    "model_conf.apply_non_blank_embedding": ((False,), "the decoder sees every frame"),
-    "dataset_conf.feats_type": (("fbank",), "features are log-Mel filter banks"),
-    "dataset_conf.fbank_conf.window_type": (("povey",), "features are log-Mel filter banks"),
-    "dataset_conf.singal_channel_conf": ((None,), "audio of several channels is mixed to one"),
-    "dataset_conf.speaker_conf": ((None,), "speakers are not an input of the model"),
-    "dataset_conf.spec_sub": ((False,), _AUGMENTATION),
-    "dataset_conf.spec_trim": ((False,), _AUGMENTATION),
-    "optim_conf.modules": ((None,), "all parameters have one learning rate"),
-    "pretrain": ((False,), "self-supervised training is not implemented"),
-    "lora_conf": ((None,), "adapters are not implemented"),
-    "lfmmi_dir": ((None, ""), "LF-MMI is not implemented"),
-    "raw_wav": ((True,), "features are computed from audio"),
-    "collate_conf": ((None,), _OLD_LAYOUT),
-    "spec_aug_conf": ((None,), _OLD_LAYOUT),
-    "supervised_dataset_conf": ((None,), "noisy student training is not implemented"),
-    "unsupervised_dataset_conf": ((None,), "noisy student training is not implemented"),
-    "pseudo_ratio": ((None,), "noisy student training is not implemented"),
-    **dict.fromkeys(
-        ("predictor", "predictor_conf", "joint", "joint_conf"), ((None,), "transducers are not implemented")
-    ),
+    "layers are WeNet's standard ones": {
+        "encoder_conf.conv_bias": True,
+        "encoder_conf.conv_norm_eps": 1e-5,
+        "encoder_conf.conv_inner_factor": 2,
+        "encoder_conf.final_norm": True,
+        "decoder_conf.input_layer": "embed",
+        "decoder_conf.use_output_layer": True,
+        "decoder_conf.src_attention": True,
+        **dict.fromkeys((f"decoder_conf.src_{name}_bias" for name in ("query", "key", "value")), True),
+        **{
+            f"{conf}.{key}": _LAYER_SETTINGS[key]
+            for conf in ("encoder_conf", "decoder_conf")
+            for key in _LAYER_SETTINGS
+        },
+    },
+    "the head is not tied to the embedding": {"decoder_conf.tie_word_embedding": False},
+    "it is also given in cmvn_conf": {"cmvn_file": None},
+    "global_cmvn is WeNet's JSON": {"is_json_cmvn": True, "cmvn_conf.is_json_cmvn": True},
+    "it is the only kind here": {"ctc": "ctc", "model": "asr_model", "dataset": "asr"},
+    "it only marks padding": {"model_conf.ignore_id": -1},
+    "only with tokenizer: phone": {"tokenizer_conf.split_with_space": False},
+    "units are joined by a space with tokenizer: phone, else by nothing": {"tokenizer_conf.connect_symbol": ""},
+    "with it WeNet converts every transcript to upper case": {"tokenizer_conf.non_lang_syms_path": None},
+    "the decoder sees every frame": {"model_conf.apply_non_blank_embedding": False},
+    "features are log-Mel filter banks": {
+        "dataset_conf.feats_type": "fbank",
+        "dataset_conf.fbank_conf.window_type": "povey",
+    },
+    "features are computed from audio": {"raw_wav": True},
+    "audio of several channels is mixed to one": {"dataset_conf.singal_channel_conf": None},
+    "speakers are not an input of the model": {"dataset_conf.speaker_conf": None},
+    "this augmentation is not implemented": {"dataset_conf.spec_sub": False, "dataset_conf.spec_trim": False},
+    "all parameters have the same learning rate": {"optim_conf.modules": None},
+    "self-supervised training is not implemented": {"pretrain": False},
+    "adapters are not implemented": {"lora_conf": None},
+    "LF-MMI is not implemented": {"lfmmi_dir": None},
+    "the layout of 2021; write dataset_conf as WeNet does now": {"collate_conf": None, "spec_aug_conf": None},
+    "noisy student training is not implemented": {
+        **dict.fromkeys(("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio")),
+    },
+    "transducers are not implemented": {**dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))},
 }
-"""Key → the values that mean what is done here, and why no other is supported."""
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "encoder": (
-        *("squeezeformer", "efficientConformer", "branchformer", "e_branchformer", "chunkformer", "dual_conformer"),
-        *("dual_transformer", "sanm_encoder", "firered_conformer"),
-    ),
-    "encoder_conf.input_layer": (
-        *("embed", "conv1d2", "conv2d2", "dwconv2d4", "stack_n_frames", "paraformer_dummy", "firered_conv2d4"),
-    ),
-    "encoder_conf.pos_enc_layer_type": ("rope_pos", "abs_pos_whisper", "embed_learnable_pe", "abs_pos_paraformer"),
-    "encoder_conf.selfattention_layer_type": (
-        *("shaw_rel_selfattn", "rope_abs_selfattn", "abs_selfattn", "firered_rel_selfattn"),
-    ),
-    "encoder_conf.activation_type": ("hardtanh", "tanh", "selu"),
-    "encoder_conf.cnn_module_norm": ("rms_norm",),
-    "decoder": ("sanm_decoder",),
-    "decoder_conf.activation_type": ("hardtanh", "tanh", "selu"),
-    "tokenizer": ("whisper", "paraformer", "sentencepiece"),
-    "model": ("k2_model", "ctl_model", "transducer", "whisper", "paraformer", "sense_voice_small", "firered"),
-    "dataset": ("ssl",),
-    "scheduler": ("NoamHoldAnnealing",),
+ONLY_VALUES: dict[str, tuple[Scalar, str]] = {
+    key: (value, reason) for reason, settings in _SUPPORTED.items() for key, value in settings.items()
 }
-"""Values that WeNet has for a setting of the schema and that are not supported."""
+"""Key → the one value that describes what is done here, and why no other value is supported."""
+
+_SAME: dict[str, tuple[Scalar, ...]] = {"encoder_conf.static_chunk_size": (-1,), "lfmmi_dir": ("",)}
+"""Key → other values that mean the same as the one above."""
 
 
-def translate_wenet_config(root: Node) -> tuple[Node, list[Fault], dict[str, list[str]]]:
-    """The sections without WeNet's other keys, the faults among those, and the idle ones by reason."""
-    root, faults = _with_cmvn_sections(root)
-    idle: dict[str, list[str]] = {}
-    for dotted in (*IDLE, *ONLY):
-        node, root = take_out(root, dotted.split("."))
-        if node is None:
+def translate_wenet_config(
+    values: dict[str, Any], places: dict[Location, Any]
+) -> tuple[list[tuple[Location, str]], dict[str, list[str]]]:
+    """Removes WeNet's other keys from the values of a config, and converts what the schema has in another form.
+
+    Args:
+        places: the place of each value; converted values get those of their origin.
+
+    Returns: (location, error text) of each refused setting; the ignored keys, grouped by the reason.
+    """
+    refused: list[tuple[Location, str]] = []
+    ignored: dict[str, list[str]] = {}
+    _convert_cmvn(values, places)
+    _convert_phones(values)
+    for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
+        *names, key = dotted.split(".")
+        section = _section(values, names)
+        if key not in section:
             continue
-        if dotted in IDLE:
-            idle.setdefault(IDLE[dotted], []).append(dotted)
-        elif not any(_same(node.plain(), value) for value in ONLY[dotted][0]):
-            faults.append(Fault(node.place, _refusal(dotted, node.plain())))
-    return root, faults, idle
+        value = section.pop(key)
+        if dotted in IGNORED_KEYS:
+            ignored.setdefault(IGNORED_KEYS[dotted], []).append(dotted)
+            continue
+        supported, reason = ONLY_VALUES[dotted]
+        supported_values = (supported, *_SAME.get(dotted, ()))
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in supported_values):
+            what_to_do = "remove it" if supported is None else f"remove it or set {describe(supported)}"
+            text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
+            refused.append(((*names, key), text))
+    return refused, ignored
 
 
-def take_out(section: Node, keys: list[str]) -> tuple[Node | None, Node]:
-    """The node under `keys`, or None, and the section without it."""
-    if not isinstance(section.value, dict) or keys[0] not in section.value:
-        return None, section
-    inner = section.value[keys[0]]
-    if len(keys) == 1:
-        rest = {key: node for key, node in section.value.items() if key != keys[0]}
-        return inner, Node(rest, section.place)
-    found, changed = take_out(inner, keys[1:])
-    return (found, Node({**section.value, keys[0]: changed}, section.place)) if found else (None, section)
+def _section(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The section of these names, or an empty one where there is none."""
+    section: Any = values
+    for name in names:
+        section = section.get(name) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
-def _same(value: object, other: Scalar) -> bool:
-    """Equality for which 1 is not true."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
+def _convert_cmvn(values: dict[str, Any], places: dict[Location, Any]) -> None:
+    """WeNet before December 2023 had `cmvn_file` outside of any section."""
+    if "cmvn_file" in values and "cmvn_conf" not in values:
+        file = values.pop("cmvn_file")
+        if file is not None:
+            values |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": file}}
+            places |= dict.fromkeys((("cmvn",), ("cmvn_conf",), ("cmvn_conf", "cmvn_file")), places[("cmvn_file",)])
 
 
-def _refusal(dotted: str, value: object) -> str:
-    (off, *_), reason = ONLY[dotted]
-    repair = "remove it" if off is None else f"remove it or set {off if isinstance(off, str) else describe(off)}"
-    return f"{dotted}: {describe(value)} is not supported ({reason}); {repair}"
-
-
-def _with_cmvn_sections(root: Node) -> tuple[Node, list[Fault]]:
-    """WeNet before December 2023 had `cmvn_file` and `is_json_cmvn` outside of any section."""
-    file, root = take_out(root, ["cmvn_file"])
-    is_json, root = take_out(root, ["is_json_cmvn"])
-    old = {name: node for name, node in (("cmvn_file", file), ("is_json_cmvn", is_json)) if node is not None}
-    assert isinstance(root.value, dict)  # the reader returns nothing else
-    if "cmvn_conf" in root.value:
-        return root, [
-            Fault(node.place, f"{name}: stands in cmvn_conf too; keep that one") for name, node in old.items()
-        ]
-    if file is None or file.value is None:
-        return root, []
-    sections = {"cmvn": Node("global_cmvn", file.place), "cmvn_conf": Node(old, file.place)}
-    return Node({**root.value, **sections}, root.place), []
+def _convert_phones(values: dict[str, Any]) -> None:
+    """WeNet writes phones as characters split at spaces, and joins their hypotheses with a space."""
+    conf = _section(values, ["tokenizer_conf"])
+    if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
+        values["tokenizer"] = "phone"
+    if values.get("tokenizer") == "phone":
+        conf.pop("split_with_space", None)
+        if conf.get("connect_symbol") == " ":
+            del conf["connect_symbol"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.yaml_source import read_yaml
+from wenet_hs.config.load import read_yaml
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
@@ -139,7 +139,7 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
 def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    settings = read_yaml(path)[0].plain()
+    settings = read_yaml(path).values
     return dict(settings)
 
 
