@@ -227,18 +227,18 @@ TYPO = "must be one of softmax, hsoftmax, class, adaptive, got"
         ("model_conf: {lsm_kind: tree}", "a.yaml:1: model_conf.lsm_kind: must be one of leaf, node, got 'tree'"),
         (
             "head: hsoftmax\nhead_conf:\n  tree: t\n  sparse_grad: true\noptim: adamw",
-            "a.yaml:4: head_conf.sparse_grad: needs optim: adam without weight_decay, which updates the touched rows "
-            "alone; change optim, or remove sparse_grad",
+            "a.yaml:4: head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows with "
+            "a gradient; change optim, or remove sparse_grad",
         ),
         (
             "ctc_conf:\n  head: class\n  head_conf: {tree: t, sparse_grad: true}\noptim_conf: {weight_decay: 0.1}",
-            "a.yaml:3: ctc_conf.head_conf.sparse_grad: needs optim: adam without weight_decay, which updates the "
-            "touched rows alone; change optim, or remove sparse_grad",
+            "a.yaml:3: ctc_conf.head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only "
+            "rows with a gradient; change optim, or remove sparse_grad",
         ),
         (
             "head: class\nhead_conf: {tree: t, sparse_grad: true}\nmodel_conf:\n  lsm_weight: 0.1",
-            "a.yaml:3: model_conf.lsm_kind: leaf smoothing reaches every node, so that head_conf.sparse_grad has "
-            "nothing to leave out; set node, or remove sparse_grad",
+            "a.yaml:3: model_conf.lsm_kind: leaf smoothing updates every node, which head_conf.sparse_grad is to "
+            "avoid; set node, or remove sparse_grad",
         ),
     ],
 )

@@ -468,8 +468,8 @@ class ExperimentConfig(Section):
                 "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
             )
         if _is_sparse(info.data.get("head_conf")) and conf.lsm_weight and conf.lsm_kind == "leaf":
-            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid; set node, or remove one"
-            raise setting_error("model_conf.lsm_kind", text)
+            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
+            raise setting_error("model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad")
         return conf
 
     @field_validator("keep_best_by", "early_stopping")
