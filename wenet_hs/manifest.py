@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`data.list`: one utterance a line as JSON (WeNet's lists load), and `text`: one `key transcript` a line."""
+"""Reading and writing of `data.list` (one utterance per line as JSON) and of `text` (`key transcript` per line)."""
 
 import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,12 @@ _REMEDIES = {
     "wav": 'say where the audio is, "wav": "PATH"',
     "txt": 'write "txt": "" where there is no transcript',
 }
-_OBJECT = '{"key": "…", "wav": "PATH", "txt": "…"} on each line'
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Utterance:
-    """One spoken sentence and where its audio is."""
+    """One utterance: its transcript and where its audio is."""
 
     key: str
     """Unique name, without white space."""
@@ -40,9 +39,9 @@ class Utterance:
     """Length of the utterance in seconds."""
     speaker: str | None = None
     start: float | None = None
-    """Begin of the segment in `wav`, seconds; None is the begin of the file."""
+    """Begin of the segment in `wav`, seconds; None: the begin of the file."""
     end: float | None = None
-    """End of the segment in `wav`, seconds; None is the end of the file."""
+    """End of the segment in `wav`, seconds; None: the end of the file."""
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -58,12 +57,16 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
-    """The utterances of a `data.list`, in order. Keys that are not ours (WeNet lists may have them) are ignored.
+    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are ignored.
 
-    Transcripts become NFC, whatever form the list has them in.
-    Raises DataError with a line for each fault (the first ten): not JSON, a key missing or mistyped, a duplicate.
+    Transcripts are converted to NFC.
+    Raises DataError with one line per fault (the first ten): not JSON, a field missing or mistyped, a duplicate key.
     """
-    utterances: list[Utterance] = []
+    return list(iterate_data_list(path))
+
+
+def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
+    """The utterances of a `data.list`, one after the other. Raises as `read_data_list` does, at the end of the list."""
     first_line: dict[str, int] = {}
     faults: list[str] = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -71,35 +74,34 @@ def read_data_list(path: Path | str) -> list[Utterance]:
             continue
         try:
             utterance = parse_utterance(line)
-            if utterance.key in first_line:
-                first = first_line[utterance.key]
-                raise ValueError(f"utterance {utterance.key!r} stands already on line {first}; give each a unique key")
-            first_line[utterance.key] = number
-            utterances.append(utterance)
+            first = first_line.setdefault(utterance.key, number)
+            if first != number:
+                raise ValueError(f"utterance {utterance.key!r} is already on line {first}; give each a unique key")
         except ValueError as error:
             faults.append(f"{path}:{number}: {error}")
+            continue
+        yield utterance
     refuse_faults(path, faults)
-    if not utterances:
+    if not first_line:
         raise DataError(f"{path}: {NO_UTTERANCES}")
-    return utterances
 
 
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
-    """Raise DataError with the first ten of a list's faults, a line each, if there are any."""
+    """Raise DataError with the first ten faults of a list, one per line, if there are any."""
     if faults:
         more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
         raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
 
 
 def parse_utterance(line: str) -> Utterance:
-    """One line of a `data.list`. Raises ValueError that says what is wrong, without the place."""
+    """The utterance of one line of a `data.list`. Raises ValueError with the fault, without file and line."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         is_tar = line.rstrip().endswith(".tar")
-        remedy = "a list of tars is read with --data_type shard" if is_tar else f"write {_OBJECT}"
+        remedy = "a list of tars is read with --data_type shard" if is_tar else 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {remedy}") from error
-    except (RecursionError, ValueError) as error:  # lists without end inside each other, a number of 5000 digits
+    except (RecursionError, ValueError) as error:  # deeply nested lists, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
@@ -120,10 +122,10 @@ def parse_utterance(line: str) -> Utterance:
 def _check_values(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
         if isinstance(value, str):
-            if _HALF_CHARACTER.search(value):
-                raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; write the line again")
+            if _SURROGATE.search(value):
+                raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; correct the line")
         elif not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name!r} is {value:g}, expected a number of seconds from 0 on")
+            raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
     if "end" in record and record["end"] <= record.get("start", 0):
         raise ValueError(f"'end' is {record['end']:g}, expected more than 'start', {record.get('start', 0):g}")
 
@@ -133,20 +135,20 @@ def _type_name(name: str) -> str:
 
 
 def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:
-    """Write a `data.list`; fields that are None are left out."""
+    """Write a `data.list`; fields that are None are omitted."""
     write_atomic(path, "".join(format_utterance(utterance) + "\n" for utterance in utterances))
 
 
 def format_utterance(utterance: Utterance) -> str:
-    """The line of a `data.list`, without its end; fields that are None are left out."""
+    """The line of a `data.list`, without its line end; fields that are None are omitted."""
     record = {name: value for name, value in asdict(utterance).items() if value is not None}
     return json.dumps(record, ensure_ascii=False)
 
 
 def read_text(path: Path | str) -> dict[str, str]:
-    """The transcripts of a `text` file by key; a key alone has an empty transcript.
+    """The transcripts of a `text` file by key; a line with only a key has an empty transcript.
 
-    Raises DataError on a duplicate, and on JSON.
+    Raises DataError on a duplicate key, and on JSON.
     """
     transcripts: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
@@ -155,7 +157,7 @@ def read_text(path: Path | str) -> dict[str, str]:
             continue
         if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
             raise DataError(
-                f"{path}:{number}: JSON lines, not `key transcript` a line; give the file `text` beside it (MODE/text)"
+                f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` in the same folder (MODE/text)"
             )
         if parts[0] in transcripts:
             raise DataError(f"{path}:{number}: utterance {parts[0]!r} occurs twice; keep one of the two lines")
@@ -164,5 +166,5 @@ def read_text(path: Path | str) -> dict[str, str]:
 
 
 def write_text(path: Path | str, transcripts: Mapping[str, str]) -> None:
-    """Write one `key transcript` a line."""
+    """Write one `key transcript` per line."""
     write_atomic(path, "".join(f"{key} {transcript}".rstrip() + "\n" for key, transcript in transcripts.items()))

@@ -33,7 +33,7 @@ from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.bin.search_arguments import add_search_arguments, search_options
 from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.listing import DATA_TYPES, open_lists
+from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode import MODES
 from wenet_hs.decode.lm import load_language_model, warn_of_unknown_units
 from wenet_hs.decode.modes import check_options

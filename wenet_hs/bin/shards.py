@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the audio and transcripts of a data list into tars, WeNet's shards, and write the list of them.
+"""Pack the audio and transcripts of a data list into tars (WeNet's shards) and write a list of the tars.
 
 Example: wenet-hs shards --data_list data/train/data.list --num_utts_per_shard 1000 --out data/train/shards
 
-OUT/data.list is then a list for --data_type shard: the path of a tar a line, which may also be a URL after the tars
-were moved to a server. Batches are the same as those of the list.
+OUT/data.list is a list for --data_type shard: the path of one tar per line. Write URLs instead if you move the tars to
+a server. The batches are the same as those of the data list.
 """
 
 import argparse
@@ -14,20 +14,19 @@ from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.data.listing import open_list
-from wenet_hs.data.shards import write_shards
+from wenet_hs.data.shards import open_list, write_shards
 from wenet_hs.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("--data_list", type=Path, required=True, help="the list to pack")
-    parser.add_argument("--num_utts_per_shard", type=int, default=1000, help="utterances a tar (default: 1000)")
+    parser.add_argument("--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the shards and say how many there are."""
+    """Write the shards and print their number."""
     if args.num_utts_per_shard < 1:
         raise ConfigError(f"--num_utts_per_shard {args.num_utts_per_shard}: must be at least 1")
     utterances = open_list(args.data_list)

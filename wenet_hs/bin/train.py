@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.data.listing import DATA_TYPES
+from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.train.session import TrainOptions, train
 

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audio files to mono waveforms at one rate, with every way a clip can be bad told in one line.
+"""Reading of audio: files, URLs and members of shards to mono waveforms at one sample rate.
 
-libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. "It decoded" is not "it is intact": libsndfile reads a
-cut-off wav or mp3 without a word, so what was decoded is compared with what the header declares. An Ogg file declares
-no length; only the `expected_duration_s` of `check_clip` finds a cut there.
+libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. libsndfile gives no error for a truncated wav or mp3.
+Therefore the decoded length is compared with the length in the header. An Ogg file declares no length: only
+`expected_duration_s` of `check_clip` finds a truncated one.
+
+A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
 """
 
 import errno
 import io
 import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,33 +25,33 @@ import soxr
 import torch
 from torch import Tensor
 
-from wenet_hs.data.sources import SourceFault, fetch
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
 
 MAX_DURATION_S = 24 * 3600.0
 MAX_CHANNELS = 64
-MIN_RATE, MAX_RATE = (
-    1_000,
-    1_000_000,
-)  # Hz; outside, a header is damaged or hostile, and resampling could need any amount of memory
-_BLOCK_SAMPLES = (
-    1 << 22
-)  # decoded at a time (16 MiB), so that memory follows the audio that is there, not the header's word
-_MAX_CHUNKS = 1000  # of a wav before its samples; a file of zeros would be walked through for ever
-_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no fault of the file that happens to be next
-_SEGMENT_SLACK_S = 0.1  # annotated ends are rounded
-_MEND_SEGMENT = "mend start and end in the list"
+MIN_RATE, MAX_RATE = 1_000, 1_000_000
+"""In Hz. Outside, the header is damaged or hostile, and resampling could need any amount of memory."""
+_BLOCK_SAMPLES = 1 << 22
+"""Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
+_MAX_CHUNKS = 1000  # of a wav before its samples; without a limit a file of zeros is searched without end
+_SYSTEM_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these are not faults of the file
+_SEGMENT_TOLERANCE_S = 0.1  # annotated ends are rounded
 _MAX_PEAK = 1e10
-"""A float file may go over 1, and one of integers never scaled up to 2^31; from about 1e12 on the energies of the
+"""Float files may exceed 1, and integers that were never scaled reach 2^31. From about 1e12 on the energies of the
 features, which are squares, are infinite in float32, and one such clip would spoil its whole batch."""
-_SILENCE_RANGE = 1e-4  # about three steps of 16 bits: dithered digital silence stays inside, quiet speech does not
+_SILENCE_RANGE = 1e-4  # about three 16-bit steps: contains dithered digital silence, but not quiet speech
+_RESTORE = "restore the file, or leave it out"
+_CORRECT_SEGMENT = "correct start and end in the list"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
+_PART = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
 
 Samples = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AudioInfo:
-    """What a header says."""
+    """Facts from an audio header."""
 
     duration_s: float
     sample_rate: int
@@ -54,27 +59,70 @@ class AudioInfo:
     channels: int
 
 
-class AudioFault(Exception):
-    """Why audio cannot be used, without the file's name: `read_audio` adds it, `check_clip` returns the bare reason."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadClip:
+    """An utterance whose audio cannot be used."""
 
-    def __init__(self, reason: str, *, where: str = "", remedy: str = "restore the file, or leave it out") -> None:
-        """`where` follows the reason in messages; `remedy` is what to do about it."""
-        super().__init__(reason + where)
-        self.reason, self.remedy = reason, remedy
+    key: str
+    wav: str
+    reason: str
+
+
+class SourceFault(Exception):
+    """A fault of a source, without the name of the source."""
+
+    def __init__(self, reason: str, remedy: str = _RESTORE) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+class AudioError(DataError):
+    """Audio that cannot be used."""
+
+    def __init__(self, source: str, reason: str, remedy: str) -> None:
+        super().__init__(source, reason, remedy)  # all arguments: the error is sent between processes
+        self.source, self.reason, self.remedy = source, reason, remedy
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.reason}; {self.remedy}"
+
+
+class ClipError(AudioError):
+    """The audio of one utterance cannot be used; training skips the utterance and records `clip`."""
+
+    def __init__(self, key: str, wav: str, reason: str, remedy: str) -> None:
+        super().__init__(f"utterance {key}: {wav}", reason, remedy)
+        self.args = (key, wav, reason, remedy)
+        self.clip = BadClip(key=key, wav=wav, reason=reason)
+
+
+def read_utterance(utterance: Utterance, sample_rate: int) -> Tensor:
+    """The waveform (N,) of an utterance at `sample_rate`.
+
+    Raises: ClipError, also where the length of the audio differs from the duration in the data list.
+    """
+    try:
+        samples, rate = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+    except AudioError as error:
+        raise ClipError(utterance.key, utterance.wav, error.reason, error.remedy) from error
+    if utterance.duration is not None:
+        reason = length_fault(len(samples) / rate, utterance.duration, "the data list")
+        if reason is not None:
+            raise ClipError(utterance.key, utterance.wav, reason, "restore the file, or prepare the data again")
+    return resample(torch.from_numpy(samples), rate, sample_rate)
 
 
 def read_audio(
     source: str | Path | bytes, *, start: float | None = None, end: float | None = None, sample_rate: int = 16000
 ) -> Tensor:
-    """The waveform of a file, or of a file's bytes: channels averaged, resampled to `sample_rate` where needed.
+    """The waveform of a source: channels averaged, resampled to `sample_rate` where needed.
 
     Args:
-        source: a path, a URL, a member of a shard (`TAR#OFFSET+SIZE`), or the bytes themselves.
-        start, end: the segment to read, in seconds; the file is read from `start`, not from its begin.
+        source: a path, a URL, a member of a shard (`TAR#OFFSET+SIZE`), or the bytes of a file.
+        start, end: the segment to read, in seconds; reading begins at `start`.
 
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
-    Raises: DataError with the file's name: missing, empty, not audio, cut off, damaged, not finite, of absurd size or
-        loudness.
+    Raises: AudioError: missing, empty, not audio, truncated, damaged, not finite, implausible size or loudness.
     """
     waveform, rate = read_audio_file(source, start=start, end=end)
     return resample(torch.from_numpy(waveform), rate, sample_rate)
@@ -83,26 +131,45 @@ def read_audio(
 def read_audio_file(
     source: str | Path | bytes, *, start: float | None = None, end: float | None = None
 ) -> tuple[Samples, int]:
-    """What `read_audio` reads, at the file's own rate: mono samples (n,) and the rate in Hz. Raises as it does."""
-    try:
-        return decode(source, start, end)
-    except AudioFault as fault:
-        raise DataError(f"{_name(source)}: {fault}; {fault.remedy}") from fault
-
-
-def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
-    """The same sound at another rate. waveform: (samples,) float32. Returns: (about samples * to_rate / from_rate,)."""
-    if from_rate == to_rate:
-        return waveform
-    return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
+    """Like `read_audio`, but at the file's own rate. Returns: mono samples (n,) and the rate in Hz."""
+    with _open_audio(source) as file:
+        rate: int = file.samplerate
+        first, last = _segment(file.frames, rate, start, end)
+        try:
+            if first:
+                file.seek(first)
+            waveform = _read_mono(file, last - first)
+        except soundfile.LibsndfileError as error:
+            raise SourceFault(f"damaged or cut off ({error.error_string.strip()})") from error
+        if len(waveform) < last - first:
+            raise SourceFault(
+                f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
+            )
+        peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
+        if not np.isfinite(peak):
+            raise SourceFault("samples that are not finite (NaN or infinity)")
+        if peak > _MAX_PEAK:
+            raise SourceFault(f"a sample of {peak:g}, where 1 is full scale")
+    return waveform, rate
 
 
 def probe_audio(source: str | Path | bytes) -> AudioInfo:
-    """Duration, rate and channels from the header alone. Raises DataError as `read_audio` does, but may miss a cut."""
-    try:
-        return probe(source)
-    except AudioFault as fault:
-        raise DataError(f"{_name(source)}: {fault}; {fault.remedy}") from fault
+    """Duration, rate and channels, read from the header only. Raises AudioError; may not find a truncated file."""
+    with _open_audio(source) as file:
+        return AudioInfo(duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels)
+
+
+def segment_duration(utterance: Utterance) -> float:
+    """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None. Raises AudioError."""
+    end = probe_audio(utterance.wav).duration_s if utterance.end is None else utterance.end
+    return max(0.0, end - (utterance.start or 0.0))
+
+
+def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
+    """The waveform at another rate. waveform: (samples,) float32. Returns: (about samples * to_rate / from_rate,)."""
+    if from_rate == to_rate:
+        return waveform
+    return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
 
 
 def check_clip(
@@ -112,15 +179,15 @@ def check_clip(
     min_duration_s: float = 0.1,
     max_duration_s: float = 600.0,
 ) -> str | None:
-    """Why a clip is of no use for training, or None if it is good. Decodes it whole.
+    """The reason why a clip cannot be used for training, or None. Decodes the whole clip.
 
     Args:
-        expected_duration_s: what the corpus says. A clip further from it than 2 % and 100 ms has lost or won audio.
+        expected_duration_s: the duration by the corpus; see `length_fault`.
     """
     try:
-        waveform, rate = decode(path, None, None)
-    except AudioFault as fault:
-        return fault.reason
+        waveform, rate = read_audio_file(path)
+    except AudioError as error:
+        return error.reason
     duration_s = len(waveform) / rate
     if expected_duration_s is not None:
         reason = length_fault(duration_s, expected_duration_s, "the corpus")
@@ -133,105 +200,76 @@ def check_clip(
     return "silent" if is_silent(torch.from_numpy(waveform)) else None
 
 
-def length_fault(duration_s: float, expected_s: float, who: str) -> str | None:
-    """What `prepare`, training and recognition say of a clip that decodes to another length than `who` says, or None.
+def length_fault(duration_s: float, expected_s: float, origin: str) -> str | None:
+    """The reason if a decoded duration differs from the expected one by more than 2 % and by more than 100 ms.
 
-    libsndfile decodes a cut-off mp3 or ogg without a word: often this alone tells a damaged clip from a whole one.
+    libsndfile gives no error for a truncated mp3 or ogg: often only this comparison finds a damaged clip.
+
+    Args:
+        origin: where `expected_s` is from, for the reason.
     """
-    if durations_agree(duration_s, expected_s):
+    if abs(duration_s - expected_s) <= max(0.1, 0.02 * expected_s):
         return None
     what = "cut off" if duration_s < expected_s else "too long"
-    return f"{what}: {duration_s:.2f} s, {who} says {expected_s:.2f} s"
-
-
-def durations_agree(actual_s: float, expected_s: float) -> bool:
-    """Whether two durations differ by no more than coding padding and rounding do: 2 % or 100 ms, whichever is more."""
-    return abs(actual_s - expected_s) <= max(0.1, 0.02 * expected_s)
+    return f"{what}: {duration_s:.2f} s, {origin} says {expected_s:.2f} s"
 
 
 def is_silent(waveform: Tensor) -> bool:
-    """Whether there is nothing to hear: all samples within 1e-4 of each other (a constant offset is silence too).
-
-    waveform: (samples,) in [-1, 1].
-    """
+    """Whether all samples (samples,) in [-1, 1] are within 1e-4 of each other; a constant offset is silence too."""
     return waveform.numel() == 0 or float(waveform.max() - waveform.min()) < _SILENCE_RANGE
 
 
-def _name(source: str | Path | bytes) -> str:
-    return f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
-
-
-def decode(source: str | Path | bytes, start: float | None, end: float | None) -> tuple[Samples, int]:
-    """Mono samples (n,) and their rate: `read_audio_file`, but for the fault, which is an AudioFault."""
-    with _open(source) as file:
-        _check_header(file)
-        rate: int = file.samplerate
-        first, last = _segment(file.frames, rate, start, end)
-        try:
-            if first:
-                file.seek(first)
-            waveform = _read_mono(file, last - first)
-        except soundfile.LibsndfileError as error:
-            raise AudioFault(f"damaged or cut off ({error.error_string.strip()})") from error
-    if len(waveform) < last - first:
-        raise AudioFault(
-            f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
-        )
-    _check_samples(waveform)
-    return waveform, rate
-
-
-def probe(source: str | Path | bytes) -> AudioInfo:
-    """What `probe_audio` gives, but for the fault, which is an AudioFault."""
-    with _open(source) as file:
-        _check_header(file)
-        return AudioInfo(duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels)
-
-
-def _open(source: str | Path | bytes) -> soundfile.SoundFile:
+@contextmanager
+def _open_audio(source: str | Path | bytes) -> Iterator[soundfile.SoundFile]:
+    """Open audio and check its header. A SourceFault raised in the block becomes an AudioError with the name."""
     try:
-        source = fetch(source)
+        with _sound_file(fetch(source)) as file:
+            _check_header(file)
+            yield file
+    except SourceFault as fault:
+        name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
+        raise AudioError(name, str(fault), fault.remedy) from fault
+
+
+def _sound_file(source: str | Path | bytes) -> soundfile.SoundFile:
+    try:
         if not isinstance(source, bytes) and not Path(source).is_file():
-            raise _no_file(Path(source))
+            raise _missing_file(Path(source))
         _check_riff_size(source)
         return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
     except soundfile.LibsndfileError as error:
-        # libsndfile says of a file that is there but in no format it knows: "File does not exist …".
+        # libsndfile says "File does not exist …" of an existing file in an unknown format.
         reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-        raise AudioFault(f"not audio that can be read ({reason})") from error
-    except SourceFault as fault:
-        raise AudioFault(str(fault)) from fault
+        raise SourceFault(f"not audio that can be read ({reason})") from error
     except OSError as error:
-        if error.errno in _OURS:
+        if error.errno in _SYSTEM_ERRORS:
             raise
-        raise AudioFault(f"cannot be read ({error.strerror})") from error
+        raise SourceFault(f"cannot be read ({error.strerror})") from error
 
 
-def _no_file(path: Path) -> AudioFault:
+def _missing_file(path: Path) -> SourceFault:
     if path.exists():
-        return AudioFault("not a file", remedy="give the path of an audio file")
-    return AudioFault(
-        "missing", where="" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
-    )
+        return SourceFault("not a file", "give the path of an audio file")
+    return SourceFault("missing" if path.is_absolute() else f"missing (looked for in the current folder {Path.cwd()})")
 
 
 def _check_header(file: soundfile.SoundFile) -> None:
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
-        raise AudioFault(f"declares a sample rate of {file.samplerate} Hz")
+        raise SourceFault(f"declares a sample rate of {file.samplerate} Hz")
     if file.channels > MAX_CHANNELS:
-        raise AudioFault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
+        raise SourceFault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
     if file.frames > MAX_DURATION_S * file.samplerate:
-        raise AudioFault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
+        raise SourceFault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
-        raise AudioFault("empty: no samples in it")
+        raise SourceFault("empty: no samples in it")
 
 
 def _check_riff_size(source: str | Path | bytes) -> None:
-    """Refuse an empty file, and a wav whose data chunk is longer than the file: libsndfile mends that in silence."""
+    """Refuse an empty file, and a wav whose data chunk is longer than the file: libsndfile accepts both."""
     with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
         total = file.seek(0, os.SEEK_END)
         if not total:
-            raise AudioFault("empty: 0 bytes")
+            raise SourceFault("empty: 0 bytes")
         file.seek(0)
         header = file.read(12)
         if header[:4] != b"RIFF" or header[8:] != b"WAVE":
@@ -239,11 +277,11 @@ def _check_riff_size(source: str | Path | bytes) -> None:
         declared = _data_chunk_size(file)
         present = total - file.tell()
     if declared > present:
-        raise AudioFault(f"cut off: {present} bytes of audio, its header declares {declared}")
+        raise SourceFault(f"cut off: {present} bytes of audio, its header declares {declared}")
 
 
 def _data_chunk_size(file: BinaryIO) -> int:
-    """The declared size of the `data` chunk, the file left at its first byte; 0 if there is no such chunk."""
+    """The declared size of the `data` chunk, with the file positioned at its first byte; 0 without such a chunk."""
     for _ in range(_MAX_CHUNKS):
         header = file.read(8)
         size = int.from_bytes(header[4:], "little")
@@ -253,33 +291,25 @@ def _data_chunk_size(file: BinaryIO) -> int:
     return 0
 
 
-def _check_samples(waveform: Samples) -> None:
-    peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
-    if not np.isfinite(peak):
-        raise AudioFault("samples that are not finite (NaN or infinity)")
-    if peak > _MAX_PEAK:
-        raise AudioFault(f"a sample of {peak:g}, where 1 is full scale")
-
-
 def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
-    """The first sample of the segment and the one after its last."""
+    """The first sample of a segment and the one after its last."""
     duration_s = num_samples / rate
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
-    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_SLACK_S:
+    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_TOLERANCE_S:
         segment = f"a segment from {first_s:g} to {last_s:g} s"
-        raise AudioFault(f"{segment} does not lie in its {duration_s:.2f} s", remedy=_MEND_SEGMENT)
+        raise SourceFault(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise AudioFault(f"a segment from {first_s:g} to {last_s:g} s has no samples", remedy=_MEND_SEGMENT)
+        raise SourceFault(f"a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT)
     return first, last
 
 
 def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
-    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends before.
+    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends earlier.
 
-    A read that comes back short is the last one: behind the gap in a damaged mp3 the next would give earlier samples
-    again, and the clip would seem to be as long as it was.
+    Reading stops at the first short block: after a gap in a damaged mp3 the next block would repeat earlier samples,
+    and the clip would seem complete.
     """
     blocks: list[Samples] = []
     block = max(1, _BLOCK_SAMPLES // file.channels)
@@ -291,3 +321,52 @@ def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
             break
         num_samples -= wanted
     return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.float32)
+
+
+# Sources
+
+
+def is_url(source: str) -> bool:
+    """Whether fsspec reads the source: `https://…`, `s3://…`, `simplecache::https://…`."""
+    return _URL.match(source) is not None
+
+
+def fetch(source: str | Path | bytes) -> str | Path | bytes:
+    """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceFault."""
+    if not isinstance(source, str):
+        return source
+    part = _PART.fullmatch(source)
+    if part is None:
+        return call_fsspec(source, lambda filesystem, path: filesystem.cat_file(path)) if is_url(source) else source
+    where, offset, size = part[1], int(part[2]), int(part[3])
+    if is_url(where):
+        content = call_fsspec(where, lambda fs, path: fs.cat_file(path, start=offset, end=offset + size))
+    else:
+        with open_local(where) as file:
+            file.seek(offset)
+            content = file.read(size)
+    if len(content) < size:
+        raise SourceFault(f"cut off: {len(content)} of {size} bytes are there")
+    return bytes(content)
+
+
+def open_local(path: str) -> BinaryIO:
+    """Open a local file. Raises SourceFault."""
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise SourceFault(f"cannot be read ({error.strerror})") from error
+
+
+def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
+    """`call(filesystem, path)` for a URL. Servers and fsspec plug-ins raise any class of error: each is a SourceFault."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ConfigError(f"{url}: URLs need fsspec; pip install 'wenet_hs[remote]'") from error
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url)
+        return call(filesystem, path)
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        raise SourceFault(f"cannot be read ({' '.join(text.split())})") from error

@@ -1,47 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which utterances stand together in a batch, epoch by epoch: a pure function of the lengths, the seed and the epoch.
+"""Batches, and the plan which utterances each batch of an epoch contains.
 
-The plan is one order of batches, whatever the number of ranks: a run that goes on with another number goes on at the
-same place. `BatchPlan.share` deals it out: of W ranks, rank r takes batch i * W + r of what is left as its i-th.
-- Every utterance stands in exactly one batch of one rank.
-- All ranks have the same number of batches: the last step is filled by repeating the shortest batches of the epoch, the
-  one case in which an utterance is seen twice (at most W - 1 batches an epoch).
-Given up for that: the batches of one step are as different in length as those of a random order are, so ranks wait for
-the one with the longest. With `dynamic` batches, which hold about as many frames each, that is little.
+The plan is a pure function of the lengths, the seed and the epoch. It is one order of batches for any number of ranks,
+so a run that is resumed with another number of ranks continues at the same batch. `BatchPlan.share` assigns the batches
+to W ranks: rank r takes every W-th remaining batch, beginning with the r-th.
+- Every utterance is in exactly one batch of one rank.
+- All ranks have the same number of batches: the last step is completed by repeating the shortest batches of the epoch.
+  This is the only case in which an utterance is used twice (at most W - 1 batches per epoch).
+- The batches of one step differ in length as a random order does: all ranks wait for the longest batch of the step.
+  With `dynamic` batches, which contain about the same number of frames, this wait is short.
 
-Nothing here is a Python object an utterance: fifty million of them are arrays of 400 MB, and seconds.
+Dimension key: B batch, N samples, T frames, F Mel bins, L label.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import BatchConf
-from wenet_hs.data.plan_kernels import fill_batches
+from wenet_hs.data.audio import BadClip
 from wenet_hs.errors import DataError
 
+PADDING_ID = -1
 LENGTH_JITTER = 0.02
-"""Lengths are blurred by up to 2 % before sorting: batches differ from epoch to epoch at about 2 % more padding."""
+"""Lengths are changed by up to 2 % before sorting: batches differ between epochs at about 2 % more padding."""
 
 Indices = NDArray[np.int64]
+Masks = tuple[Tensor, Tensor]
+"""Frames (T,) and bins (F,) to keep, bool."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """One utterance of a batch."""
+
+    key: str
+    features: Tensor
+    """(T, F) float32, before CMVN; the waveform (N,) where features are computed on the device."""
+    target: Tensor
+    """(L,) int64 unit ids, without begin and end."""
+    audio_seconds: float
+    masks: Masks | None = None
+    """SpecAugment's masks of a waveform's features; None for features, which are masked already."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Utterances, padded to one length."""
+
+    keys: list[str]
+    features: Tensor
+    """(B, T, F) float32, 0 where padded; waveforms (B, N) while `wave_masks` is set."""
+    feature_lengths: Tensor
+    """(B,) int64, in frames."""
+    num_frames: int
+    """The sum of the lengths."""
+    targets: Tensor
+    """(B, L) int64, -1 where padded."""
+    target_lengths: Tensor
+    """(B,) int64."""
+    audio_seconds: float
+    num_targets: int
+    """Labels plus one end of sentence per utterance: the targets of the attention decoder."""
+    quarantined: tuple[BadClip, ...] = ()
+    """Clips that were drawn for this batch and cannot be read."""
+    wave_masks: tuple[Masks | None, ...] | None = None
+    """(B,) masks, while `features` are waveforms, from which `with_features` computes features on the device."""
+
+    @property
+    def num_drawn(self) -> int:
+        """Clips that were drawn for this batch, including those that cannot be read."""
+        return len(self.keys) + len(self.quarantined)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch with its tensors on a device."""
+        return replace(
+            self,
+            features=self.features.to(device, non_blocking=True),
+            feature_lengths=self.feature_lengths.to(device, non_blocking=True),
+            targets=self.targets.to(device, non_blocking=True),
+            target_lengths=self.target_lengths.to(device, non_blocking=True),
+        )
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Pad examples to the longest of them, in their order."""
+    target_lengths = torch.tensor([len(example.target) for example in examples])
+    lengths = [len(example.features) for example in examples]
+    return Batch(
+        keys=[example.key for example in examples],
+        features=pad_sequence([example.features for example in examples], batch_first=True),
+        feature_lengths=torch.tensor(lengths),
+        num_frames=sum(lengths),
+        targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=PADDING_ID),
+        target_lengths=target_lengths,
+        audio_seconds=sum(example.audio_seconds for example in examples),
+        num_targets=int(target_lengths.sum()) + len(examples),
+    )
 
 
 class BatchPlan(Sequence[list[int]]):
-    """Batches, each a list of indices, kept as three arrays; equal to a list of the same lists."""
+    """Batches, each a list of indices, stored as three arrays; equal to a list of the same lists."""
 
     def __init__(self, items: Indices, begins: Indices, ends: Indices) -> None:
         """Batch b is items[begins[b]:ends[b]]. items: (N,), the longest first; begins, ends: (number of batches,)."""
         self._items, self._begins, self._ends = items, begins, ends
 
     def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
-        """The batches of one rank from batch `start` of the whole plan on; as many on every rank."""
+        """The batches of one rank, beginning at batch `start` of the whole plan; the same number on every rank."""
         if not 0 <= rank < world_size:
             raise ValueError(f"share: rank {rank} of {world_size}")
         positions = np.arange(start, len(self))
         missing = -len(positions) % world_size
-        if missing:  # items stand in order of falling length, so the last of them are the shortest
+        if missing:  # items are sorted by falling length, so the last ones are the shortest
             shortest = np.argsort(-self._begins, kind="stable")[:missing]
             positions = np.append(positions, np.resize(shortest, missing))
         mine = positions[rank::world_size]
@@ -87,13 +164,13 @@ def plan_epoch(
     Args:
         num_frames: length of each utterance.
         batch_conf: `static`: batch_size utterances. `dynamic`: as many as fit into max_frames_in_batch with padding
-            (longest × count); a longer utterance is alone. `bucket`: bucket_batch_sizes[i] utterances shorter than
-            bucket_boundaries[i]; the last size is for the rest.
-        shuffle: without it the longest come first, so that a batch that does not fit into memory fails at once.
-        items: (N,) what to put into the batches in place of the indices.
+            (longest × count); a longer utterance is the only one of its batch. `bucket`: bucket_batch_sizes[i]
+            utterances shorter than bucket_boundaries[i]; the last size is for all longer ones.
+        shuffle: if false, the longest come first, so that a batch that does not fit into memory fails at once.
+        items: (N,) the numbers to put into the batches instead of the indices.
     """
     if not len(num_frames):
-        raise DataError("no utterances to make batches of; see why they were rejected")
+        raise DataError("no utterances to make batches of; see the reasons of their rejection")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
     order = _by_length(lengths, generator if shuffle else None)
@@ -107,24 +184,34 @@ def plan_epoch(
 
 
 def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
-    """Indices, the longest first, lengths blurred by the generator if there is one; ties stay in order."""
+    """Indices, the longest first, with jitter if there is a generator; equal lengths keep their order."""
     if generator is None:
         return np.argsort(-lengths, kind="stable")
-    keys = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths))
-    keys += 1.0  # in place: at fifty million an array is 400 MB
-    keys *= lengths
-    return np.argsort(np.negative(keys, out=keys), kind="stable")
+    keys = (1.0 + generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths))) * lengths
+    return np.argsort(-keys, kind="stable")
 
 
 def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
-    """Indices, sorted by about their length, in the order of the batches; and where each batch ends in that order."""
+    """Indices, sorted by length, in the order of the batches; and the end of each batch in that order."""
     match conf.batch_type:
         case "static":
             return order, _chunk_ends(len(order), conf.batch_size)
         case "dynamic":
-            return order, fill_batches(lengths[order], conf.max_frames_in_batch)
+            return order, _dynamic_ends(lengths[order], conf.max_frames_in_batch)
         case "bucket":
             return _cut_buckets(order, lengths, conf)
+
+
+def _dynamic_ends(lengths: Indices, max_frames: int) -> Indices:
+    """The end of each batch, with as many of the lengths (N,) per batch as `max_frames` allow with padding."""
+    ends: list[int] = []
+    first = longest = 0
+    for position, length in enumerate(lengths.tolist()):
+        longest = max(longest, length)
+        if position > first and longest * (position - first + 1) > max_frames:
+            ends.append(position)
+            first, longest = position, length
+    return np.array([*ends, len(lengths)])
 
 
 def _cut_buckets(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
@@ -139,5 +226,5 @@ def _cut_buckets(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Ind
 
 
 def _chunk_ends(count: int, size: int) -> Indices:
-    """The ends of chunks of `size`, the last one what is left."""
+    """The ends of chunks of `size`; the last chunk may be smaller."""
     return np.minimum(np.arange(size, count + size, size, dtype=np.int64), count)

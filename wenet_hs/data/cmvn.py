@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Global mean and variance of the features: WeNet's JSON, and Kaldi's text.   Dimension key: T frames, F Mel bins."""
+"""Global mean and variance of the features, in WeNet's JSON and Kaldi's text.   Dimension key: T frames, F Mel bins."""
 
 import json
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -20,32 +19,10 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
 
-VARIANCE_FLOOR = 1e-20  # WeNet's; a bin that never changes then has a huge but finite scale
+VARIANCE_FLOOR = 1e-20  # WeNet's: a constant bin then has a huge but finite scale
 CMVN_GROUP = 32
-"""Utterances whose sums are added before they are handed over: enough to make the way from a worker cheap."""
+"""Utterances whose sums a worker adds before it sends them."""
 _REMEDY = "compute it again with `wenet-hs cmvn`"
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureSums:
-    """What the statistics are made of; sums of parts add up."""
-
-    sum: Tensor
-    """(F,) float64."""
-    sum_squares: Tensor
-    """(F,) float64."""
-    num_frames: int
-
-    def __add__(self, other: "FeatureSums") -> "FeatureSums":
-        return FeatureSums(
-            self.sum + other.sum, self.sum_squares + other.sum_squares, self.num_frames + other.num_frames
-        )
-
-
-def feature_sums(features: Tensor) -> FeatureSums:
-    """Sums over the frames of (T, F) features, in float64: float32 loses digits after some hours of audio."""
-    wide_TF = features.double()
-    return FeatureSums(wide_TF.sum(0), wide_TF.square().sum(0), len(wide_TF))
 
 
 def write_cmvn(
@@ -130,11 +107,11 @@ def _parse_kaldi(path: Path) -> tuple[list[float], list[float], float]:
 
 def global_sums(
     utterances: Sequence[Utterance], conf: DatasetConf, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
-) -> Iterator[FeatureSums]:
-    """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
+) -> Iterator[Tensor]:
+    """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation: (2F + 1,) float64 each.
 
-    Added up in this order they are the same bits for every number of workers. Of several ranks, each has the groups
-    rank, rank + num_ranks, …
+    A row holds the sums of the features, the sums of their squares, and the number of frames. Rows added in this order
+    are the same bits for every number of workers. Of several ranks, each has the groups rank, rank + num_ranks, …
 
     Raises: DataError naming the utterance and the file that cannot be read.
     """
@@ -142,6 +119,85 @@ def global_sums(
     return load_ahead(partial(_group_sums, utterances, conf), groups, num_workers=num_workers)
 
 
-def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
-    group = utterances[first : first + CMVN_GROUP]
-    return reduce(operator.add, (feature_sums(utterance_features(u, conf)) for u in group))
+def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> Tensor:
+    rows = []
+    for utterance in utterances[first : first + CMVN_GROUP]:
+        wide_TF = utterance_features(utterance, conf).double()  # float32 loses digits after some hours of audio
+        num_frames = torch.tensor([len(wide_TF)]).double()
+        rows.append(torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), num_frames]))
+    return reduce(operator.add, rows)
+
+
+def write_cmvn(path: Path | str, total: Tensor) -> None:
+    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the sum of the rows of `global_sums`.
+
+    Raises DataError where there are no frames.
+    """
+    sums, squares, frames = total.double().tensor_split((len(total) // 2, len(total) - 1))
+    if frames < 1:
+        raise DataError(f"{path}: no frames to compute statistics from; the audio is empty or too short")
+    record = {"mean_stat": sums.tolist(), "var_stat": squares.tolist(), "frame_num": int(frames)}
+    write_atomic(path, json.dumps(record) + "\n")
+
+
+def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor]:
+    """The mean (F,) and the inverse standard deviation (F,) of the features, float32.
+
+    Args:
+        is_json: WeNet's JSON; otherwise Kaldi's text matrix (`copy-matrix --binary=false`).
+
+    Raises: DataError naming the file: missing, another format, lengths that differ, no frames, not finite.
+    """
+    path = Path(path)
+    sums, squares, num_frames = _parse_json(path) if is_json else _parse_kaldi(path)
+    if len(sums) != len(squares) or not sums:
+        raise DataError(f"{path}: {len(sums)} sums and {len(squares)} sums of squares; {_REMEDY}")
+    if not all(map(math.isfinite, [*sums, *squares, num_frames])):
+        raise DataError(f"{path}: values that are not finite; {_REMEDY}")
+    if num_frames < 1:
+        raise DataError(f"{path}: statistics of {num_frames:g} frames; {_REMEDY}")
+    mean_F = torch.tensor(sums, dtype=torch.float64) / num_frames
+    variance_F = torch.tensor(squares, dtype=torch.float64) / num_frames - mean_F.square()
+    istd_F = variance_F.clamp(min=VARIANCE_FLOOR).rsqrt()
+    return mean_F.float(), istd_F.float()
+
+
+def _parse_json(path: Path) -> tuple[list[float], list[float], float]:
+    try:
+        record = json.loads("\n".join(read_lines(path)))
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path}:{error.lineno}: not JSON ({error.msg}); Kaldi's text needs is_json_cmvn: false"
+        ) from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path}: expected a JSON object with mean_stat, var_stat and frame_num; {_REMEDY}")
+    for name in ("mean_stat", "var_stat", "frame_num"):
+        if name not in record:
+            raise DataError(f"{path}: no {name!r} in it; {_REMEDY}")
+    mean_stat, var_stat, frame_num = record["mean_stat"], record["var_stat"], record["frame_num"]
+    if not (_is_number_list(mean_stat) and _is_number_list(var_stat) and _is_number(frame_num)):
+        raise DataError(f"{path}: mean_stat and var_stat must be lists of numbers, frame_num a number; {_REMEDY}")
+    return mean_stat, var_stat, frame_num
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_number_list(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _parse_kaldi(path: Path) -> tuple[list[float], list[float], float]:
+    """`[` F sums, N, F sums of squares, 0 `]`."""
+    words = " ".join(read_lines(path)).split()
+    try:
+        numbers = [float(word) for word in words[1:-1]]
+    except ValueError as error:
+        raise DataError(f"{path}: not Kaldi's text matrix ({error}); WeNet's JSON needs is_json_cmvn: true") from error
+    if len(words) < 6 or words[0] != "[" or words[-1] != "]" or len(numbers) % 2:
+        raise DataError(
+            f"{path}: not Kaldi's text matrix of two rows in brackets; WeNet's JSON needs is_json_cmvn: true"
+        )
+    dim = len(numbers) // 2 - 1
+    return numbers[:dim], numbers[dim + 1 : -1], numbers[dim]

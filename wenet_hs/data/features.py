@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-Mel features as Kaldi and WeNet compute them.
+"""Log-Mel features as Kaldi and WeNet compute them, for one waveform or for a batch on a device.
 
-Dimension key: N samples, T frames, S samples a frame, F Mel bins.
+Dimension key: B batch, N samples, T frames, S samples per frame, F Mel bins.
 """
 
-from collections.abc import Callable
-
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchaudio.compliance import kaldi
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import AudioFault, decode, length_fault, resample
-from wenet_hs.data.augment import speed_perturb
-from wenet_hs.data.quarantine import clip_error
+from wenet_hs.data.audio import read_utterance
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
 INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
+_MAX_SAMPLES = 2.0**53  # the largest integer range of a float: the duration in a list may be any number
 
 
 def fbank(
@@ -34,10 +33,10 @@ def fbank(
 
     Args:
         waveform: (N,) float32 in [-1, 1].
-        dither: standard deviation of the noise added to each sample of each frame, in steps of 16 bits (Kaldi's 1.0).
-        generator: source of that noise, needed where dither > 0: the global random state is never touched.
+        dither: standard deviation of the noise added to each sample of each frame, in 16-bit steps (Kaldi's 1.0).
+        generator: source of that noise, required where dither > 0: the global random state is never used.
 
-    Returns: (T, F) float32 with T = num_frames(N): (0, F) where the audio is shorter than one window.
+    Returns: (T, F) float32 with T = num_frames(N); (0, F) where the audio is shorter than one window.
     """
     if num_mel_bins < 4:
         raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {num_mel_bins}")
@@ -50,19 +49,45 @@ def fbank(
             raise ValueError("fbank: dither needs a generator")
         wave_N = _dithered_frames(wave_N, size, samples_of(sample_rate, frame_shift_ms), dither, generator)
         frame_shift_ms = frame_length_ms
-    return log_mel(
-        wave_N,
-        sample_rate=sample_rate,
-        num_mel_bins=num_mel_bins,
-        frame_length_ms=frame_length_ms,
-        frame_shift_ms=frame_shift_ms,
+    return _log_mel(wave_N, sample_rate, num_mel_bins, frame_length_ms, frame_shift_ms)
+
+
+def waveform_features(
+    waveform: Tensor, conf: DatasetConf, *, dither: float = 0.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """`fbank` of a waveform (N,) with the settings of `conf`: (T, F)."""
+    return fbank(
+        waveform,
+        sample_rate=conf.resample_conf.resample_rate,
+        num_mel_bins=conf.fbank_conf.num_mel_bins,
+        frame_length_ms=conf.fbank_conf.frame_length,
+        frame_shift_ms=conf.fbank_conf.frame_shift,
+        dither=dither,
+        generator=generator,
     )
 
 
-def log_mel(
-    wave_N: Tensor, *, sample_rate: int, num_mel_bins: int, frame_length_ms: float, frame_shift_ms: float
+def utterance_features(utterance: Utterance, conf: DatasetConf) -> Tensor:
+    """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file."""
+    return waveform_features(read_utterance(utterance, conf.resample_conf.resample_rate), conf)
+
+
+def batch_fbank(waveforms: Tensor, conf: DatasetConf) -> Tensor:
+    """`fbank` of padded waveforms (B, N) on their device: (B, T, F), computed for the padding too. N is at least S."""
+    rate = conf.resample_conf.resample_rate
+    size, shift = samples_of(rate, conf.fbank_conf.frame_length), samples_of(rate, conf.fbank_conf.frame_shift)
+    with torch.autocast(waveforms.device.type, enabled=False):  # autocast would round the samples
+        frames_BTS = (waveforms * INT16_SCALE).unfold(1, size, shift)
+        # Kaldi processes each frame separately: consecutive frames without overlap are one long waveform.
+        frame_length = conf.fbank_conf.frame_length
+        features_NF = _log_mel(frames_BTS.reshape(-1), rate, conf.fbank_conf.num_mel_bins, frame_length, frame_length)
+    return features_NF.view(*frames_BTS.shape[:2], -1)
+
+
+def _log_mel(
+    wave_N: Tensor, sample_rate: int, num_mel_bins: int, frame_length_ms: float, frame_shift_ms: float
 ) -> Tensor:
-    """Kaldi's formula, (N,) → (T, F), for samples of 16 bits (as floats, at least a window of them)."""
+    """Kaldi's features (T, F) of 16-bit samples (N,), given as floats; at least one window."""
     features_TF: Tensor = kaldi.fbank(
         wave_N.unsqueeze(0),
         num_mel_bins=num_mel_bins,
@@ -75,83 +100,53 @@ def log_mel(
     return features_TF
 
 
-def num_frames(
-    num_samples: int, *, sample_rate: int = 16000, frame_length_ms: float = 25.0, frame_shift_ms: float = 10.0
-) -> int:
-    """How many frames `fbank` makes of so many samples."""
-    size, shift = samples_of(sample_rate, frame_length_ms), samples_of(sample_rate, frame_shift_ms)
-    return 0 if num_samples < size else 1 + (num_samples - size) // shift
-
-
-def samples_of(sample_rate: int, duration_ms: float) -> int:
-    """Whole samples in so many milliseconds; at least two. Raises ConfigError where a frame has fewer."""
-    samples = int(sample_rate * duration_ms * 0.001)  # rounded as Kaldi rounds
-    if samples < 2:
-        raise ConfigError(
-            f"fbank_conf: a frame of {duration_ms:g} ms is under two samples at {sample_rate} Hz; use more"
-        )
-    return samples
-
-
 def _dithered_frames(wave_N: Tensor, size: int, shift: int, dither: float, generator: torch.Generator) -> Tensor:
-    """The frames, each with its own noise, laid end to end: (T*S,).
+    """The frames, each with its own noise, one after the other: (T*S,).
 
-    Kaldi draws fresh noise for every frame, overlapping samples included. Whatever follows works on single frames, so
-    frames without overlap give exactly Kaldi's distribution, from our generator.
+    Kaldi draws new noise for every frame, also for overlapping samples. All later steps process single frames, so
+    frames without overlap give exactly Kaldi's distribution.
     """
     frames_TS = wave_N.unfold(0, size, shift)
     noise_TS = torch.randn(frames_TS.shape, generator=generator, dtype=wave_N.dtype)
     return (frames_TS + dither * noise_TS).reshape(-1)
 
 
-def utterance_waveform(utterance: Utterance, conf: DatasetConf) -> Tensor:
-    """The audio (N,) of an utterance as its file has it, at the rate that `conf` wants.
-
-    Raises: ClipError naming the utterance and the file; also where the audio is not as long as the list says.
-    """
-    rate = conf.resample_conf.resample_rate
-    try:
-        samples, file_rate = decode(utterance.wav, utterance.start, utterance.end)
-    except AudioFault as fault:
-        raise clip_error(utterance.key, utterance.wav, str(fault), fault.remedy) from fault
-    if utterance.duration is not None:
-        reason = length_fault(len(samples) / file_rate, utterance.duration, "the data list")
-        if reason is not None:
-            raise clip_error(utterance.key, utterance.wav, reason, "restore the file, or prepare the data again")
-    return resample(torch.from_numpy(samples), file_rate, rate)
+# Numbers of frames
 
 
-def utterance_waveform_at(
-    utterance: Utterance, conf: DatasetConf, speed: float, distort: Callable[[Tensor], Tensor] | None
-) -> Tensor:
-    """`utterance_waveform` at a speed, through `distort`."""
-    waveform = speed_perturb(utterance_waveform(utterance, conf), speed)
-    return waveform if distort is None else distort(waveform)
+def num_frames(
+    num_samples: int, *, sample_rate: int = 16000, frame_length_ms: float = 25.0, frame_shift_ms: float = 10.0
+) -> int:
+    """The number of frames that `fbank` computes from `num_samples` samples."""
+    size, shift = samples_of(sample_rate, frame_length_ms), samples_of(sample_rate, frame_shift_ms)
+    return 0 if num_samples < size else 1 + (num_samples - size) // shift
 
 
-def utterance_features(
-    utterance: Utterance,
-    conf: DatasetConf,
-    *,
-    speed: float = 1.0,
-    dither: float = 0.0,
-    generator: torch.Generator | None = None,
-    distort: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """The features (T, F) of an utterance's audio, read from its file, as `conf` wants them.
-
-    Args:
-        generator: source of the dither.
-        distort: what the waveform (N,) goes through after its speed; as long as before.
-
-    Raises: ClipError as `utterance_waveform` does.
-    """
-    return fbank(
-        utterance_waveform_at(utterance, conf, speed, distort),
+def num_conf_frames(num_samples: int, conf: DatasetConf) -> int:
+    """The number of frames that `waveform_features` computes from `num_samples` samples."""
+    return num_frames(
+        num_samples,
         sample_rate=conf.resample_conf.resample_rate,
-        num_mel_bins=conf.fbank_conf.num_mel_bins,
         frame_length_ms=conf.fbank_conf.frame_length,
         frame_shift_ms=conf.fbank_conf.frame_shift,
-        dither=dither,
-        generator=generator,
     )
+
+
+def count_frames(
+    durations: NDArray[np.float64], conf: DatasetConf, speed: float | NDArray[np.float64] = 1.0
+) -> NDArray[np.int64]:
+    """The number of frames of audio of `durations` seconds, played at a speed. (N,) → (N,)."""
+    rate = conf.resample_conf.resample_rate
+    size, shift = samples_of(rate, conf.fbank_conf.frame_length), samples_of(rate, conf.fbank_conf.frame_shift)
+    samples = np.rint(np.minimum(durations * rate / speed, _MAX_SAMPLES)).astype(np.int64)
+    return np.where(samples < size, 0, 1 + (samples - size) // shift)
+
+
+def samples_of(sample_rate: int, duration_ms: float) -> int:
+    """Whole samples in `duration_ms`. Raises ConfigError where that is fewer than two."""
+    samples = int(sample_rate * duration_ms * 0.001)  # rounded as Kaldi rounds
+    if samples < 2:
+        raise ConfigError(
+            f"fbank_conf: a frame of {duration_ms:g} ms is under two samples at {sample_rate} Hz; use more"
+        )
+    return samples

@@ -1,34 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which utterances an epoch draws when languages or lists are balanced: a pure function of the seed and the epoch.
+"""Selection of training utterances: the filters of `filter_conf`, and balanced sampling of languages and lists.
 
-A group is a language of a list (a list, where languages stay as they are). It has a quota of draws an epoch, such that
-its speech is its share of all speech. Its members are lined up in one random order after another without end, and each
-epoch takes the next quota of them: every utterance is heard before any is heard again, within an epoch and over epochs.
+Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list where languages are
+not balanced. Its quota is the number of draws per epoch: they make the group's share of all speech. The members of a
+group stand in one random order after another, and each epoch takes the next quota of them. So every utterance is used
+before one is used again, within an epoch and over epochs.
 
-A draw is the number i + N * copy of a virtual item: the copy tells apart what one epoch hears several times, so that
-each has its own augmentation. With temperature 1 and no weights every quota is the group's size: the plain epoch.
+A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are augmented differently. With
+temperature 1 and no weights every quota is the size of the group: each utterance once per epoch.
 """
 
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.config.dataset import SamplingConf
+from wenet_hs.config.dataset import FilterConf, SamplingConf
+from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 
 Indices = NDArray[np.int64]
-_STREAM = 0x5A3D  # parts these random numbers from those of the batches, which [seed, epoch] start
+FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms, whatever the frame shift, like WeNet
+_STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
+
+
+def ctc_frames_needed(ids: Sequence[int]) -> int:
+    """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between equal neighbours."""
+    return len(ids) + sum(left == right for left, right in pairwise(ids))
+
+
+def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf) -> str | None:
+    """The reason why an utterance is not used in training, or None.
+
+    Args:
+        ids: the transcript's unit ids.
+        num_encoder_frames: of this utterance; CTC needs one per unit and one per repetition.
+        conf: WeNet's limits; lengths in frames of 10 ms, ratios in units per frame.
+    """
+    frames = duration_s * FRAMES_PER_SECOND
+    if not ids:
+        return "empty transcript"
+    if frames < conf.min_length:
+        return f"too short: {duration_s:.3f} s, filter_conf.min_length is {conf.min_length} frames of 10 ms"
+    if frames > conf.max_length:
+        return f"too long: {duration_s:.1f} s, filter_conf.max_length is {conf.max_length} frames of 10 ms"
+    if len(ids) < conf.token_min_length:
+        return f"too few units: {len(ids)}, filter_conf.token_min_length is {conf.token_min_length}"
+    if len(ids) > conf.token_max_length:
+        return f"too many units: {len(ids)}, filter_conf.token_max_length is {conf.token_max_length}"
+    if num_encoder_frames < max(1, ctc_frames_needed(ids)):
+        return f"fewer frames than labels: {num_encoder_frames} encoder frames, CTC needs {ctc_frames_needed(ids)}"
+    ratio = len(ids) / frames if frames else 0.0
+    if ratio < conf.min_output_input_ratio:
+        return f"too few units for its length: {ratio:.4f} per frame, at least {conf.min_output_input_ratio:g} wanted"
+    if ratio > conf.max_output_input_ratio:
+        return f"too many units for its length: {ratio:.4f} per frame, at most {conf.max_output_input_ratio:g} wanted"
+    return None
 
 
 class Sampler:
-    """Draws for each epoch."""
+    """The items of each epoch."""
 
     def __init__(self, groups: Indices, seconds: NDArray[np.float64], quotas: Indices, *, seed: int) -> None:
-        """groups: (N,) the group of each item.  seconds: (N,) of each item.  quotas: (G,) draws an epoch."""
+        """groups: (N,) the group of each item.  seconds: (N,) of each item.  quotas: (G,) draws per epoch."""
         order = np.argsort(groups, kind="stable")
         bounds = np.searchsorted(groups[order], np.arange(len(quotas) + 1))
         self._members = [order[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
@@ -55,7 +93,7 @@ class Sampler:
         return np.concatenate(parts)
 
     def summary(self, names: Sequence[str]) -> str:
-        """One line: the speech of each group in the lists and in an epoch. names: of the groups."""
+        """One line with the speech of each group in the lists and in an epoch. names: of the groups."""
         hours = [float(self._seconds[members].sum()) / 3600 for members in self._members]
         drawn = [hours[g] * int(self._quotas[g]) / len(self._members[g]) for g in range(len(hours))]
         groups = ", ".join(
@@ -65,47 +103,42 @@ class Sampler:
 
 
 def make_sampler(
-    conf: SamplingConf,
-    langs: NDArray[np.int32],
-    lists: NDArray[np.int32],
-    seconds: NDArray[np.float64],
-    *,
-    lang_names: Sequence[str],
-    num_lists: int,
-    seed: int,
+    conf: SamplingConf, table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, seed: int
 ) -> Sampler:
-    """A sampler over items of these languages, lists and seconds; all arrays: (N,). Says in the log what it draws.
+    """A sampler of the rows (N,) of a table with these seconds (N,). The log states what an epoch draws.
 
-    Raises: DataError where languages are balanced and an item has none; ConfigError where the weights are not as many
-        as the lists.
+    Raises: DataError where languages are balanced and an utterance has none; ConfigError where the number of weights
+        is not the number of lists.
     """
+    num_lists, num_langs = len(table.list_starts), len(table.lang_names)
     if conf.weights is not None and len(conf.weights) != num_lists:
         raise ConfigError(
-            f"dataset_conf.sampling.weights: {len(conf.weights)} of them for {num_lists} lists in --train_data; "
-            "give one a list"
+            f"dataset_conf.sampling.weights: {len(conf.weights)} weights for {num_lists} lists in --train_data; "
+            "give one per list"
         )
-    balances = conf.temperature != 1.0
-    if balances and langs.min() < 0:
+    langs, balances_langs = table.langs[rows], conf.temperature != 1.0
+    if balances_langs and langs.min() < 0:
         raise DataError(
             f"dataset_conf.sampling: by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data "
             "list; add it, or set temperature: 1"
         )
-    labels = lists.astype(np.int64) * (len(lang_names) + 1) + (langs + 1 if balances else 0)
+    lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
+    labels = lists * (num_langs + 1) + (langs + 1 if balances_langs else 0)
     present, groups = np.unique(labels, return_inverse=True)
-    list_of, lang_of = np.divmod(present, len(lang_names) + 1)
-    sizes = np.bincount(groups)
+    list_of, lang_of = np.divmod(present, num_langs + 1)
     total_s = np.bincount(groups, weights=seconds).astype(np.float64)
-    quotas = _quotas(sizes, total_s, list_of, conf)
+    quotas = _quotas(np.bincount(groups), total_s, list_of, conf)
     sampler = Sampler(groups, seconds, quotas, seed=seed)
     names = [
-        _name(int(number), int(lang), lang_names, num_lists) for number, lang in zip(list_of, lang_of, strict=True)
+        " ".join([f"list {number + 1}"] * (num_lists > 1 or lang == 0) + [table.lang_names[lang - 1]] * (lang > 0))
+        for number, lang in zip(list_of.tolist(), lang_of.tolist(), strict=True)
     ]
     logger.info("sampling: %s", sampler.summary(names))
     return sampler
 
 
 def _quotas(sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf) -> Indices:
-    """Draws an epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and list of each."""
+    """Draws per epoch of each group, at least one. sizes, seconds, list_of: (G,) items, speech and list of each."""
     total = seconds.sum()
     quotas = sizes.copy()
     for number in np.unique(list_of):
@@ -118,8 +151,3 @@ def _quotas(sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf
         wanted_s = total * share * flattened / flattened.sum()
         quotas[inside] = np.maximum(1, np.rint(sizes[inside] * wanted_s / seconds[inside]))
     return quotas
-
-
-def _name(number: int, lang: int, lang_names: Sequence[str], num_lists: int) -> str:
-    words = ([f"list {number + 1}"] if num_lists > 1 or lang == 0 else []) + ([lang_names[lang - 1]] if lang else [])
-    return " ".join(words)
