@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wenet_hs.build import build_model
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree import Tree

@@ -32,7 +32,7 @@ def write_folder(folder: Path, model: AsrModel, tree: Tree | None = None, **sect
     folder.mkdir()
     dump_config(small_config(**{**FILES, **CMVN, **sections}), folder / "train.yaml")
     TABLE.write(folder / "units.txt")
-    write_cmvn(folder / "global_cmvn", torch.zeros(NUM_BINS), torch.ones(NUM_BINS), 1)
+    write_cmvn(folder / "global_cmvn", torch.cat([torch.zeros(NUM_BINS), torch.ones(NUM_BINS + 1)]))
     torch.save(model.state_dict(), folder / "final.pt")
     if tree is not None:
         tree.save(folder / "tree.json")

@@ -42,7 +42,7 @@ def test_wenets_lists_load(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        (GOOD, "utterance 'a' stands already on line 1; give each a unique key"),
+        (GOOD, "utterance 'a' is already on line 1; give each a unique key"),
         (
             "{key: a}",
             "not JSON (Expecting property name enclosed in double quotes at column 2); "
@@ -61,7 +61,7 @@ def test_wenets_lists_load(tmp_path: Path) -> None:
         ('{"key": "", "wav": "b", "txt": "x"}', "key '' is empty or contains white space"),
         ('{"key": "b", "wav": "b", "txt": "x", "duration": NaN}', "'duration' is nan, expected a number of seconds"),
         ('{"key": "b", "wav": "b", "txt": "x", "duration": 1e999}', "'duration' is inf, expected a number of seconds"),
-        ('{"key": "b", "wav": "b", "txt": "x", "start": -1}', "'start' is -1, expected a number of seconds from 0 on"),
+        ('{"key": "b", "wav": "b", "txt": "x", "start": -1}', "'start' is -1, expected a number of seconds, 0 or more"),
         ('{"key": "b", "wav": "b", "txt": "x", "start": 2, "end": 2}', "'end' is 2, expected more than 'start', 2"),
         ('{"key": "b", "wav": "b", "txt": "x\\ud800"}', "'txt' has half of a surrogate pair, which is not text"),
     ],
@@ -115,7 +115,7 @@ def test_a_text_with_an_utterance_twice(tmp_path: Path) -> None:
 
 def test_json_lines_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "hyps.jsonl").write_text('{"key": "a", "hyps": []}\n')
-    with pytest.raises(DataError, match=r"hyps.jsonl:1: JSON lines, not `key transcript` a line; give the file `text`"):
+    with pytest.raises(DataError, match=r"hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text`"):
         read_text(tmp_path / "hyps.jsonl")
     (tmp_path / "text").write_text("{a {\n")
     assert read_text(tmp_path / "text") == {"{a": "{"}

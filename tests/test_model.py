@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_models import NUM_UNITS, SPECIAL, padded, row_of, small_batch, small_model
 from torch import Tensor
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.model import AsrModel, Losses, reverse_labels, with_sos_eos

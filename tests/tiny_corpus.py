@@ -81,8 +81,8 @@ def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> Tin
     Tree.huffman(counts, units=table.units).save(folder / "tree.json")
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(_config(folder)))
-    sums = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
-    write_cmvn(folder / "global_cmvn", sums.sum, sums.sum_squares, sums.num_frames)
+    total = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
+    write_cmvn(folder / "global_cmvn", total)
     return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
 
 

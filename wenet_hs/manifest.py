@@ -99,7 +99,11 @@ def parse_utterance(line: str) -> Utterance:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         is_tar = line.rstrip().endswith(".tar")
-        remedy = "a list of tars is read with --data_type shard" if is_tar else 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
+        remedy = (
+            "a list of tars is read with --data_type shard"
+            if is_tar
+            else 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
+        )
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {remedy}") from error
     except (RecursionError, ValueError) as error:  # deeply nested lists, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
@@ -157,7 +161,7 @@ def read_text(path: Path | str) -> dict[str, str]:
             continue
         if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
             raise DataError(
-                f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` in the same folder (MODE/text)"
+                f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` of the same folder"
             )
         if parts[0] in transcripts:
             raise DataError(f"{path}:{number}: utterance {parts[0]!r} occurs twice; keep one of the two lines")

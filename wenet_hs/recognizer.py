@@ -16,14 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
-from wenet_hs.data.features import num_frames
+from wenet_hs.data.features import num_frames, waveform_features
 from wenet_hs.decode import DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
 from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_of_unknown_units
 from wenet_hs.decode.modes import check_options, warn_of_options, warn_of_wide_beam
 from wenet_hs.decode.outcome import Part
 from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
-from wenet_hs.decode.recognition import waveform_features
 from wenet_hs.decode.results import joined_text, joined_times
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment, cut_at_pauses, frame_levels
 from wenet_hs.devices import find_device
@@ -103,7 +102,7 @@ class Recognizer:
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
-        if self._model.encoder.subsampled_length(self._num_frames(len(waveform_N))) < 1:
+        if self._model.encoder.subsampled_length(num_frames(len(waveform_N), self._conf)) < 1:
             logger.warning("%s: %.3f s is too short for the encoder: its text is empty", _name(source), duration_s)
         elif is_silent(waveform_N):
             logger.warning("%s: %.3f s of silence: whatever text it gets was not said", _name(source), duration_s)
@@ -129,13 +128,6 @@ class Recognizer:
         padded = pad_sequence(features, batch_first=True).to(self._device)
         found = decode(self._model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
         return [Part(piece.begin_s, nbest) for piece, nbest in zip(pieces, found, strict=True)]
-
-    def _num_frames(self, num_samples: int) -> int:
-        conf = self._conf.fbank_conf
-        rate = self._conf.resample_conf.resample_rate
-        return num_frames(
-            num_samples, sample_rate=rate, frame_length_ms=conf.frame_length, frame_shift_ms=conf.frame_shift
-        )
 
     def _units(self, parts: Sequence[Part]) -> tuple[TimedText, ...] | None:
         if joined_times(parts, self._clock) is None:

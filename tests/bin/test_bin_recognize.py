@@ -347,7 +347,7 @@ def test_wrong_lists_and_units_are_one_line(
 ) -> None:
     assert run(folder, [*utterances, utterances[0]], tmp_path / "out") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "data.list:6: utterance 'utt0' stands already on line 1; give each a unique key" in line
+    assert "data.list:6: utterance 'utt0' is already on line 1; give each a unique key" in line
     copy = Path(shutil.copytree(folder, tmp_path / "model"))
     table = (copy / "units.txt").read_text("utf-8").splitlines()
     (copy / "units.txt").write_text("\n".join(table[:-1]) + "\n", "utf-8")

@@ -92,7 +92,7 @@ def test_missing_hypotheses_are_said(folder: Path, capsys: pytest.CaptureFixture
         ("--hyp empty", "empty: no hypotheses in it; decode again, or check that it is the right file"),
         (
             "--hyp hyps.jsonl",
-            "hyps.jsonl:1: JSON lines, not `key transcript` a line; give the file `text` beside it (MODE/text)",
+            "hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text` of the same folder",
         ),
         ("--ref empty", "empty: no utterances in it; check that it is the reference"),
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),

@@ -90,7 +90,7 @@ def test_wrong_flags_are_one_line(corpus: TinyCorpus, tmp_path: Path, capsys: py
         ),
         (
             "dataset_conf.sampling={weights: [1, 2]}",
-            "dataset_conf.sampling.weights: 2 of them for 1 lists in --train_d",
+            "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d",
         ),
         ("dataset_conf.noise_conf={prob: 1}", "dataset_conf.noise_conf.list: "),
         ("dataset_conf.noise_conf={list: n, snr_db: [9, 1]}", "snr_db: must be lowest and highest, got 9 and 1"),

@@ -8,11 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.dataset import SpecAugConf
-from wenet_hs.data.augment import spec_augment, speed_perturb
+from wenet_hs.data.augment import apply_masks, draw_masks, speed_perturb
 
 
 def features(num_frames: int, num_bins: int = 80) -> torch.Tensor:
     return torch.randn(num_frames, num_bins, generator=torch.Generator().manual_seed(0)) + 10
+
+
+def spec_augment(features: torch.Tensor, conf: SpecAugConf, generator: torch.Generator) -> torch.Tensor:
+    return apply_masks(features, draw_masks(*features.shape, conf, generator))
 
 
 def masked(num_frames: int, conf: SpecAugConf, seed: int, num_bins: int = 80) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,8 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
-from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.device_features import with_features
+from wenet_hs.data.dataset import SpeechDataset, batches, with_features
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -35,7 +34,7 @@ def test_the_same_features_to_a_thousandth(tmp_path: Path, training: bool) -> No
     plan = one.plan(0)
     made = [with_features(batch, DEVICE) for batch in batches(other, plan, 1)]
     for batch, reference in zip(made, batches(one, plan, 1), strict=True):
-        assert batch.waves is None
+        assert batch.wave_masks is None
         assert (batch.keys, batch.num_frames, batch.quarantined, batch.num_targets, batch.audio_seconds) == (
             *(reference.keys, reference.num_frames, reference.quarantined),
             *(reference.num_targets, reference.audio_seconds),

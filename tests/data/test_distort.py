@@ -9,8 +9,8 @@ import soundfile
 import torch
 
 from wenet_hs.config.dataset import DatasetConf, FbankConf, NoiseConf, ReverbConf
+from wenet_hs.data.augment import Distortions, add_noise, reverberate
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.distort import Distortions, add_noise, reverberate
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
@@ -164,8 +164,8 @@ def test_a_list_without_recordings(tmp_path: Path, utterances: list[Utterance]) 
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "json").write_text('\n{"wav": "x"}\n')
     for name, fault in (
-        ("empty", "empty: no recordings in it; write the path of one a line"),
-        ("json", "json:2: not the path of a recording; write the path alone, without JSON"),
+        ("empty", "empty: no recordings in it; write one path per line"),
+        ("json", "json:2: not the path of a recording; write only the path, without JSON"),
         ("none", r"none: cannot be read \(No such file or directory\); check the path"),
     ):
         conf = DatasetConf(noise_conf=NoiseConf(list=str(tmp_path / name)))

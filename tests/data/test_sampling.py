@@ -10,8 +10,9 @@ import pytest
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, SamplingConf
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.data.listing import ListedUtterances
+from wenet_hs.data.features import count_frames
 from wenet_hs.data.sampling import Sampler, make_sampler
+from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
@@ -29,7 +30,7 @@ SECONDS = {("1", "big"): 240.0, ("1", "small"): 24.0, ("2", "small"): 24.0}
 
 def dataset(sampling: SamplingConf | None, utterances: list[Utterance] = UTTERANCES, **options: Any) -> SpeechDataset:
     conf = DatasetConf(speed_perturb=True, sampling=sampling, batch_conf=BatchConf(batch_size=7))
-    table = ListedUtterances(utterances, (0, 66))
+    table = UtteranceTable(utterances, (0, 66))
     tokenizer = make_tokenizer("char", UnitTable.from_units("a"))
     return SpeechDataset(table, tokenizer, conf, **{"training": True, "seed": 4, **options})
 
@@ -107,7 +108,7 @@ def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:
     assert any(lengths[item] != lengths[item % 78] for item in copies if item % 78 in lengths)
     for item in items:
         speed = data._speed(item, 0)
-        assert lengths[item] == data._lengths.of(np.array([data._durations[item % 78]]), speed)[0]
+        assert lengths[item] == count_frames(np.array([data._durations[item % 78]]), DatasetConf(), speed)[0]
 
 
 def test_what_is_drawn_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,14 +135,14 @@ def test_utterances_without_a_language() -> None:
 
 def test_weights_for_other_lists() -> None:
     with pytest.raises(
-        ConfigError, match=r"^dataset_conf.sampling.weights: 3 of them for 2 lists in --train_data; give"
+        ConfigError, match=r"^dataset_conf.sampling.weights: 3 weights for 2 lists in --train_data; give"
     ):
         dataset(SamplingConf(weights=(1.0, 1.0, 1.0)))
 
 
 def test_a_list_of_which_nothing_is_left_has_no_share() -> None:
-    langs, lists = np.zeros(4, np.int32), np.array([0, 0, 2, 2], np.int32)
+    table = UtteranceTable([Utterance(key=f"k{i}", wav="w", txt="a", lang="ca") for i in range(5)], (0, 2, 3))
     conf = SamplingConf(weights=(1.0, 5.0, 3.0))
-    sampler = make_sampler(conf, langs, lists, np.ones(4), lang_names=("ca",), num_lists=3, seed=0)
+    sampler = make_sampler(conf, table, np.array([0, 1, 3, 4]), np.ones(4), seed=0)
     items = sampler.items(0) % 4
     assert (np.sum(items < 2), np.sum(items >= 2)) == (1, 3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from wenet_hs.config.dataset import FilterConf
-from wenet_hs.data.selection import ctc_frames_needed, reason_to_reject
+from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
 
 
 def test_ctc_can_align_exactly_from_the_frames_needed_on() -> None:
@@ -40,7 +40,7 @@ CONF = FilterConf(max_length=1000, min_length=20, token_max_length=8, token_min_
         ([5, 6, 7, 8, 9], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
         ([5, 5, 5], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
         ([5, 6, 5], 0.2, 4, None),
-        ([5, 6], 9.0, 224, "too few units for its length: 0.0022 a frame, at least 0.005 wanted"),
+        ([5, 6], 9.0, 224, "too few units for its length: 0.0022 per frame, at least 0.005 wanted"),
     ],
 )
 def test_reasons(ids: list[int], duration_s: float, num_encoder_frames: int, reason: str | None) -> None:
@@ -50,4 +50,4 @@ def test_reasons(ids: list[int], duration_s: float, num_encoder_frames: int, rea
 def test_too_many_units_for_the_length() -> None:
     conf = FilterConf(max_output_input_ratio=0.1)
     reason = reason_to_reject([1, 2, 3], 0.2, 10, conf)
-    assert reason == "too many units for its length: 0.1500 a frame, at most 0.1 wanted"
+    assert reason == "too many units for its length: 0.1500 per frame, at most 0.1 wanted"

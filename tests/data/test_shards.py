@@ -15,9 +15,9 @@ import torch
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.data.audio import read_audio
-from wenet_hs.data.dataset import Batch, SpeechDataset, batches
-from wenet_hs.data.listing import UtteranceTable, open_list
-from wenet_hs.data.shards import write_shards
+from wenet_hs.data.batching import Batch
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.shards import UtteranceTable, open_list, write_shards
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.tokenizer import make_tokenizer
@@ -185,7 +185,7 @@ def test_a_shard_that_lacks_something(tmp_path: Path, members: dict[str, bytes],
     assert str(caught.value).startswith(f"{tmp_path}/x.tar: {fault}")
     assert str(caught.value).endswith("; restore the shard, or make it again")
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "l.index").exists()
+    assert not list((tmp_path / "l.index").iterdir())
 
 
 @pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.slow)])
@@ -239,7 +239,7 @@ def test_a_tar_that_changed_after_it_was_indexed(utterances: list[Utterance], tm
         open_list(shard_list, "shard")
     lines = str(caught.value).split("\n")
     assert lines[0].startswith(f"{first}: 2048 bytes, its index says ")
-    assert lines[0].endswith(f"; restore it, or remove {tmp_path}/data.list.index to index anew")
+    assert lines[0].endswith(f"; restore it, or remove {tmp_path}/data.list.index to index again")
     assert lines[1].startswith(f"{second}: was changed after it was indexed; restore it, or remove")
     assert lines[2].startswith(f"{third}: cannot be read (No such file or directory); restore it, or remove")
     with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
@@ -262,7 +262,7 @@ def test_an_utterance_in_two_shards(utterances: list[Utterance], tmp_path: Path)
     (tmp_path / "l").write_text("\n".join(shards))
     with pytest.raises(DataError) as caught:
         open_list(tmp_path / "l", "shard")
-    assert str(caught.value) == f"{shards[1]}: utterance 'k.0' stands in {shards[0]} too; give each a unique key"
+    assert str(caught.value) == f"{shards[1]}: utterance 'k.0' is also in {shards[0]}; give each a unique key"
 
 
 def test_a_list_of_the_other_type_is_told(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_list_of_the_other_type_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"shards:1: not JSON \(.*\); a list of tars is read with --data_type shard$"):
         open_list(tmp_path / "shards")
     (tmp_path / "empty").write_text("\n")
-    with pytest.raises(DataError, match=r"empty: no shards in it; write the path or URL of a tar a line$"):
+    with pytest.raises(DataError, match=r"empty: no shards in it; write the path or URL of one tar per line$"):
         open_list(tmp_path / "empty", "shard")
 
 

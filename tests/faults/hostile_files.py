@@ -4,7 +4,7 @@
 Pickles that call a function when they are loaded, by every opcode that can, plain and in the zip of `torch.save`, stand
 as final.pt, and as each .pt file of a checkpoint whose manifest is right. YAML files with Python's tags, anchors that
 explode, keys twice and worse stand as the config of a training and of a model. NumPy files with objects, which are
-pickles, stand wherever a NumPy file is read: embeddings, the original tree's paths, the index of a data list. Each file
+pickles, stand wherever a NumPy file is read: embeddings, the original tree's paths. Each file
 would leave a mark on the disk; that the pickles do is shown by loading them, in a process of its own, as nobody should.
 
 Then the source is looked through: no pickle, no allow_pickle, no weights_only=False, no yaml loader, no eval or exec,
@@ -33,7 +33,6 @@ from fault_script import (
     forget_fsync,
     fresh_copy,
     one_thread,
-    result_of_child,
     script_parser,
 )
 from hostile_content import chosen_pickles, chosen_yamls, object_arrays
@@ -45,7 +44,6 @@ from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
 from wenet_hs.checkpoint import list_checkpoints, read_checkpoint, save_checkpoint, step_of
-from wenet_hs.data import listing
 from wenet_hs.interop.hsoftmax_original import PATHS, write_original_tree
 from wenet_hs.tree import Tree
 
@@ -168,7 +166,7 @@ class Bed:
 def lay_arrays(bed: Bed, number: int) -> None:
     """Lay hostile NumPy files at each place that reads one, in turn, and open them."""
     files = list(object_arrays(bed.marker))
-    places = (_as_embeddings, _as_archive, _as_original_paths, _in_an_index)
+    places = (_as_embeddings, _as_archive, _as_original_paths)
     for index in range(number):
         name, content = files[index // len(places) % len(files)]
         places[index % len(places)](bed, name, content)
@@ -202,23 +200,6 @@ def _as_original_paths(bed: Bed, name: str, content: bytes) -> None:
     line = ("import", "--original", folder, "--units", bed.corpus.folder / "units.txt")
     ended = call_in_child(tree_command, *line, "--out", bed.scratch / "tree.json")
     bed.refused(ended, f"NumPy {name} as paths of the original tree", path.name)
-
-
-def _in_an_index(bed: Bed, name: str, content: bytes) -> None:
-    """The index of a list is made of it: one that cannot be read is made again, and the rows are the list's."""
-
-    def rows() -> list[str]:
-        listing.IN_MEMORY_BYTES = 0
-        return [utterance.key for utterance in listing.open_list(bed.corpus.train_data)]
-
-    expected = result_of_child(rows)
-    column = listing.index_folder(bed.corpus.train_data) / "durations.npy"
-    assert column.is_file()
-    column.write_bytes(content)
-    found = result_of_child(rows)
-    what = f"NumPy {name} in an index"
-    bed.unmarked(what)
-    bed.tally.check(found == expected and bool(found), f"{what}: {found}")
 
 
 if __name__ == "__main__":

@@ -140,7 +140,8 @@ def change_cmvn(path: Path, generator: random.Random) -> str:
     kind = generator.choice(("one value", "another size"))
     mean_F[generator.randrange(len(mean_F))] += 0.5
     size = len(mean_F) - (kind == "another size")
-    write_cmvn(path, (100 * mean_F)[:size], (100 * (istd_F**-2 + mean_F**2))[:size], 100)
+    sums, squares = (100 * mean_F)[:size], (100 * (istd_F**-2 + mean_F**2))[:size]
+    write_cmvn(path, torch.cat([sums, squares, torch.tensor([100.0])]))
     return kind
 
 

@@ -34,7 +34,7 @@ from made_up_release import make_rows, write_language
 from wenet_hs.config.dataset import FilterConf
 from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice, read_table
-from wenet_hs.data.selection import reason_to_reject
+from wenet_hs.data.sampling import reason_to_reject
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 from wenet_hs.heads.ctc import ctc_feasible

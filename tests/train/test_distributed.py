@@ -22,7 +22,7 @@ from tiny_corpus import TinyCorpus, bits, cut_back, metrics
 from torch import distributed as dist
 
 from wenet_hs import distributed
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.train import session

@@ -11,7 +11,7 @@ import torch
 from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.errors import ConfigError
 from wenet_hs.model import AsrModel
 from wenet_hs.train import session

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_models import small_batch
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.train.prefetch import Arrival, on_device, one_ahead
 

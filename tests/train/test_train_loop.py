@@ -10,7 +10,7 @@ import torch
 from small_models import row_of, small_batch, small_config, small_model
 
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.errors import DataError
 from wenet_hs.train.guard import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.train.loop import LossSum, in_windows, run_epoch, validate

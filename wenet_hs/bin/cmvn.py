@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="YAML of the experiment, for its dataset_conf")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
     parser.add_argument(
-        "--num_workers", type=int, help="processes per rank (default: the cores divided by the ranks); does not change the result"
+        "--num_workers",
+        type=int,
+        help="processes per rank (default: the cores divided by the ranks); does not change the result",
     )
 
 

@@ -359,7 +359,7 @@ def open_local(path: str) -> BinaryIO:
 
 
 def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
-    """`call(filesystem, path)` for a URL. Servers and fsspec plug-ins raise any class of error: each is a SourceFault."""
+    """`call(filesystem, path)` for a URL. Raises SourceFault for any error of the server or of an fsspec plug-in."""
     try:
         import fsspec
     except ImportError as error:

@@ -22,9 +22,7 @@ SPEED_FACTORS = (1.0, 0.9, 1.1)
 _TAKE_OUT = "take it out of the list"
 
 
-def draw_masks(
-    num_frames: int, num_bins: int, conf: SpecAugConf, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def draw_masks(num_frames: int, num_bins: int, conf: SpecAugConf, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Bands of time and of frequency to mask (SpecAugment, Park et al. 2019, without warping).
 
     A width is uniform in 0…max and a position uniform where the band fits. All bands of time together mask at most

@@ -23,7 +23,7 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
-from wenet_hs.data.features import batch_fbank, count_frames, num_conf_frames, waveform_features
+from wenet_hs.data.features import batch_fbank, count_frames, num_frames, waveform_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.data.table import UtteranceTable
@@ -174,14 +174,14 @@ class SpeechDataset:
                 features = self._features(features, index, epoch, speed)
             if self.caches:
                 self._cache[place, speed] = features
-        num_frames = num_conf_frames(len(features), self._conf) if is_wave else len(features)
-        if self._subsampled(num_frames) < 1:
-            reason = f"{num_frames} frames of audio are too few for the encoder"
+        length = num_frames(len(features), self._conf) if is_wave else len(features)
+        if self._subsampled(length) < 1:
+            reason = f"{length} frames of audio are too few for the encoder"
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
         masks = None
         if self._training and self._conf.spec_aug:
             generator, num_bins = self._generator("mask", epoch, index), self._conf.fbank_conf.num_mel_bins
-            masks = draw_masks(num_frames, num_bins, self._conf.spec_aug_conf, generator)
+            masks = draw_masks(length, num_bins, self._conf.spec_aug_conf, generator)
         return Example(
             key=utterance.key,
             features=features if masks is None or is_wave else apply_masks(features, masks),
@@ -195,7 +195,7 @@ class SpeechDataset:
         batch = collate(examples)
         if self._conf.features_on == "worker":
             return batch
-        lengths = [num_conf_frames(len(example.features), self._conf) for example in examples]
+        lengths = [num_frames(len(example.features), self._conf) for example in examples]
         masks = tuple(example.masks for example in examples)
         return replace(batch, feature_lengths=torch.tensor(lengths), num_frames=sum(lengths), wave_masks=masks)
 
@@ -290,14 +290,14 @@ def with_features(batch: Batch, conf: DatasetConf) -> Batch:
     if batch.wave_masks is None:
         return batch
     features_BTF = batch_fbank(batch.features, conf)
-    num_frames, device = features_BTF.size(1), features_BTF.device
-    valid_BT1 = (torch.arange(num_frames, device=device) < batch.feature_lengths[:, None])[:, :, None]
+    length, device = features_BTF.size(1), features_BTF.device
+    valid_BT1 = (torch.arange(length, device=device) < batch.feature_lengths[:, None])[:, :, None]
     features_BTF = features_BTF * valid_BT1
     if any(masks is not None for masks in batch.wave_masks):
         all_bins = torch.ones(features_BTF.size(2), dtype=torch.bool)
         masks = [(torch.ones(0, dtype=torch.bool), all_bins) if one is None else one for one in batch.wave_masks]
         keep_BT = pad_sequence([frames for frames, _ in masks], batch_first=True, padding_value=True)
-        keep_BT = torch.nn.functional.pad(keep_BT, (0, num_frames - keep_BT.size(1)), value=True).to(device)
+        keep_BT = torch.nn.functional.pad(keep_BT, (0, length - keep_BT.size(1)), value=True).to(device)
         keep_BF = torch.stack([bins for _, bins in masks]).to(device)
         mean_B1F = features_BTF.sum(1, keepdim=True) / batch.feature_lengths[:, None, None]
         keep_BTF = keep_BT[:, :, None] & keep_BF[:, None, :]

@@ -36,7 +36,7 @@ def fbank(
         dither: standard deviation of the noise added to each sample of each frame, in 16-bit steps (Kaldi's 1.0).
         generator: source of that noise, required where dither > 0: the global random state is never used.
 
-    Returns: (T, F) float32 with T = num_frames(N); (0, F) where the audio is shorter than one window.
+    Returns: (T, F) float32 with T the number of whole windows; (0, F) where the audio is shorter than one window.
     """
     if num_mel_bins < 4:
         raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {num_mel_bins}")
@@ -74,12 +74,11 @@ def utterance_features(utterance: Utterance, conf: DatasetConf) -> Tensor:
 
 def batch_fbank(waveforms: Tensor, conf: DatasetConf) -> Tensor:
     """`fbank` of padded waveforms (B, N) on their device: (B, T, F), computed for the padding too. N is at least S."""
-    rate = conf.resample_conf.resample_rate
-    size, shift = samples_of(rate, conf.fbank_conf.frame_length), samples_of(rate, conf.fbank_conf.frame_shift)
+    rate, frame_length = conf.resample_conf.resample_rate, conf.fbank_conf.frame_length
+    size, shift = _frame_samples(conf)
     with torch.autocast(waveforms.device.type, enabled=False):  # autocast would round the samples
         frames_BTS = (waveforms * INT16_SCALE).unfold(1, size, shift)
         # Kaldi processes each frame separately: consecutive frames without overlap are one long waveform.
-        frame_length = conf.fbank_conf.frame_length
         features_NF = _log_mel(frames_BTS.reshape(-1), rate, conf.fbank_conf.num_mel_bins, frame_length, frame_length)
     return features_NF.view(*frames_BTS.shape[:2], -1)
 
@@ -114,32 +113,25 @@ def _dithered_frames(wave_N: Tensor, size: int, shift: int, dither: float, gener
 # Numbers of frames
 
 
-def num_frames(
-    num_samples: int, *, sample_rate: int = 16000, frame_length_ms: float = 25.0, frame_shift_ms: float = 10.0
-) -> int:
-    """The number of frames that `fbank` computes from `num_samples` samples."""
-    size, shift = samples_of(sample_rate, frame_length_ms), samples_of(sample_rate, frame_shift_ms)
-    return 0 if num_samples < size else 1 + (num_samples - size) // shift
-
-
-def num_conf_frames(num_samples: int, conf: DatasetConf) -> int:
+def num_frames(num_samples: int, conf: DatasetConf) -> int:
     """The number of frames that `waveform_features` computes from `num_samples` samples."""
-    return num_frames(
-        num_samples,
-        sample_rate=conf.resample_conf.resample_rate,
-        frame_length_ms=conf.fbank_conf.frame_length,
-        frame_shift_ms=conf.fbank_conf.frame_shift,
-    )
+    size, shift = _frame_samples(conf)
+    return 0 if num_samples < size else 1 + (num_samples - size) // shift
 
 
 def count_frames(
     durations: NDArray[np.float64], conf: DatasetConf, speed: float | NDArray[np.float64] = 1.0
 ) -> NDArray[np.int64]:
     """The number of frames of audio of `durations` seconds, played at a speed. (N,) → (N,)."""
-    rate = conf.resample_conf.resample_rate
-    size, shift = samples_of(rate, conf.fbank_conf.frame_length), samples_of(rate, conf.fbank_conf.frame_shift)
-    samples = np.rint(np.minimum(durations * rate / speed, _MAX_SAMPLES)).astype(np.int64)
+    size, shift = _frame_samples(conf)
+    samples = np.rint(np.minimum(durations * conf.resample_conf.resample_rate / speed, _MAX_SAMPLES)).astype(np.int64)
     return np.where(samples < size, 0, 1 + (samples - size) // shift)
+
+
+def _frame_samples(conf: DatasetConf) -> tuple[int, int]:
+    """Samples per frame and per frame shift."""
+    rate = conf.resample_conf.resample_rate
+    return samples_of(rate, conf.fbank_conf.frame_length), samples_of(rate, conf.fbank_conf.frame_shift)
 
 
 def samples_of(sample_rate: int, duration_ms: float) -> int:

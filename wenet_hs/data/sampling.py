@@ -129,10 +129,10 @@ def make_sampler(
     total_s = np.bincount(groups, weights=seconds).astype(np.float64)
     quotas = _quotas(np.bincount(groups), total_s, list_of, conf)
     sampler = Sampler(groups, seconds, quotas, seed=seed)
-    names = [
-        " ".join([f"list {number + 1}"] * (num_lists > 1 or lang == 0) + [table.lang_names[lang - 1]] * (lang > 0))
-        for number, lang in zip(list_of.tolist(), lang_of.tolist(), strict=True)
-    ]
+    names = []
+    for number, lang in zip(list_of.tolist(), lang_of.tolist(), strict=True):
+        list_name = f"list {number + 1}" if num_lists > 1 or lang == 0 else ""
+        names.append(f"{list_name} {table.lang_names[lang - 1] if lang else ''}".strip())
     logger.info("sampling: %s", sampler.summary(names))
     return sampler
 

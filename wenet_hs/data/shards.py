@@ -54,7 +54,7 @@ _REQUESTS = 16
 _MIN_SHARDS_FOR_WORKERS = 4
 
 Stamp = tuple[int, str]
-"""Size of a file in bytes, and its version: the time of its last change, or the server's name for a version of a URL."""
+"""Size of a file in bytes, and its version: the time of its last change, or the server's version of a URL."""
 
 
 def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str = "--train_data") -> UtteranceTable:
@@ -178,7 +178,7 @@ def _scan_number(shards: Sequence[str], number: int) -> ShardScan:
 
 
 def scan_shard(path: str) -> ShardScan:
-    """The utterances of a shard, a path or URL, or its faults: not a tar, truncated, a member of an utterance missing."""
+    """The utterances of a shard (a path or URL), or its faults: not a tar, truncated, a member missing."""
     utterances, faults = [], []
     try:
         found = _stamp(path)

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
 from wenet_hs.data.features import utterance_features
-from wenet_hs.data.selection import ctc_frames_needed
+from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.alignment import TimedText, align_units, frame_clock, timed_units, timed_words
 from wenet_hs.decode.memory import naming_batch
 from wenet_hs.errors import ConfigError, DataError

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
-from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.features import fbank, utterance_features
+from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.alignment import FrameClock, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
@@ -100,17 +99,6 @@ def recognize(
     found = merge(_all_batches(partial, plan), plan, utterances, job.modes, _clock(experiment))
     _warn(found)
     return found
-
-
-def waveform_features(waveform: Tensor, conf: DatasetConf) -> Tensor:
-    """The features the model was trained on: waveform (N,) float32 in [-1, 1] at the model's rate → (T, F)."""
-    return fbank(
-        waveform,
-        sample_rate=conf.resample_conf.resample_rate,
-        num_mel_bins=conf.fbank_conf.num_mel_bins,
-        frame_length_ms=conf.fbank_conf.frame_length,
-        frame_shift_ms=conf.fbank_conf.frame_shift,
-    )
 
 
 def _agree_on_plan(

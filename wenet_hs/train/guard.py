@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.devices import lacks_memory
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.model import AsrModel

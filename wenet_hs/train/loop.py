@@ -9,9 +9,9 @@ from dataclasses import astuple, dataclass
 import torch
 
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.dataset import Batch
-from wenet_hs.data.device_features import with_features
-from wenet_hs.data.quarantine import BadClip
+from wenet_hs.data.audio import BadClip
+from wenet_hs.data.batching import Batch
+from wenet_hs.data.dataset import with_features
 from wenet_hs.distributed import World
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.train.guard import FiniteGuard, naming_batch, refuse_many

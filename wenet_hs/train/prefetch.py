@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.train.guard import naming_batch
 
 TENSORS = ("features", "feature_lengths", "targets", "target_lengths")

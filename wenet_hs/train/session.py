@@ -23,10 +23,9 @@ from wenet_hs.checkpoint import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import BatchPlan, plan_epoch
-from wenet_hs.data.dataset import Batch, SpeechDataset, batches
-from wenet_hs.data.device_features import with_features
-from wenet_hs.data.quarantine import Quarantine, quarantine_path
+from wenet_hs.data.batching import Batch, BatchPlan, plan_epoch
+from wenet_hs.data.dataset import SpeechDataset, batches, with_features
+from wenet_hs.data.quarantine import Quarantine, RecordedBatches, quarantine_path
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError
@@ -79,7 +78,7 @@ def train(options: TrainOptions) -> Path:
         world.check_equal_across_ranks(parts.state.fingerprint)
         _begin(parts, options, config, resume_from)
         quarantine = Quarantine(
-            quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_alone=world.size == 1
+            quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
         )
         if world.size > 1:
             logger.info(
@@ -192,8 +191,8 @@ class Session:
             last = self._is_over()
             self.quarantine.record(stats.quarantined)
             if progress.bad_clips > bad_before:
-                at_end = ended or last
-                self.quarantine.judge(progress.bad_clips, progress.clips_drawn, self._max_bad_clips, at_end=at_end)
+                drawn, at_end = progress.clips_drawn, ended or last
+                self.quarantine.check_share(progress.bad_clips, drawn, self._max_bad_clips, at_end=at_end)
             if due or last or self._is_asked_to_stop():
                 self._save(monitor, due=due or last)
                 self._stop_if_asked()
@@ -227,13 +226,13 @@ class Session:
             self.valid_set.num_frames, self.config.dataset_conf.batch_conf, seed=0, epoch=0, shuffle=False
         )
         mine = plan[self.world.rank :: self.world.size]  # not as many on every rank: nothing is repeated here
-        watched = self.quarantine.watch(batches(self.valid_set, mine, 0))
+        watched = RecordedBatches(self.quarantine, batches(self.valid_set, mine, 0))
         valid = takewhile(lambda _: stop_requested() is None, watched)
         sums = validate(self.state.model, valid, self.config, self.state.device).over(self.world)
         num_bad, num_drawn = map(int, self.world.sum([watched.num_bad, watched.num_drawn]))
         if self._is_asked_to_stop():
             return None
-        self.quarantine.judge(num_bad, num_drawn, self._max_bad_clips, at_end=True)
+        self.quarantine.check_share(num_bad, num_drawn, self._max_bad_clips, at_end=True)
         return sums.per_target() | {"bad_clips": num_bad}
 
     def _is_asked_to_stop(self) -> bool:

@@ -14,7 +14,8 @@ from wenet_hs.checkpoint import damage, list_checkpoints, newest_good, set_newer
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.data.listing import DataType, UtteranceTable, open_lists
+from wenet_hs.data.shards import DataType, open_lists
+from wenet_hs.data.table import UtteranceTable
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import write_atomic

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wenet_hs.data.dataset import Batch
+from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.train.guard import suspects
 
