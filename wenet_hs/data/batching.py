@@ -13,9 +13,8 @@ to W ranks: rank r takes every W-th remaining batch, beginning with the r-th.
 Dimension key: B batch, N samples, T frames, F Mel bins, L label.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 import numpy as np
 import torch
@@ -105,12 +104,13 @@ def collate(examples: Sequence[Example]) -> Batch:
     )
 
 
-class BatchPlan(Sequence[list[int]]):
-    """Batches, each a list of indices, stored as three arrays; equal to a list of the same lists."""
+class BatchPlan(list[list[int]]):
+    """Batches, each a list of indices."""
 
-    def __init__(self, items: Indices, begins: Indices, ends: Indices) -> None:
-        """Batch b is items[begins[b]:ends[b]]. items: (N,), the longest first; begins, ends: (number of batches,)."""
-        self._items, self._begins, self._ends = items, begins, ends
+    def __init__(self, batches: Iterable[list[int]], begins: Indices) -> None:
+        """begins: (number of batches,), ordered as the lengths of the batches, the largest for the shortest batch."""
+        super().__init__(batches)
+        self._begins = begins
 
     def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
         """The batches of one rank, beginning at batch `start` of the whole plan; the same number on every rank."""
@@ -118,34 +118,11 @@ class BatchPlan(Sequence[list[int]]):
             raise ValueError(f"share: rank {rank} of {world_size}")
         positions = np.arange(start, len(self))
         missing = -len(positions) % world_size
-        if missing:  # items are sorted by falling length, so the last ones are the shortest
+        if missing:
             shortest = np.argsort(-self._begins, kind="stable")[:missing]
             positions = np.append(positions, np.resize(shortest, missing))
-        mine = positions[rank::world_size]
-        return BatchPlan(self._items, self._begins[mine], self._ends[mine])
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    @overload
-    def __getitem__(self, position: int) -> list[int]: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[list[int]]: ...
-    def __getitem__(self, position: int | slice) -> list[int] | list[list[int]]:
-        if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
-        indices: list[int] = self._items[self._begins[position] : self._ends[position]].tolist()
-        return indices
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(left == right for left, right in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"BatchPlan({len(self)} batches)" if len(self) > 20 else repr(list(self))
+        own = positions[rank::world_size]
+        return BatchPlan([self[position] for position in own.tolist()], self._begins[own])
 
 
 def plan_epoch(
@@ -179,8 +156,9 @@ def plan_epoch(
     if shuffle:
         drawn = generator.permutation(len(begins))
         begins, ends = begins[drawn], ends[drawn]
-    plan = BatchPlan(order if items is None else items[order], begins, ends)
-    return plan.share(rank=rank, world_size=world_size)
+    members = (order if items is None else items[order]).tolist()
+    batches = [members[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return BatchPlan(batches, begins).share(rank=rank, world_size=world_size)
 
 
 def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
