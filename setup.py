@@ -36,6 +36,7 @@ setup(
         "matplotlib>=3.8",
         "numba>=0.60",
         "numpy>=1.26",
+        "praatio>=6.0",
         "pydantic>=2.7",
         "PyYAML>=6.0",
         "rapidfuzz>=3.9",

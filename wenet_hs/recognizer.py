@@ -16,14 +16,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
-from wenet_hs.data.features import num_frames, waveform_features
-from wenet_hs.decode import DecodeOptions, Hypothesis, decode
-from wenet_hs.decode.alignment import TimedText, frame_clock, timed_units
-from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_of_unknown_units
-from wenet_hs.decode.modes import check_options, warn_of_options, warn_of_wide_beam
-from wenet_hs.decode.outcome import Part
-from wenet_hs.decode.plan import Piece, cut_pieces, plan_batches
-from wenet_hs.decode.results import joined_text, joined_times
+from wenet_hs.decode.alignment import TimedText, frame_clock
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.job import Piece, cut_pieces, plan_batches, waveform_features
+from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_unknown_units
+from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, warn_unused_options, warn_wide_beam
+from wenet_hs.decode.output import Alternative, Segment, join_segments, make_segment
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment, cut_at_pauses, frame_levels
 from wenet_hs.devices import find_device
 
@@ -31,49 +29,39 @@ logger = logging.getLogger(__name__)
 
 Waveform = npt.NDArray[Any] | Tensor
 Source = str | Path | bytes | tuple[Waveform, float]
-"""A file, a file's bytes, or (waveform, samples a second)."""
+"""A file, the bytes of a file, or (waveform, sample rate)."""
 
-_BATCH = 8  # segments of long audio decoded at a time
+_BATCH_SIZE = 8  # segments of long audio
 _MAX_CHANNELS = 64
-_MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were turned into floats unscaled
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative:
-    """One reading."""
-
-    text: str
-    score: float
-    """Natural logarithm, comparable within one mode only."""
-    units: tuple[str, ...]
+_MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transcript:
-    """What was said."""
+    """The text of an utterance."""
 
     text: str
-    """The best reading, empty where the audio is too short for the model."""
+    """Of the best hypothesis, empty if the audio is too short for the model."""
     score: float
-    """Of the best reading, natural logarithm."""
+    """Of the best hypothesis, natural logarithm."""
     nbest: tuple[Alternative, ...]
-    """All readings found, the best one first; of audio that was cut, the best one alone."""
+    """All hypotheses, best first; only the best one if the audio was cut."""
     duration: float
     """Of the audio, in seconds."""
     units: tuple[TimedText, ...] | None = None
-    """When the units of the best reading were said and how sure CTC is of each; None where it cannot align them: more
-    units than frames, audio too short for the model, a model trained without CTC."""
+    """Times and CTC confidence of the units of the best hypothesis. None if CTC cannot align them: more units than
+    frames, audio too short for the model, a model trained without CTC."""
 
 
 class Recognizer:
-    """A loaded model that turns audio into text, one utterance at a time."""
+    """A loaded model that converts audio to text, one utterance at a time."""
 
     def __init__(
         self, experiment: Experiment, options: DecodeOptions | None = None, lm: LanguageModel | None = None
     ) -> None:
-        """`options` are the settings of the searches; `lm` counts `options.lm_weight` times; greedy search refuses it.
+        """`options` are the options of the searches; `lm` has the weight `options.lm_weight`.
 
-        Raises: ConfigError where this model, or the language model, does not go with the options.
+        Raises: ConfigError if the model or the language model does not support the options.
         """
         self._model = experiment.model
         self._tokenizer = experiment.tokenizer
@@ -83,11 +71,11 @@ class Recognizer:
         self.options = options or DecodeOptions()
         self._lm = lm
         check_options(self._model, self.options, lm=lm)
-        warn_of_wide_beam(self._model, self.options)
+        warn_wide_beam(self._model, self.options)
         self._modes_used: set[str] = set()
 
     def transcribe(
-        self, source: Source, *, mode: str = "attention_rescoring", max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+        self, source: Source, *, mode: str = DEFAULT_MODE, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     ) -> Transcript:
         """The text of an utterance.
 
@@ -95,66 +83,55 @@ class Recognizer:
             source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
                 array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
                 averaged and any rate is resampled.
-            mode: attention, ctc_greedy_search, ctc_prefix_beam_search, attention_rescoring or joint.
-        Raises: DataError where a file cannot be read; ValueError on a wrong waveform or mode.
+            mode: a decoding mode: a name from `wenet_hs.decode.MODES`.
+            max_segment_s: longer audio is cut at pauses; 0: never.
+        Raises: DataError if a file cannot be read; ValueError for a wrong waveform or mode.
         """
         check_max_segment(max_segment_s)
+        if mode not in self._modes_used:
+            check_modes([mode])
+            warn_unused_options(self.options, [mode])
+            self._modes_used.add(mode)
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
-        if self._model.encoder.subsampled_length(num_frames(len(waveform_N), self._conf)) < 1:
-            logger.warning("%s: %.3f s is too short for the encoder: its text is empty", _name(source), duration_s)
-        elif is_silent(waveform_N):
-            logger.warning("%s: %.3f s of silence: whatever text it gets was not said", _name(source), duration_s)
-        if mode not in self._modes_used:
-            self._modes_used.add(mode)
-            warn_of_options(self.options, [mode])
         pieces = [Piece(0, duration_s)]
         if 0 < max_segment_s < duration_s:
             pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
-        parts = [part for batch in plan_batches(pieces, _BATCH) for part in self._decode(waveform_N, batch, mode)]
-        parts.sort(key=lambda part: part.begin_s)
-        nbest = tuple(map(self._alternative, parts[0].nbest)) if len(parts) == 1 else (self._joined(parts),)
-        units = self._units(parts)
-        return Transcript(text=nbest[0].text, score=nbest[0].score, nbest=nbest, duration=duration_s, units=units)
+        if is_silent(waveform_N):
+            logger.warning("%s: %.3f s of silence: its text was not spoken", _name(source), duration_s)
+        segments = [
+            segment
+            for batch in plan_batches(pieces, _BATCH_SIZE)
+            for segment in self._decode([self._cut(waveform_N, piece) for piece in batch], batch, mode, _name(source))
+        ]
+        joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._tokenizer)
+        units = joined.timed_units()
+        return Transcript(
+            text=joined.nbest[0].text,
+            score=joined.nbest[0].score,
+            nbest=tuple(joined.nbest),
+            duration=duration_s,
+            units=None if units is None else tuple(units),
+        )
 
-    def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str) -> list[Part]:
-        """What each piece of the waveform (N,) says."""
+    def _cut(self, waveform: Tensor, piece: Piece) -> Tensor:
         rate = self._conf.resample_conf.resample_rate
-        ends = [len(waveform) if piece.end_s is None else round(piece.end_s * rate) for piece in pieces]
-        waves = [waveform[round(piece.begin_s * rate) : end] for piece, end in zip(pieces, ends, strict=True)]
-        features = [waveform_features(wave_N, self._conf) for wave_N in waves]
+        end = len(waveform) if piece.end_s is None else round(piece.end_s * rate)
+        return waveform[round(piece.begin_s * rate) : end]
+
+    def _decode(self, waveforms: Sequence[Tensor], pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
+        """The hypotheses of each waveform (N,)."""
+        features = [waveform_features(waveform_N, self._conf) for waveform_N in waveforms]
+        if self._model.encoder.subsampled_length(min(map(len, features))) < 1:
+            logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, pieces[-1].duration_s)
         lengths = torch.tensor([len(features_TF) for features_TF in features], device=self._device)
         padded = pad_sequence(features, batch_first=True).to(self._device)
         found = decode(self._model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
-        return [Part(piece.begin_s, nbest) for piece, nbest in zip(pieces, found, strict=True)]
-
-    def _units(self, parts: Sequence[Part]) -> tuple[TimedText, ...] | None:
-        if joined_times(parts, self._clock) is None:
-            return None
-        return tuple(
-            unit
-            for part in parts
-            if part.nbest[0].alignment is not None
-            for unit in timed_units(
-                part.nbest[0].ids, part.nbest[0].alignment, self._tokenizer, self._clock, begin_s=part.begin_s
-            )
-        )
-
-    def _joined(self, parts: Sequence[Part]) -> Alternative:
-        best = [self._alternative(part.nbest[0]) for part in parts]
-        return Alternative(
-            text=joined_text(parts, self._tokenizer),
-            score=sum(one.score for one in best),
-            units=tuple(unit for one in best for unit in one.units),
-        )
-
-    def _alternative(self, hypothesis: Hypothesis) -> Alternative:
-        return Alternative(
-            text=self._tokenizer.decode(hypothesis.ids),
-            score=hypothesis.score,
-            units=tuple(self._tokenizer.table.units[unit_id] for unit_id in hypothesis.ids),
-        )
+        return [
+            make_segment(nbest, piece.begin_s, self._tokenizer, self._clock)
+            for piece, nbest in zip(pieces, found, strict=True)
+        ]
 
 
 def load_model(
@@ -168,16 +145,16 @@ def load_model(
     """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`).
 
     Args:
-        device: cpu, cuda, cuda:1 …, or auto for a GPU where there is one.
+        device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
-        options: settings of the searches.
-        lm: an n-gram language model over units (ARPA), which needs `options.lm_weight`.
-    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not fit.
+        options: options of the searches.
+        lm: an n-gram language model over units (ARPA), needs `options.lm_weight`.
+    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not match.
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
     model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer.table)
     if lm is not None and model is not None:
-        warn_of_unknown_units(Path(lm), model, experiment.tokenizer.table)
+        warn_unknown_units(Path(lm), model, experiment.tokenizer.table)
     return Recognizer(experiment, options, model)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write down what audio files say: `path: text` a line, or JSON a line.
+"""Convert audio files to text: one line `path: text` per file, or one JSON object per line.
 
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
 
@@ -13,9 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.bin.search_arguments import add_search_arguments, search_options
-from wenet_hs.decode import MODES
-from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
+from wenet_hs.bin.search_arguments import MODES_HELP, add_search_arguments, search_options
+from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import DataError
 from wenet_hs.recognizer import load_model
 
@@ -26,24 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("audio", nargs="+", type=Path, metavar="AUDIO", help="audio files: wav, flac, mp3, ogg, …")
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     add(
-        "--json", action="store_true", help="a JSON object a line: path, text, score, nbest, duration, units with times"
+        "--json", action="store_true", help="print JSON: path, text, score, nbest, duration, and units with their times"
     )
-    add("--mode", choices=MODES, default="attention_rescoring", help="search (default: attention_rescoring)")
-    add(
-        "--max_segment_s",
-        type=float,
-        default=DEFAULT_MAX_SEGMENT_S,
-        help=f"longer audio is cut in its pauses, the texts joined; 0: never (default: {DEFAULT_MAX_SEGMENT_S:g})",
-    )
+    add("--mode", choices=MODES, default=DEFAULT_MODE, metavar="MODE", help=f"{MODES_HELP} (default: {DEFAULT_MODE})")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Transcribe one file after the other."""
-    options = search_options(args)
-    check_max_segment(args.max_segment_s)
-    recognizer = load_model(args.model_dir, args.device, options=options, lm=args.lm)
+    recognizer = load_model(args.model_dir, args.device, options=search_options(args), lm=args.lm)
     num_failed = 0
     for path in args.audio:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From features to hypotheses: the four searches of WeNet and the joint one of attention and CTC."""
+"""Decoding: CTC and attention searches, language models, alignment, restartable recognition of data lists."""
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import MODES, decode

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames of an utterance belong to which unit: the best CTC alignment of a label sequence, in frames and seconds.
+"""CTC alignment of label sequences: frames per unit, seconds per unit and word.
 
 Dimension key: B utterances, T encoder frames, D width, C classes (0 is blank), R label sequences, L labels.
 """
@@ -19,9 +19,8 @@ from wenet_hs.heads.ctc import Ctc, compact_alphabet
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import SPACE, Tokenizer
 
-CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, take another checkpoint"
-"""What a CheckpointError says of log-probabilities that are none."""
-_DIGITS = 4  # of a second: a frame's begin is a multiple of half a millisecond
+CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
+_DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
 
 
 def viterbi_align(
@@ -32,19 +31,19 @@ def viterbi_align(
     Args:
         log_probs: (B, T, C) natural logarithms, class 0 is blank; lengths: (B,) in T.
         labels: R sequences of classes.
-        rows: which utterance each is of; without it, there is one of each utterance.
-    Returns: None where the frames are too few: one for each label, and a blank between equal neighbours. Of equally
-        good alignments always the same one.
-    Raises: CheckpointError where log-probabilities are NaN.
+        rows: the utterance of each sequence; None: one sequence per utterance.
+    Returns: None if there are too few frames: one per label, and a blank between equal neighbours. Of equally good
+        alignments always the same one.
+    Raises: CheckpointError if log-probabilities are NaN.
     """
-    from wenet_hs.decode import ctc_numba
+    from wenet_hs.decode import ctc_kernels
 
     if not labels:
         return []
     rows_R = torch.arange(len(labels)) if rows is None else torch.tensor(rows)
     sizes_R = torch.tensor([len(classes) for classes in labels])
     classes_RL = pad_sequence([torch.tensor(classes, dtype=torch.int64) for classes in labels], batch_first=True)
-    spans_RL2, sums_RL, totals_R = ctc_numba.align(
+    spans_RL2, sums_RL, totals_R = ctc_kernels.align(
         log_probs.detach().float().cpu().contiguous().numpy(),
         rows_R.numpy(),
         lengths.long().cpu()[rows_R].numpy(),
@@ -66,14 +65,14 @@ def viterbi_align(
 def align_units(
     ctc: Ctc, memory: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
 ) -> list[Alignment | None]:
-    """As `viterbi_align`, of unit ids to the output of the encoder. Only their log-probabilities are asked for.
+    """As `viterbi_align`, for unit ids and encoder output. Only the log-probabilities of these units are computed.
 
     Args:
         memory: (B, T, D), lengths: (B,) in T.
-        labels: R sequences of unit ids. Blank among them, which a decoder may write, is a label like any other.
+        labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like any other.
     """
     rows = range(len(labels)) if rows is None else rows
-    joined: list[list[int]] = [[] for _ in range(len(memory))]  # all that is to be aligned to an utterance
+    joined: list[list[int]] = [[] for _ in range(len(memory))]  # per utterance all its label sequences
     begins = []
     for row, ids in zip(rows, labels, strict=True):
         begins.append(len(joined[row]))
@@ -89,70 +88,68 @@ def align_units(
 
 # ---- seconds
 
+Times = list[tuple[float, float]]
+"""Per unit its begin and end, in seconds from the beginning of the utterance."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrameClock:
-    """When an encoder frame is, in seconds from the beginning of the utterance's audio.
+    """Converts encoder frames to seconds from the beginning of the audio.
 
-    A frame stands for as much time as it steps on (frame shift · subsampling), in the middle of the audio that the
-    subsampling computes it from: with conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
+    A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is computed from. With
+    conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
     """
 
     step_s: float
     offset_s: float
 
-    def span(self, first: int, end: int, *, begin_s: float = 0.0) -> tuple[float, float]:
-        """Begin of frame `first` and begin of frame `end`, in seconds to 0.1 ms.
+    def times(self, alignment: Alignment, *, begin_s: float = 0.0) -> Times:
+        """Begin and end of each unit of an alignment, in seconds to 0.1 ms.
 
         Args:
-            begin_s: where in the utterance's audio the encoder began to read.
+            begin_s: position in the utterance's audio at which the encoder's input begins.
         """
         offset_s = begin_s + self.offset_s
-        return round(offset_s + first * self.step_s, _DIGITS), round(offset_s + end * self.step_s, _DIGITS)
+        return [
+            (round(offset_s + first * self.step_s, _DIGITS), round(offset_s + end * self.step_s, _DIGITS))
+            for first, end in alignment.spans
+        ]
 
 
 def frame_clock(encoder: Encoder, conf: DatasetConf) -> FrameClock:
-    """The clock of an encoder that reads features made as `conf` says."""
+    """The clock of an encoder that reads features computed as `conf` says."""
     rate, fbank_conf = conf.resample_conf.resample_rate, conf.fbank_conf
     # In whole samples, rounded as the features round them.
     size_s, shift_s = (int(rate * ms * 0.001) / rate for ms in (fbank_conf.frame_length, fbank_conf.frame_shift))
     step_s = encoder.embed.stride * shift_s
-    seen_s = (encoder.embed.min_frames - 1) * shift_s + size_s
-    return FrameClock(step_s, (seen_s - step_s) / 2)
+    receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
+    return FrameClock(step_s, (receptive_field_s - step_s) / 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedText:
-    """A unit or a word and when it was said."""
+    """A unit or a word with its begin and end."""
 
     text: str
     start: float
     """Seconds from the beginning of the utterance."""
     end: float
     confidence: float
-    """Its probability under CTC, in [0, 1]: the geometric mean over a unit's frames, over a word's units."""
+    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
 
 
-def timed_units(
-    ids: Sequence[int], alignment: Alignment, tokenizer: Tokenizer, clock: FrameClock, *, begin_s: float = 0.0
-) -> list[TimedText]:
-    """The units of an alignment: each from the first to the last frame that emits it.
-
-    Args:
-        begin_s: where in the utterance's audio the encoder began to read.
-    """
-    units = []
-    for unit_id, (first, end), log_prob in zip(ids, alignment.spans, alignment.log_probs, strict=True):
-        start_s, end_s = clock.span(first, end, begin_s=begin_s)
-        text = tokenizer.table.units[unit_id]
-        units.append(TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob)))
-    return units
+def timed_units(units: Sequence[str], times: Times, log_probs: Sequence[float]) -> list[TimedText]:
+    """Units with their times and log-probabilities, as objects."""
+    return [
+        TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob))
+        for text, (start_s, end_s), log_prob in zip(units, times, log_probs, strict=True)
+    ]
 
 
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
-    """The words that units make up: a unit that opens with `▁` opens a word, and `▁` alone lies between two.
+    """The words of timed units: a unit that begins with `▁` begins a word, and `▁` alone separates two.
 
-    A word lasts from the begin of its first unit to the end of its last. Phones do not mark words: theirs are one.
+    A word lasts from the begin of its first unit to the end of its last. Phones do not mark words: they are one word.
     """
     groups: list[list[TimedText]] = [[]]
     for unit in units:

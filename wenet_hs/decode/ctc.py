@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches in the output of the CTC branch.
+"""CTC searches: greedy search, and prefix beam search with and without a language model.
 
-They read the K best units of each frame, whatever head these come from.
+They read the K best units of each frame, from any head.
 
 Dimension key: B utterances, T encoder frames, K best units of a frame.
 """
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.hypothesis import Hypothesis
+from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.nn.layers import length_mask
+
+_IMPOSSIBLE = -math.inf
+_Ids = tuple[int, ...]
 
 
 def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -> list[list[Hypothesis]]:
-    """The best alignment of each utterance, repeats and blanks taken out: one hypothesis each.
+    """The best alignment of each utterance without repeats and blanks: one hypothesis per utterance.
 
     Args:
-        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, of which the first of each frame is read.
-        lengths: (B,) in T. What stands behind an utterance's length is not read.
-    Returns: for each utterance its hypothesis; the score is that of the alignment, not of all alignments together.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`; only the first of each frame is read.
+        lengths: (B,) in T. Frames after an utterance's length are not read.
+    Returns: per utterance its hypothesis; the score is that of the alignment, not of all alignments together.
     """
     best_BT, ids_BT = values[..., 0], ids[..., 0]
     valid_BT = length_mask(lengths, values.size(1))
@@ -33,22 +41,21 @@ def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -
 def prefix_beam_search(
     values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int, beam_size: int
 ) -> list[list[Hypothesis]]:
-    """The best prefixes of each utterance by the sum over their alignments (Hannun et al. 2014), WeNet's pruning.
+    """The best prefixes of each utterance by the sum over their alignments (Hannun et al. 2014), with WeNet's pruning.
 
-    In each frame only its K best units are looked at (in WeNet K is the beam); the `beam_size` best prefixes survive.
-
-    The search is a Numba kernel, float64 inside; `ctc_reference` is the same in plain Python. Of equal scores the
-    prefix that goes on from the better one is first, then the one that goes on by the higher unit.
+    In each frame only its K best units are considered (in WeNet K is the beam); the `beam_size` best prefixes survive.
+    The search is a Numba kernel in float64. `prefix_beam_search_with_lm` without a language model is the same search in
+    plain Python. Of equal scores the prefix that extends the better one is first, then the one with the higher unit.
 
     Args:
-        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, no NaN; lengths: (B,) in T. What stands
-            behind an utterance's length is not read.
-    Returns: for each utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
-        alignments that were looked at. An utterance of length 0 has the empty one.
+        values, ids: (B, T, K) log-probabilities and units of `Ctc.topk`, no NaN; lengths: (B,) in T. Frames after an
+            utterance's length are not read.
+    Returns: per utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
+        alignments that were considered. An utterance of length 0 has the empty one.
     """
-    from wenet_hs.decode import ctc_numba
+    from wenet_hs.decode import ctc_kernels
 
-    found = ctc_numba.prefix_search(
+    beams = ctc_kernels.prefix_search(
         values.detach().double().cpu().contiguous().numpy(),
         ids.cpu().contiguous().numpy(),
         lengths.long().cpu().numpy(),
@@ -56,9 +63,132 @@ def prefix_beam_search(
         beam_size=beam_size,
     )
     results: list[list[Hypothesis]] = []
-    for scores_N, sizes_N, units_NT in zip(*found, strict=True):
+    for scores_N, sizes_N, units_NT in zip(*beams, strict=True):
         beam = zip(scores_N.tolist(), sizes_N.tolist(), units_NT, strict=True)
         results.append(
             [Hypothesis(tuple(units_T[:size].tolist()), score) for score, size, units_T in beam if size >= 0]
         )
     return results
+
+
+# ---- with a language model, in plain Python
+
+
+class PrefixScores(NamedTuple):
+    """A prefix at the end of the search, with the two parts of its score."""
+
+    ids: _Ids
+    ctc: float
+    """Log of the sum over its alignments."""
+    fusion: float
+    """Language model, including the end, and length bonus."""
+
+
+def prefix_beam_search_with_lm(
+    values: Tensor,
+    ids: Tensor,
+    lengths: Tensor,
+    *,
+    blank: int,
+    eos: int,
+    options: DecodeOptions,
+    lm: LanguageModel | None,
+) -> list[list[PrefixScores]]:
+    """As `prefix_beam_search`, with prefixes ranked by CTC plus language model and length bonus (Hannun et al. 2014).
+
+    Returns: per utterance up to `beam_size` prefixes, best first.
+    """
+    results = []
+    for values_TK, ids_TK, length in zip(values.cpu(), ids.cpu(), lengths.tolist(), strict=True):
+        search = _PrefixSearch(blank, options, lm)
+        for values_K, ids_K in zip(values_TK[:length].tolist(), ids_TK[:length].tolist(), strict=True):
+            search.advance(dict(zip(ids_K, values_K, strict=True)))
+        results.append(search.finish(eos))
+    return results
+
+
+class _PrefixSearch:
+    """The beam of one utterance. Per prefix: log of the sums over alignments that end in blank, and in its last unit."""
+
+    def __init__(self, blank: int, options: DecodeOptions, lm: LanguageModel | None) -> None:
+        self._blank, self._beam_size = blank, options.beam_size
+        self._fusion = _PrefixFusion(lm, options)
+        self._beam: dict[_Ids, tuple[float, float]] = {(): (0.0, _IMPOSSIBLE)}
+
+    def advance(self, frame: dict[int, float]) -> None:
+        """Extend the beam by a frame, given as the log-probability per unit of its best units."""
+        blank_log_prob = frame.pop(self._blank, _IMPOSSIBLE)
+        self._fusion.prepare(list(self._beam), list(frame))
+        sums: dict[_Ids, list[float]] = {}
+        for prefix, (in_blank, in_unit) in self._beam.items():
+            total = _log_add(in_blank, in_unit)
+            same = sums.setdefault(prefix, [_IMPOSSIBLE, _IMPOSSIBLE])
+            same[0] = _log_add(same[0], total + blank_log_prob)
+            for unit, log_prob in frame.items():
+                longer = sums.setdefault((*prefix, unit), [_IMPOSSIBLE, _IMPOSSIBLE])
+                if prefix and unit == prefix[-1]:  # a new unit only after a blank; without it, the old one continues
+                    longer[1] = _log_add(longer[1], in_blank + log_prob)
+                    same[1] = _log_add(same[1], in_unit + log_prob)
+                else:
+                    longer[1] = _log_add(longer[1], total + log_prob)
+        ranks = {prefix: -rank for rank, prefix in enumerate(self._beam)}
+        candidates = []
+        for prefix, pair in sums.items():
+            rank, unit = (ranks[prefix], -1) if prefix in ranks else (ranks[prefix[:-1]], prefix[-1])
+            candidates.append((_log_add(*pair) + self._fusion[prefix], rank, unit, prefix))
+        best = sorted(candidates, reverse=True)[: self._beam_size]
+        self._beam = {prefix: (sums[prefix][0], sums[prefix][1]) for score, *_, prefix in best if score > _IMPOSSIBLE}
+
+    def finish(self, eos: int) -> list[PrefixScores]:
+        """The beam with the ends of the texts, sorted."""
+        fusion = self._fusion.with_end(list(self._beam), eos)
+        found = [PrefixScores(ids, _log_add(*self._beam[ids]), added) for ids, added in fusion.items()]
+        return sorted(found, key=lambda prefix: prefix.ctc + prefix.fusion, reverse=True)
+
+
+class _PrefixFusion:
+    """Language model and length bonus of the prefixes in the beam, and of those that are one unit longer."""
+
+    def __init__(self, lm: LanguageModel | None, options: DecodeOptions) -> None:
+        self._lm = lm if options.lm_weight else None
+        self._weight, self._bonus = options.lm_weight, options.length_bonus
+        self._totals: dict[_Ids, float] = {(): 0.0}
+        self._states: dict[_Ids, Tensor] = {} if self._lm is None else {(): self._lm.start(1)}
+
+    def __getitem__(self, prefix: _Ids) -> float:
+        return self._totals[prefix]
+
+    def prepare(self, beam: Sequence[_Ids], units: Sequence[int]) -> None:
+        """Compute the scores of all prefixes of the beam extended by each of `units`."""
+        scores = self._score(beam, units)
+        longer = {
+            (*prefix, unit): self._totals[prefix] + self._weight * score + self._bonus
+            for prefix, row in zip(beam, scores, strict=True)
+            for unit, score in zip(units, row, strict=True)
+        }
+        self._totals = longer | {prefix: self._totals[prefix] for prefix in beam}
+
+    def with_end(self, beam: Sequence[_Ids], eos: int) -> dict[_Ids, float]:
+        """The score of each prefix of the beam as a whole text."""
+        scores = self._score(beam, [eos])
+        return {prefix: self._totals[prefix] + self._weight * row[0] for prefix, row in zip(beam, scores, strict=True)}
+
+    def _score(self, beam: Sequence[_Ids], units: Sequence[int]) -> list[list[float]]:
+        if self._lm is None or not units:
+            return [[0.0] * len(units) for _ in beam]
+        new = [prefix for prefix in beam if prefix not in self._states]
+        if new:  # each is one unit longer than a prefix of the previous beam
+            parents = torch.cat([self._states[prefix[:-1]] for prefix in new])
+            states = self._lm.advance(parents, torch.tensor([prefix[-1] for prefix in new]))
+            self._states |= {prefix: states[row : row + 1] for row, prefix in enumerate(new)}
+        self._states = {prefix: self._states[prefix] for prefix in beam}
+        ids = torch.tensor([list(units)]).expand(len(beam), -1)
+        scores: list[list[float]] = self._lm.score(torch.cat(list(self._states.values())), ids).tolist()
+        return scores
+
+
+def _log_add(a: float, b: float) -> float:
+    """log(exp a + exp b)."""
+    if a < b:
+        a, b = b, a
+    return a if b == _IMPOSSIBLE else a + math.log1p(math.exp(b - a))

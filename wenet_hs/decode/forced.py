@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forced alignment of a data list: when each unit and word of a known transcript was said, by the CTC branch.
+"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM (NIST) and TextGrid (Praat)."""
 
-Dimension key: T feature frames, F features.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import torch
+from praatio.textgrid import IntervalTier, Textgrid
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -15,43 +15,38 @@ from wenet_hs.build import Experiment
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.alignment import TimedText, align_units, frame_clock, timed_units, timed_words
-from wenet_hs.decode.memory import naming_batch
+from wenet_hs.decode.job import Piece, out_of_memory_as_error, plan_batches
+from wenet_hs.decode.segments import audio_length
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import open_atomic, write_atomic
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenizer import SPACE
 
-MAX_BATCH_FRAMES = 60_000
-"""Feature frames in a batch, padding counted: ten minutes. A bound on memory; a longer clip is alone."""
-_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlignedUtterance:
-    """A transcript in time."""
+    """A transcript with the times of its units and words."""
 
     utterance: Utterance
+    duration_s: float
     units: tuple[TimedText, ...]
     words: tuple[TimedText, ...]
     score: float
-    """Log-probability of the alignment, blanks included; natural logarithm."""
+    """Log-probability of the alignment, including blanks; natural logarithm."""
     confidence: float
-    """Probability of a unit, the geometric mean over all of them: how well the transcript fits the audio."""
+    """Geometric mean of the units' probabilities: how well the transcript fits the audio."""
 
 
 @dataclass
 class ForcedAlignment:
-    """What came out of a data list."""
+    """The results of a data list."""
 
     aligned: dict[str, AlignedUtterance] = field(default_factory=dict)
     """By key."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Key of each utterance that could not be aligned → why."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    utterance: Utterance
-    ids: list[int]
-    features_TF: Tensor
+    """Key of each utterance that could not be aligned → reason."""
 
 
 @torch.no_grad()
@@ -62,100 +57,134 @@ def align_utterances(
     batch_size: int = 16,
     on_progress: Callable[[int], None] = lambda count: None,
 ) -> ForcedAlignment:
-    """Align each utterance with its transcript. What cannot be aligned is named in `failed`, the rest goes on.
+    """Align each utterance with its transcript. Utterances that cannot be aligned are listed in `failed`.
 
-    An utterance is aligned as a whole, and the encoder's memory grows with the square of its length: a recording of
-    more than some minutes has to be cut, with its transcript, before it comes here.
+    An utterance is aligned as a whole, and the memory of the encoder grows with the square of its length: cut
+    recordings of more than some minutes, with their transcripts, beforehand.
 
     Args:
-        batch_size: most utterances in a batch; it never changes a result.
-        on_progress: told how many utterances are done since it was last called.
-    Raises: ConfigError where the model was trained without CTC, or the memory does not suffice for a batch;
-        CheckpointError where the model's output is NaN.
+        batch_size: maximum number of utterances per batch; changes no result.
+        on_progress: called with the number of utterances that were processed since the last call.
+    Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
+        the output of the model is NaN.
     """
     if not experiment.config.model_conf.ctc_weight:
         raise ConfigError(
             f"{experiment.model_dir / 'train.yaml'}: model_conf.ctc_weight is 0, so CTC was not trained and cannot "
-            "align; take a model trained with CTC"
+            "align; use a model trained with CTC"
         )
-    found = ForcedAlignment()
-    items = _read(experiment, _longest_first(utterances), found.failed)
-    frame_s = experiment.config.dataset_conf.fbank_conf.frame_shift / 1000
-    for batch in _batches(items, batch_size):
-        keys = [item.utterance.key for item in batch]
-        longest_s = frame_s * max(len(item.features_TF) for item in batch)
-        with naming_batch(keys, longest_s, "lower --batch_size, or cut the longest utterances"):
-            _align_batch(experiment, batch, found)
-        on_progress(len(batch))
-    on_progress(len(found.failed))
-    return found
-
-
-def _longest_first(utterances: Sequence[Utterance]) -> list[Utterance]:
-    """So that batches hold little padding; those of unknown length last."""
-    return sorted(utterances, key=lambda utterance: utterance.duration or 0.0, reverse=True)
-
-
-def _read(experiment: Experiment, utterances: Sequence[Utterance], failed: dict[str, str]) -> Iterator[_Item]:
-    """Units and features of those that can be aligned; the others go to `failed`."""
-    for utterance in utterances:
+    results, pieces = ForcedAlignment(), []
+    for row, utterance in enumerate(utterances):
         try:
-            yield _item(experiment, utterance)
+            pieces.append(Piece(row, audio_length(utterance) if utterance.duration is None else utterance.duration))
         except DataError as error:
-            failed[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
+            results.failed[utterance.key] = str(error)
+    on_progress(len(results.failed))
+    for pieces_of_batch in plan_batches(pieces, batch_size):
+        batch = [utterances[piece.row] for piece in pieces_of_batch]
+        with out_of_memory_as_error(
+            batch, pieces_of_batch[0].duration_s, "lower --batch_size, or cut the longest utterances"
+        ):
+            _align_batch(experiment, batch, [piece.duration_s for piece in pieces_of_batch], results)
+        on_progress(len(batch))
+    return results
 
 
-def _item(experiment: Experiment, utterance: Utterance) -> _Item:
-    tokenizer = experiment.tokenizer
-    unknown = tokenizer.unknown(utterance.txt)
-    if unknown:
-        units = " ".join(map(repr, list(unknown)[:_NAMED])) + (" …" if len(unknown) > _NAMED else "")
-        raise DataError(
-            f"the transcript has units that the model does not know: {units}; mend it, or take another model"
-        )
-    ids = tokenizer.encode(utterance.txt)
-    if not ids:
-        raise DataError("the transcript is empty; write what was said, or leave the utterance out")
-    features_TF = utterance_features(utterance, experiment.config.dataset_conf)
-    num_frames, needed = experiment.model.encoder.subsampled_length(len(features_TF)), ctc_frames_needed(ids)
-    if num_frames < needed:
-        raise DataError(
-            f"{utterance.wav}: {num_frames} encoder frames, but CTC needs {needed} for this transcript; check that "
-            "they belong together"
-        )
-    return _Item(utterance, ids, features_TF)
-
-
-def _batches(items: Iterator[_Item], batch_size: int) -> Iterator[list[_Item]]:
-    batch: list[_Item] = []
-    for item in items:
-        longest = max(len(other.features_TF) for other in [*batch, item])
-        if batch and (len(batch) == batch_size or (len(batch) + 1) * longest > MAX_BATCH_FRAMES):
-            yield batch
-            batch = []
-        batch.append(item)
-    if batch:
-        yield batch
-
-
-def _align_batch(experiment: Experiment, batch: list[_Item], found: ForcedAlignment) -> None:
+def _align_batch(
+    experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float], results: ForcedAlignment
+) -> None:
+    items = []
+    for utterance, duration_s in zip(utterances, durations_s, strict=True):
+        try:
+            items.append((utterance, duration_s, *_read_item(experiment, utterance)))
+        except DataError as error:
+            results.failed[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
+    if not items:
+        return
     model, tokenizer = experiment.model, experiment.tokenizer
     device = next(model.parameters()).device
     clock = frame_clock(model.encoder, experiment.config.dataset_conf)
-    features = pad_sequence([item.features_TF for item in batch], batch_first=True).to(device)
-    lengths = torch.tensor([len(item.features_TF) for item in batch], device=device)
+    features = pad_sequence([features_TF for *_, features_TF in items], batch_first=True).to(device)
+    lengths = torch.tensor([len(features_TF) for *_, features_TF in items], device=device)
     memory, memory_lengths = model.encode(features, lengths)
-    alignments = align_units(model.ctc, memory, memory_lengths, [item.ids for item in batch])
-    for item, alignment in zip(batch, alignments, strict=True):
-        key = item.utterance.key
-        if alignment is None or alignment.confidence is None:  # probabilities of 0, which float32 has beyond 1e-38
-            found.failed[key] = "the model gives no alignment of this transcript any probability; check the transcript"
+    alignments = align_units(model.ctc, memory, memory_lengths, [ids for _, _, ids, _ in items])
+    for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
+        if alignment is None or alignment.confidence is None:  # probabilities below 1e-38, which are 0 in float32
+            reason = "the model gives this transcript the probability 0; check the transcript"
+            results.failed[utterance.key] = reason
             continue
-        units = timed_units(item.ids, alignment, tokenizer, clock)
-        found.aligned[key] = AlignedUtterance(
-            utterance=item.utterance,
+        names = [tokenizer.table.units[unit] for unit in ids]
+        units = timed_units(names, clock.times(alignment), alignment.log_probs)
+        results.aligned[utterance.key] = AlignedUtterance(
+            utterance=utterance,
+            duration_s=duration_s,
             units=tuple(units),
             words=tuple(timed_words(units, tokenizer)),
             score=alignment.score,
             confidence=alignment.confidence,
         )
+
+
+def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int], Tensor]:
+    """The unit ids and features (T, F) of an utterance. Raises DataError if it cannot be aligned."""
+    tokenizer = experiment.tokenizer
+    unknown = tokenizer.unknown(utterance.txt)
+    if unknown:
+        units = " ".join(map(repr, list(unknown)[:_MAX_NAMED])) + (" …" if len(unknown) > _MAX_NAMED else "")
+        raise DataError(
+            f"the transcript has units that the model does not know: {units}; correct it, or use another model"
+        )
+    ids = tokenizer.encode(utterance.txt)
+    if not ids:
+        raise DataError("the transcript is empty; add the text, or leave the utterance out")
+    features_TF = utterance_features(utterance, experiment.config.dataset_conf)
+    num_frames, needed = experiment.model.encoder.subsampled_length(len(features_TF)), ctc_frames_needed(ids)
+    if num_frames < needed:
+        raise DataError(
+            f"{utterance.wav}: {num_frames} encoder frames, but CTC needs {needed} for this transcript; check that "
+            "audio and transcript belong together"
+        )
+    return ids, features_TF
+
+
+# ---- files
+
+
+def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:
+    """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
+    (seconds from the beginning of the utterance) and confidence of each."""
+    lines = []
+    for one in alignments:
+        record = {"key": one.utterance.key, "lang": one.utterance.lang, "text": one.utterance.txt, "score": one.score}
+        record |= {"confidence": round(one.confidence, 4), "units": _records(one.units), "words": _records(one.words)}
+        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomic(path, "".join(lines))
+
+
+def _records(parts: Iterable[TimedText]) -> list[dict[str, object]]:
+    return [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
+
+
+def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
+    """Write `key 1 start duration text confidence` per word, or per unit; white space in a text becomes `▁`."""
+    lines = [
+        f"{aligned.utterance.key} 1 {part.start:.4f} {part.end - part.start:.4f} "
+        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
+        for aligned in alignments
+        for part in (aligned.units if of_units else aligned.words)
+    ]
+    write_atomic(path, "".join(lines))
+
+
+def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
+    """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
+
+    The grid is as long as the audio. Between two units, and between two words, is an interval without text.
+    """
+    for aligned in alignments:
+        end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
+        grid = Textgrid(0, end)
+        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
+            grid.addTier(IntervalTier(name, [(part.start, part.end, part.text) for part in parts], 0, end))
+        with open_atomic(folder / f"{aligned.utterance.key.replace('/', '%2F')}.TextGrid") as file:
+            grid.save(file.name, format="long_textgrid", includeBlankSpaces=True)

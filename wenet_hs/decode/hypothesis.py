@@ -1,72 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search gives back, and the settings that all searches share."""
+"""Results of a search (hypotheses, alignments) and the options that all searches share."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The most probable way of CTC through an utterance's encoder frames that spells given units."""
+    """The most probable CTC alignment of a sequence of units to the encoder frames of an utterance."""
 
     spans: tuple[tuple[int, int], ...]
-    """Of each unit its first frame and the one behind its last: the frames that emit it. Those between two units, of
-    which there may be none, emit blank and belong to neither."""
+    """Per unit: its first frame, and the frame after its last. The frames between two units emit blank."""
     log_probs: tuple[float, ...]
-    """Of each unit its log-probability, the mean over its frames; natural logarithm."""
+    """Per unit: the mean log-probability over its frames; natural logarithm."""
     score: float
-    """Log-probability of the whole alignment, its blanks included."""
+    """Log-probability of the whole alignment, including the blanks."""
 
     @property
     def confidence(self) -> float | None:
-        """The units' probabilities, each the geometric mean over its frames, as one: their geometric mean, in [0, 1].
+        """Geometric mean of the units' probabilities, in [0, 1]; None if there is no unit."""
+        return mean_probability(self.log_probs)
 
-        None where there is no unit.
-        """
-        return math.exp(sum(self.log_probs) / len(self.log_probs)) if self.log_probs else None
+
+def mean_probability(log_probs: "list[float] | tuple[float, ...]") -> float | None:
+    """Geometric mean of probabilities that are given as logarithms; None if there are none."""
+    return math.exp(sum(log_probs) / len(log_probs)) if log_probs else None
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """One reading of an utterance."""
+    """A sequence of units that a search found, with its score."""
 
     ids: tuple[int, ...]
-    """Unit ids, without begin and end of sentence."""
+    """Unit ids, without <sos> and <eos>."""
     score: float
-    """Natural logarithm; what it sums is the search's own: scores of two modes cannot be compared."""
+    """Natural logarithm. Each mode has its own formula: scores of two modes cannot be compared."""
     alignment: Alignment | None = None
-    """Where `decode` was asked for it: of the best hypothesis of each mode, unless it has too many units for its
-    frames."""
+    """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into the frames."""
+
+
+def _option(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeOptions:
-    """Settings of the searches; each names the modes that read it."""
+    """Options of the searches. The `help` of each field is also the help text of the flag with its name."""
 
-    beam_size: int = 10
-    """Hypotheses kept, in all modes but ctc_greedy_search. It may be larger than the number of units."""
-    nbest: int | None = None
-    """Hypotheses given back, at most beam_size: the searches of the decoder stop as soon as so many are certain.
-    None: all of the beam, and of ctc_greedy_search its one."""
-    ctc_weight: float = 0.5
-    """attention_rescoring: weight of the CTC score, added to the decoder's; at least 0. joint: the share of CTC in the
-    score, in [0, 1]."""
-    length_penalty: float = 0.0
-    """attention, joint: the final score is divided by (number of units) ** length_penalty; at least 0."""
-    reverse_weight: float = 0.0
-    """attention_rescoring: share of the right-to-left decoder in the decoder's score, in [0, 1]."""
-    finished_list: bool = False
-    """attention: hypotheses that have ended leave the beam for a list, on which scores are compared with their length
-    penalty, as joint does always. False: they hold their place until the end, and are divided then (WeNet)."""
-    max_len_ratio: float = 1.0
-    """attention, joint: most units of a hypothesis for an encoder frame, above 0; one unit is always possible."""
-    min_len_ratio: float = 0.0
-    """attention, joint: fewest units for an encoder frame, from 0 to max_len_ratio."""
-    lm_weight: float = 0.0
-    """Weight of the language model's log-probability in all modes but ctc_greedy_search; at least 0."""
-    length_bonus: float = 0.0
-    """Added for each unit in all modes but ctc_greedy_search: against the short hypotheses that a language model
-    prefers."""
+    beam_size: int = _option(10, "number of hypotheses in the beam; may be larger than the number of units")
+    nbest: int | None = _option(
+        None, "number of hypotheses to return, at most beam_size; decoder searches then stop earlier (default: all)"
+    )
+    ctc_weight: float = _option(
+        0.5,
+        "attention_rescoring: weight of the CTC score that is added to the decoder's score, at least 0; joint: weight "
+        "of CTC in the score, from 0 to 1",
+    )
+    length_penalty: float = _option(
+        0.0,
+        "attention, joint: the score is divided by (number of units) ** length_penalty, which favours long texts; at "
+        "least 0",
+    )
+    reverse_weight: float = _option(
+        0.0, "attention_rescoring: weight of the right-to-left decoder of a bitransformer, from 0 to 1"
+    )
+    finished_list: bool = _option(
+        False,
+        "attention: move finished hypotheses from the beam to a list, as joint does; use with --length_penalty of about "
+        "1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
+    )
+    max_len_ratio: float = _option(
+        1.0, "attention, joint: maximum number of units per encoder frame, above 0; one unit is always allowed"
+    )
+    min_len_ratio: float = _option(
+        0.0, "attention, joint: minimum number of units per encoder frame, from 0 to max_len_ratio"
+    )
+    lm_weight: float = _option(
+        0.0, "weight of the language model's log-probability, in all modes except ctc_greedy_search; needed with --lm"
+    )
+    length_bonus: float = _option(
+        0.0,
+        "added to the score per unit, in all modes except ctc_greedy_search; compensates for the short texts that a "
+        "language model favours",
+    )
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One-pass beam search by attention and CTC together (Watanabe et al. 2017), with a list of finished hypotheses.
+"""Joint attention and CTC beam search in one pass (Watanabe et al. 2017), with a list of finished hypotheses.
 
-At every step each hypothesis may end, and goes on the list as the text that it then is; the N best of those one unit
-longer go on. So ended hypotheses take no place from others, and the search stops as soon as nothing that goes on can
-come among the best of the list. Exact as a rule of stopping: log-probabilities are never above 0.
+At every step each hypothesis is also finished: its text so far is added to the list. The N best hypotheses that are one
+unit longer continue. So finished hypotheses take no place in the beam. The search stops when no continuing hypothesis
+can get among the best of the list. This stopping rule is exact, because log-probabilities are never above 0.
 
-Dimension key: B utterances still searched, N beam, K candidates for each hypothesis, C = N · K, L units so far
-(<sos> first), M hypotheses that go on, T frames, D width.
+Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units so far (<sos>
+first), M hypotheses that continue, T frames, D width, V units.
 """
 
 import math
@@ -14,16 +14,16 @@ import math
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.beam import Beam, place
-from wenet_hs.decode.ctc_prefix import CtcPrefixScorer
-from wenet_hs.decode.fusion import Fusion
+from wenet_hs.decode.beam import Beam
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.lengths import LengthLimits
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
+from wenet_hs.nn.layers import length_mask
 
-CANDIDATES = 2
-"""A hypothesis is tried with this many times `beam_size` units, the best of the decoder; to all alike CTC is asked."""
+_CANDIDATES = 2
+"""Each hypothesis is extended by this many times `beam_size` units, the decoder's best; CTC scores all of them."""
+_MIN_LOG_PROB = -1e4
+"""Lower log-probabilities are raised to this: such an alignment has no weight, and no infinities are subtracted."""
 
 
 def finished_list_search(
@@ -35,25 +35,25 @@ def finished_list_search(
     ctc_weight: float,
     lm: LanguageModel | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each utterance. Utterances that are finished leave the batch.
+    """The best hypotheses of each utterance.
 
     Args:
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
-        ctc_weight: share of CTC in the score, in [0, 1]; with 0 it is not asked.
-    Returns: for each utterance up to `nbest` (without it, `beam_size`) different hypotheses, best first; the score is
-        (1 - ctc_weight) · decoder + ctc_weight · CTC + what the language model and the bonus add, ends included,
-        divided by max(1, number of units) ** length_penalty. Where no text fits the bounds, the empty one of score 0.
+        ctc_weight: weight of CTC in the score, in [0, 1]; 0: CTC is not computed.
+    Returns: per utterance up to `nbest` (default: `beam_size`) different hypotheses, best first. The score is
+        (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus, including the ends, divided by
+        max(1, number of units) ** length_penalty. If no text fits the length limits: the empty one with score 0.
     """
-    search = _Search(model, memory, lengths, options, ctc_weight=ctc_weight, lm=lm)
-    found: list[list[Hypothesis]] = [[] for _ in range(len(memory))]
+    search = _FinishedListSearch(model, memory, lengths, options, ctc_weight=ctc_weight, lm=lm)
+    results: list[list[Hypothesis]] = [[] for _ in range(len(memory))]
     while len(search.beam.utterances):
         for utterance, nbest in search.step():
-            found[utterance] = nbest
-    return found
+            results[utterance] = nbest
+    return results
 
 
-class _Search:
-    """Scores of the places of a beam, -inf where one is free, and the list of the finished."""
+class _FinishedListSearch:
+    """Scores of the hypotheses (-inf for an empty place in the beam), and the list of the finished ones."""
 
     def __init__(
         self,
@@ -67,108 +67,180 @@ class _Search:
     ) -> None:
         self._head, self._eos = model.head, model.special.eos
         self._options, self._ctc_weight = options, ctc_weight
-        self.beam = Beam(model, memory, lengths, options.beam_size)
-        self._limits = LengthLimits(lengths, options)
-        shape = self.beam.live.shape
-        self._fusion = Fusion.of(lm, options, shape, memory.device)
+        self.beam = Beam(model, memory, lengths, options, lm)
         self._ctc = None
         if ctc_weight:
             self._ctc = CtcPrefixScorer(model.ctc.log_probs(memory), lengths, model.ctc.blank, options.beam_size)
-        self._unaligned_BN = memory.new_full(shape, -math.inf, dtype=torch.float64)  # scores without CTC's part
-        self._unaligned_BN[:, 0] = 0.0
-        self._scores_BN = self._unaligned_BN
-        self._finished_BN = torch.full_like(self._unaligned_BN, -math.inf)
+        # Scores without CTC's part.
+        self._decoder_scores_BN = memory.new_full(self.beam.live.shape, -math.inf, dtype=torch.float64)
+        self._decoder_scores_BN[:, 0] = 0.0
+        self._scores_BN = self._decoder_scores_BN
+        self._finished_BN = torch.full_like(self._scores_BN, -math.inf)
         self._finished_units_BNL = self.beam.units
 
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Go on by one unit. Returns those that are finished: (utterance, its hypotheses)."""
-        reached_B = self._limits.reached(self.beam.num_units)
-        hidden_MD, places = self.beam.hidden()
-        self._finish(hidden_MD, places)
-        if bool(reached_B.all()):
-            return self._leave(reached_B)
-        looks = self.beam.looks()
-        self._extend(hidden_MD, places)
-        return self._leave(reached_B | self._settled().cpu() if looks else reached_B)
+        """Extend all hypotheses by one unit. Returns (utterance, hypotheses) of each utterance that is finished."""
+        at_limit_B = self.beam.at_limit()
+        hidden_MD = self.beam.hidden()
+        self._finish(hidden_MD)
+        if bool(at_limit_B.all()):
+            return self._remove(at_limit_B)
+        should_sync = self.beam.should_sync()
+        self._extend(hidden_MD)
+        return self._remove(at_limit_B | self._is_complete().cpu() if should_sync else at_limit_B)
 
-    def _finish(self, hidden_MD: Tensor, places: Tensor | None) -> None:
-        """Let each hypothesis end, and keep the N best of all that ever ended; of equal ones the earlier."""
+    def _finish(self, hidden_MD: Tensor) -> None:
+        """Add each hypothesis with its end to the list, and keep the N best; of equal scores the earlier one."""
+        beam, length = self.beam, self.beam.num_units
         ends_M = torch.full((len(hidden_MD),), self._eos, device=hidden_MD.device)
-        gains_M = -(1 - self._ctc_weight) * self._head.nll(hidden_MD, ends_M).double()
-        shape, length = self._scores_BN.shape, self.beam.num_units
-        scores_BN = self._unaligned_BN + place(gains_M[:, None], places, shape, -math.inf)[..., 0]
-        if self._fusion is not None:
-            ids_BN1 = self.beam.units.new_full((*shape, 1), self._eos)
-            scores_BN = scores_BN + self._fusion.gains(ids_BN1, self._eos)[..., 0]
+        eos_scores_M = -(1 - self._ctc_weight) * self._head.nll(hidden_MD, ends_M).double()
+        scores_BN1 = self._decoder_scores_BN[..., None] + beam.scatter(eos_scores_M[:, None], -math.inf)
+        scores_BN = beam.add_fusion(scores_BN1, beam.units.new_full(scores_BN1.shape, self._eos))[..., 0]
         if self._ctc is not None:
-            scores_BN = scores_BN + self._ctc_weight * self._ctc.ends()
-        if self._limits.forbid_end(length):
-            scores_BN = scores_BN.masked_fill(self._limits.too_early(length)[:, None], -math.inf)
+            scores_BN = scores_BN + self._ctc_weight * self._ctc.text_scores()
+        too_short_B = beam.too_short()
+        if too_short_B is not None:
+            scores_BN = scores_BN.masked_fill(too_short_B[:, None], -math.inf)
         scores_BN = scores_BN / max(1, length) ** self._options.length_penalty
         all_scores_BC = torch.cat([self._finished_BN, scores_BN], dim=1)
-        order_BN = all_scores_BC.argsort(dim=1, descending=True, stable=True)[:, : shape[1]]
+        order_BN = all_scores_BC.argsort(dim=1, descending=True, stable=True)[:, : scores_BN.size(1)]
         self._finished_BN = all_scores_BC.gather(1, order_BN)
-        padding = (0, self.beam.units.size(2) - self._finished_units_BNL.size(2))
+        padding = (0, beam.units.size(2) - self._finished_units_BNL.size(2))
         older_BNL = torch.nn.functional.pad(self._finished_units_BNL, padding, value=self._eos)
-        all_units_BCL = torch.cat([older_BNL, self.beam.units], dim=1)
+        all_units_BCL = torch.cat([older_BNL, beam.units], dim=1)
         self._finished_units_BNL = all_units_BCL.gather(1, order_BN[..., None].expand(-1, -1, all_units_BCL.size(2)))
 
-    def _extend(self, hidden_MD: Tensor, places: Tensor | None) -> None:
-        """Go on with the N best hypotheses that are one unit longer."""
-        shape = self._scores_BN.shape
-        values_MK, ids_MK = self._head.topk(hidden_MD, min(CANDIDATES * shape[1] + 1, self._head.num_units))
-        gains_BNK = place((1 - self._ctc_weight) * values_MK.double(), places, shape, -math.inf)
-        ids_BNK = place(ids_MK, places, shape, self._eos)
-        unaligned_BNK = self._unaligned_BN[..., None] + gains_BNK
-        if self._fusion is not None:
-            unaligned_BNK = unaligned_BNK + self._fusion.gains(ids_BNK, self._eos)
-        totals_BNK = unaligned_BNK
+    def _extend(self, hidden_MD: Tensor) -> None:
+        """Continue with the N best hypotheses that are one unit longer."""
+        beam, beam_size = self.beam, self._scores_BN.size(1)
+        values_MK, ids_MK = self._head.topk(hidden_MD, min(_CANDIDATES * beam_size + 1, self._head.num_units))
+        values_BNK = beam.scatter((1 - self._ctc_weight) * values_MK.double(), -math.inf)
+        ids_BNK = beam.scatter(ids_MK, self._eos)
+        decoder_scores_BNK = beam.add_fusion(self._decoder_scores_BN[..., None] + values_BNK, ids_BNK)
+        totals_BNK = decoder_scores_BNK
         if self._ctc is not None:
-            totals_BNK = unaligned_BNK + self._ctc_weight * self._ctc.score(ids_BNK)
+            totals_BNK = decoder_scores_BNK + self._ctc_weight * self._ctc.prefix_scores(ids_BNK)
         totals_BC = totals_BNK.masked_fill(ids_BNK == self._eos, -math.inf).flatten(1)
-        order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, : shape[1]]
+        order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, :beam_size]
         self._scores_BN = totals_BC.gather(1, order_BN)
         impossible_BN = self._scores_BN.isneginf()
-        self._unaligned_BN = unaligned_BNK.flatten(1).gather(1, order_BN).masked_fill(impossible_BN, -math.inf)
+        self._decoder_scores_BN = decoder_scores_BNK.flatten(1).gather(1, order_BN).masked_fill(impossible_BN, -math.inf)
         parents_BN, units_BN = order_BN // ids_BNK.size(2), ids_BNK.flatten(1).gather(1, order_BN)
-        for scorer in (self._fusion, self._ctc):
-            if scorer is not None:
-                scorer.advance(parents_BN, units_BN)
-        self.beam.advance(parents_BN, units_BN, ~impossible_BN)
+        if self._ctc is not None:
+            self._ctc.advance(parents_BN, units_BN)
+        beam.advance(parents_BN, units_BN, ~impossible_BN)
 
-    def _settled(self) -> Tensor:
-        """(B,) whether nothing that goes on can come among the hypotheses asked for."""
+    def _is_complete(self) -> Tensor:
+        """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
         options, wanted = self._options, self._options.nbest or self._scores_BN.size(1)
-        best_B, most_B = self._scores_BN.amax(dim=1), self._limits.most.to(self._scores_BN.device)
-        left_B = (most_B - self.beam.num_units).clamp(min=0)
-        best_B = best_B + max(0.0, options.length_bonus) * left_B
-        # A negative score is divided by as much as there may be units, a positive one by what it has at least.
-        divisors_B = torch.where(best_B < 0, most_B.double(), float(self.beam.num_units)) ** options.length_penalty
+        best_B, max_units_B = self._scores_BN.amax(dim=1), self.beam.max_units.to(self._scores_BN.device)
+        units_left_B = (max_units_B - self.beam.num_units).clamp(min=0)
+        best_B = best_B + max(0.0, options.length_bonus) * units_left_B
+        # Upper bound of the final score: a negative score is divided by the maximum number of units, a positive one by
+        # the present number.
+        divisors_B = torch.where(best_B < 0, max_units_B.double(), float(self.beam.num_units)) ** options.length_penalty
         return best_B.isneginf() | (self._finished_BN[:, :wanted].amin(dim=1) >= best_B / divisors_B)
 
-    def _leave(self, done_B: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """Take out the utterances that `done_B`, on the CPU, marks."""
+    def _remove(self, done_B: Tensor) -> list[tuple[int, list[Hypothesis]]]:
+        """Remove the utterances that `done_B`, on the CPU, marks. Returns their hypotheses."""
         if not bool(done_B.any()):
             return []
-        rows, kept = (mask_B.nonzero().flatten().to(self._scores_BN.device) for mask_B in (done_B, ~done_B))
+        rows = done_B.nonzero().flatten().to(self._scores_BN.device)
         scores, units = self._finished_BN[rows].tolist(), self._finished_units_BNL[rows].tolist()
-        found = [self._hypotheses(*pair) for pair in zip(units, scores, strict=True)]
-        finished = list(zip(self.beam.utterances[rows].tolist(), found, strict=True))
-        self._limits.keep(~done_B)
-        self.beam.keep(kept)
-        for scorer in (self._fusion, self._ctc):
-            if scorer is not None:
-                scorer.keep(kept)
-        self._scores_BN, self._unaligned_BN = self._scores_BN[kept], self._unaligned_BN[kept]
+        nbests = [self._hypotheses(*pair) for pair in zip(units, scores, strict=True)]
+        finished = list(zip(self.beam.utterances[rows].tolist(), nbests, strict=True))
+        kept = self.beam.keep(~done_B)
+        if self._ctc is not None:
+            self._ctc.keep(kept)
+        self._scores_BN, self._decoder_scores_BN = self._scores_BN[kept], self._decoder_scores_BN[kept]
         self._finished_BN, self._finished_units_BNL = self._finished_BN[kept], self._finished_units_BNL[kept]
         return finished
 
     def _hypotheses(self, units_NL: list[list[int]], scores_N: list[float]) -> list[Hypothesis]:
-        """The list of one utterance, with <sos> first, as hypotheses."""
+        """The finished list of an utterance; its units begin with <sos>."""
         nbest = []
         for units_L, score in zip(units_NL, scores_N, strict=True):
             if score > -math.inf:
                 ids = units_L[1:]
                 nbest.append(Hypothesis(tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
-        # No text may fit the bounds: more units asked for than CTC has frames.
+        # The list is empty if the minimum number of units is more than CTC has frames for.
         return nbest[: self._options.nbest] or [Hypothesis((), 0.0)]
+
+
+class CtcPrefixScorer:
+    """CTC score of a prefix: the sum over all alignments of all texts that begin with it (Watanabe et al. 2017).
+
+    It is exact, and computed for all hypotheses and candidates at once, without a loop over frames. Let Φ_t be the sum
+    over the alignments of a prefix to the frames before t after which a unit is a new one. Then the prefix that is one
+    unit longer has the score Σ_t Φ_t · p_t(unit). Its alignments that end in the unit at frame t have
+    Σ_{s ≤ t} Φ_s · p_s(unit) … p_t(unit). This is a cumulative sum after division by the product of all frames so far.
+    Logarithms in float64 keep both exact.
+    """
+
+    def __init__(self, log_probs: Tensor, lengths: Tensor, blank: int, beam_size: int) -> None:
+        """log_probs: (B, T, V) natural logarithms; lengths: (B,) in T, at least 1."""
+        self._blank = blank
+        self._log_probs_BVT = log_probs.transpose(1, 2).contiguous()
+        self._outside_BT = ~length_mask(lengths, log_probs.size(1))
+        self._last_frame_B = lengths.long() - 1
+        blanks_BT = self._log_probs_BVT[:, blank].double().clamp_(min=_MIN_LOG_PROB)
+        self._blank_sums_BT = blanks_BT.cumsum(dim=1)
+        shape = (len(log_probs), beam_size, log_probs.size(1))
+        self._in_blank_BNT = self._blank_sums_BT[:, None].expand(shape)
+        self._in_unit_BNT = torch.full_like(self._in_blank_BNT, -math.inf)
+        self._units_BN = lengths.new_full(shape[:2], -1, dtype=torch.int64)
+        self._is_empty = True
+
+    def text_scores(self) -> Tensor:
+        """(B, N) float64: log of the sum over the alignments of each hypothesis as the whole text."""
+        all_BNT = torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT)
+        last_BN1 = self._last_frame_B[:, None, None].expand(-1, all_BNT.size(1), 1)
+        return all_BNT.gather(2, last_BN1)[..., 0]
+
+    def prefix_scores(self, ids: Tensor) -> Tensor:
+        """(B, N, K) float64: score of each hypothesis extended by a unit of `ids` (B, N, K); -inf for blank."""
+        new_BNT, repeated_BNT = self._before()
+        repeats_BNK = ids == self._units_BN[..., None]
+        terms_BNKT = self._frames_of(ids)
+        terms_BNKT += torch.where(repeats_BNK[..., None], repeated_BNT[:, :, None], new_BNT[:, :, None])
+        scores_BNK = terms_BNKT.logsumexp(dim=-1)
+        return scores_BNK.masked_fill(ids == self._blank, -math.inf)
+
+    def advance(self, parents: Tensor, units: Tensor) -> None:
+        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of `units` (B, N)."""
+        new_BNT, repeated_BNT = self._before()
+        repeats_BN = units == self._units_BN.gather(1, parents)
+        rows_BNT = parents[..., None].expand_as(new_BNT)
+        before_BNT = torch.where(repeats_BN[..., None], repeated_BNT.gather(1, rows_BNT), new_BNT.gather(1, rows_BNT))
+        log_probs_BNT = self._frames_of(units)
+        sums_BNT = log_probs_BNT.cumsum(dim=-1)
+        self._in_unit_BNT = sums_BNT + (before_BNT - (sums_BNT - log_probs_BNT)).logcumsumexp(dim=-1)
+        blank_sums_B1T = self._blank_sums_BT[:, None]
+        until_frame_BNT = _shift_right((self._in_unit_BNT - blank_sums_B1T).logcumsumexp(dim=-1), -math.inf)
+        self._in_blank_BNT = blank_sums_B1T + until_frame_BNT
+        self._units_BN, self._is_empty = units, False
+
+    def keep(self, rows: Tensor) -> None:
+        """Remove all utterances except `rows` (B',)."""
+        self._log_probs_BVT, self._outside_BT = self._log_probs_BVT[rows], self._outside_BT[rows]
+        self._last_frame_B, self._blank_sums_BT = self._last_frame_B[rows], self._blank_sums_BT[rows]
+        self._in_blank_BNT, self._in_unit_BNT = self._in_blank_BNT[rows], self._in_unit_BNT[rows]
+        self._units_BN = self._units_BN[rows]
+
+    def _before(self) -> tuple[Tensor, Tensor]:
+        """Two (B, N, T): Φ of a unit that differs from the last one, and of the last one repeated. -inf outside."""
+        first = 0.0 if self._is_empty else -math.inf
+        new_BNT = _shift_right(torch.logaddexp(self._in_blank_BNT, self._in_unit_BNT), first)
+        repeated_BNT = _shift_right(self._in_blank_BNT, first)
+        outside_B1T = self._outside_BT[:, None]
+        return new_BNT.masked_fill(outside_B1T, -math.inf), repeated_BNT.masked_fill(outside_B1T, -math.inf)
+
+    def _frames_of(self, ids: Tensor) -> Tensor:
+        """Log-probabilities of units (B, …) over the frames: (B, …, T) float64."""
+        rows = torch.arange(len(ids), device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+        return self._log_probs_BVT[rows, ids].double().clamp_(min=_MIN_LOG_PROB)
+
+
+def _shift_right(x_BNT: Tensor, first: float) -> Tensor:
+    """Each frame gets the value of the frame before it."""
+    return torch.nn.functional.pad(x_BNT[..., :-1], (1, 0), value=first)

@@ -1,46 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models over units, for the searches: one small interface, n-grams now.
+"""Language models over units: the interface for the searches, n-gram models from ARPA files, and KenLM binary files.
 
-Dimension key: M hypotheses, K candidates of each, Q = M · K questions, V units, W words of the file.
+Dimension key: M hypotheses, K candidates per hypothesis, Q = M · K queries, V units, W words of the file, G n-grams,
+C contexts (context 0 is the empty one).
 """
-
-from __future__ import annotations
 
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.decode.arpa import BEGIN, END, UNKNOWN, Ngrams, read_arpa
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.tokenizer import SPACE
-
-if TYPE_CHECKING:
-    from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)
 
-_NAMED = 5
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+_LN_10 = math.log(10.0)
+_UNKNOWN_LOG_PROB = -100.0 * _LN_10
+"""Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
-_NEVER = -100.0 * math.log(10.0)
-"""Of a unit that the file does not know where it has no <unk> either: what KenLM gives."""
+_MAX_NAMED = 5
+
+Words = tuple[int, ...]
 
 
 class LanguageModel(ABC):
-    """Log-probabilities of the next unit behind a sequence of units; <eos> stands for the end.
+    """Log-probabilities of the next unit after a sequence of units; <eos> is the end.
 
-    A state is a row of a tensor (M, …), so that a search picks, repeats and drops states as it does hypotheses.
+    A state is a row of a tensor (M, …), so a search selects, repeats and drops states like hypotheses.
     """
 
     unknown: Sequence[str] = ()
-    """The units that it does not know, special ones left out: they are its <unk>."""
+    """Units that the model does not know, without the special ones; they are its <unk>."""
 
     @abstractmethod
     def start(self, count: int) -> Tensor:
@@ -48,33 +49,85 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Log-probability, base e, of each unit or end behind a state: (M, …), (M, K) → (M, K) float32."""
+        """Log-probability, base e, of each unit or end after a state: (M, …), (M, K) → (M, K) float32."""
 
     @abstractmethod
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        """The states behind one unit more: (M, …), (M,) → (M, …). Behind the end it is any state."""
+        """The states after one more unit: (M, …), (M,) → (M, …). After the end it may be any state."""
+
+
+def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
+    """Load an ARPA file, or a binary file of KenLM if kenlm is installed. The words of the model are units.
+
+    Raises: DataError naming file and line if the file is damaged or knows no unit; ConfigError if kenlm is missing.
+    """
+    try:
+        with path.open("rb") as file:
+            is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
+    except FileNotFoundError as error:
+        raise ConfigError(f"--lm {path}: no such file; give an n-gram model in ARPA format") from error
+    return KenlmModel(path, units) if is_binary else NgramModel(read_arpa(path), units)
+
+
+def warn_unknown_units(path: Path, lm: LanguageModel, units: UnitTable) -> None:
+    """Warn about units that a language model does not know: the searches then avoid them."""
+    if lm.unknown:
+        first = sorted(lm.unknown, key=lambda unit: unit != SPACE)[:_MAX_NAMED]
+        named = " ".join(first) + (" …" if len(lm.unknown) > _MAX_NAMED else "")
+        logger.warning(
+            "%s: does not know %d of the %d units (%s), so the searches avoid them; build it from text that is split "
+            "into this model's units",
+            *(path, len(lm.unknown), len(_text_units(units)), named),
+        )
+
+
+def _text_units(units: UnitTable) -> list[str]:
+    return [unit for index, unit in enumerate(units.units) if index not in units.special_ids]
+
+
+# ---- n-gram models
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """An n-gram model as tables. A context is a history of at most n - 1 words."""
+
+    path: Path
+    words: dict[str, int]
+    contexts: NDArray[np.int64]
+    """(G,) context of each n-gram: all its words but the last."""
+    last_words: NDArray[np.int64]
+    """(G,) last word of each n-gram."""
+    log_probs: NDArray[np.float64]
+    """(G,) natural logarithms."""
+    next_contexts: NDArray[np.int64]
+    """(G,) context after each n-gram: the longest suffix of it that is a context."""
+    backoffs: NDArray[np.float64]
+    """(C,) natural logarithms; 0 if the file has none."""
+    shorter: NDArray[np.int64]
+    """(C,) longest proper suffix of each context that is a context; of the empty one itself."""
 
 
 class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
-    A state is the longest end of the history that the model has as a context. Each question is a search in a sorted
-    table, all of a step at once.
+    A state is the longest suffix of the history that is a context of the model. All queries of a step are answered by
+    one search in a sorted table.
     """
 
     def __init__(self, ngrams: Ngrams, units: UnitTable) -> None:
-        """Raises DataError where the model knows none of the units."""
+        """Raises DataError if the model knows none of the units."""
         self._words_V = np.array([ngrams.words.get(unit, -1) for unit in units.units], np.int64)
         self._words_V[list(units.special_ids)] = -1
         if not (self._words_V >= 0).any():
             raise DataError(
-                f"{ngrams.path}: knows none of the {len(units)} units of units.txt; build it over text that is split "
+                f"{ngrams.path}: knows none of the {len(units)} units of units.txt; build it from text that is split "
                 "into units"
             )
         self.unknown = [unit for unit in _text_units(units) if unit not in ngrams.words]
         self._words_V[self._words_V < 0] = ngrams.words.get(UNKNOWN, len(ngrams.words))
         self._words_V[units.special.eos] = ngrams.words[END]
-        self._num_words = len(ngrams.words) + 1  # one more: a word that no n-gram has
+        self._num_words = len(ngrams.words) + 1  # one more for a word that is in no n-gram
         self._ngrams = ngrams
         self._order = np.argsort(ngrams.contexts * self._num_words + ngrams.last_words)
         self._keys = (ngrams.contexts * self._num_words + ngrams.last_words)[self._order]
@@ -82,55 +135,196 @@ class NgramModel(LanguageModel):
     def start(self, count: int) -> Tensor:
         begin = np.zeros(1, np.int64)
         if BEGIN in self._ngrams.words:
-            begin = self._next(begin, np.array([self._ngrams.words[BEGIN]]))
+            begin = self._next_contexts(begin, np.array([self._ngrams.words[BEGIN]]))
         return torch.from_numpy(begin).expand(count).clone()
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         contexts_Q = states.cpu().numpy().repeat(ids.size(1))
-        found_Q = self._log_probs(contexts_Q, self._words_V[ids.cpu().numpy().ravel()])
-        return torch.from_numpy(found_Q).view(ids.shape).to(ids.device, torch.float32)
+        log_probs_Q = self._log_probs(contexts_Q, self._words_V[ids.cpu().numpy().ravel()])
+        return torch.from_numpy(log_probs_Q).view(ids.shape).to(ids.device, torch.float32)
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        nodes_M = self._next(states.cpu().numpy(), self._words_V[ids.cpu().numpy()])
-        return torch.from_numpy(nodes_M).to(ids.device)
+        contexts_M = self._next_contexts(states.cpu().numpy(), self._words_V[ids.cpu().numpy()])
+        return torch.from_numpy(contexts_M).to(ids.device)
 
     def _log_probs(self, contexts_Q: NDArray[np.int64], words_Q: NDArray[np.int64]) -> NDArray[np.float64]:
         totals_Q, open_Q = np.zeros(len(words_Q)), np.arange(len(words_Q))
         while len(open_Q):
-            hits, entries = self._find(contexts_Q, words_Q)
-            totals_Q[open_Q[hits]] += self._ngrams.log_probs[entries[hits]]
-            left = ~hits
-            open_Q, contexts_Q, words_Q = open_Q[left], contexts_Q[left], words_Q[left]
-            totals_Q[open_Q] += np.where(contexts_Q == 0, _NEVER, self._ngrams.backoffs[contexts_Q])
+            is_found, entries = self._find(contexts_Q, words_Q)
+            totals_Q[open_Q[is_found]] += self._ngrams.log_probs[entries[is_found]]
+            open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
+            totals_Q[open_Q] += np.where(contexts_Q == 0, _UNKNOWN_LOG_PROB, self._ngrams.backoffs[contexts_Q])
             open_Q, words_Q, contexts_Q = (x[contexts_Q > 0] for x in (open_Q, words_Q, contexts_Q))
             contexts_Q = self._ngrams.shorter[contexts_Q]
         return totals_Q
 
-    def _next(self, contexts_M: NDArray[np.int64], words_M: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The context behind one word more; without any n-gram that ends in the word, the empty one."""
-        nodes_M, open_M = np.zeros(len(words_M), np.int64), np.arange(len(words_M))
+    def _next_contexts(self, contexts_M: NDArray[np.int64], words_M: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The contexts after one more word; the empty one if no n-gram ends in the word."""
+        next_M, open_M = np.zeros(len(words_M), np.int64), np.arange(len(words_M))
         while len(open_M):
-            hits, entries = self._find(contexts_M, words_M)
-            nodes_M[open_M[hits]] = self._ngrams.behind[entries[hits]]
-            left = ~hits & (contexts_M > 0)
-            open_M, words_M = open_M[left], words_M[left]
-            contexts_M = self._ngrams.shorter[contexts_M[left]]
-        return nodes_M
+            is_found, entries = self._find(contexts_M, words_M)
+            next_M[open_M[is_found]] = self._ngrams.next_contexts[entries[is_found]]
+            is_open = ~is_found & (contexts_M > 0)
+            open_M, words_M = open_M[is_open], words_M[is_open]
+            contexts_M = self._ngrams.shorter[contexts_M[is_open]]
+        return next_M
 
     def _find(
         self, contexts_Q: NDArray[np.int64], words_Q: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Whether there is an n-gram of this context and word, and which."""
+        """Whether there is an n-gram of each context and word, and its index."""
         keys_Q = contexts_Q * self._num_words + words_Q
         places_Q = np.searchsorted(self._keys, keys_Q).clip(max=len(self._keys) - 1)
         return self._keys[places_Q] == keys_Q, self._order[places_Q]
 
 
+# ---- ARPA files
+
+
+def read_arpa(path: Path) -> Ngrams:
+    """Read an n-gram model in ARPA format, which SRILM and KenLM write.
+
+    Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an n-gram
+        is repeated or has a word that is no 1-gram, a section has another number of n-grams than the header says, or
+        there is no `</s>`.
+    """
+    with path.open(encoding="utf-8-sig", errors="strict") as file:
+        reader = _ArpaReader(path, file)
+        try:
+            reader.read()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: is not UTF-8 text; give an n-gram model in ARPA format") from error
+    if END not in reader.words:
+        raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+    reader.add_missing_prefixes()
+    return reader.ngrams()
+
+
+class _ArpaReader:
+    """Reads a file line by line into dictionaries of n-grams."""
+
+    def __init__(self, path: Path, lines: Iterable[str]) -> None:
+        self._path, self._lines, self._line_number = path, iter(lines), 0
+        self.words: dict[str, int] = {}
+        self._log_probs: dict[Words, float] = {}
+        self._backoffs: dict[Words, float] = {}
+
+    def read(self) -> None:
+        """Read the header and all sections."""
+        sizes = self._read_header()
+        for order, size in enumerate(sizes, 1):
+            self._expect(f"\\{order}-grams:")
+            for count in range(size):
+                line = self._next_line()
+                if not line or line.startswith("\\"):
+                    raise self._error(f"{count} n-grams, but the header says {size}; the file is damaged")
+                self._read_ngram(line.split(), order, is_highest=order == len(sizes))
+        self._expect("\\end\\")
+
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self._path}:{self._line_number}: {text}")
+
+    def _next_line(self) -> str | None:
+        line = next(self._lines, None)
+        self._line_number += line is not None
+        return None if line is None else line.strip(" \t\r\n")
+
+    def _expect(self, title: str) -> None:
+        """Read empty lines and then the line `title`."""
+        while (line := self._next_line()) is not None:
+            if line == title:
+                return
+            if line:
+                raise self._error(f"expected {title}, found {line[:40]!r}")
+        raise DataError(f"{self._path}: no line {title}; the file is incomplete, copy it again")
+
+    def _read_header(self) -> list[int]:
+        """The number of n-grams of each order."""
+        while (line := self._next_line()) != "\\data\\":
+            if line is None:
+                raise DataError(f"{self._path}: no line \\data\\; give an n-gram model in ARPA format")
+        sizes: list[int] = []
+        while (line := self._next_line()) is not None:
+            if not line and sizes:
+                return sizes
+            name, _, size = line.partition("=")
+            if line and (name.split() != ["ngram", str(len(sizes) + 1)] or not size.strip().isdecimal()):
+                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
+            sizes += [int(size)] if line else []
+        raise DataError(f"{self._path}: ends inside \\data\\; the file is incomplete, copy it again")
+
+    def _read_ngram(self, fields: list[str], order: int, *, is_highest: bool) -> None:
+        """Read `log10 probability, words, log10 backoff`; the backoff may be missing."""
+        has_backoff = len(fields) == order + 2
+        if len(fields) not in (order + 1, order + 2) or (has_backoff and is_highest and order > 1):
+            raise self._error(f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields")
+        log_prob = self._number(fields[0])
+        if log_prob > 0:
+            raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
+        names = [UNKNOWN if name == "<UNK>" else name for name in fields[1 : order + 1]]
+        if order == 1:
+            self.words.setdefault(names[0], len(self.words))
+        words = tuple(self.words.get(name, -1) for name in names)
+        if -1 in words:
+            raise self._error(f"{names[words.index(-1)]!r} is no 1-gram; the file is damaged")
+        if words in self._log_probs:
+            raise self._error(f"{' '.join(names)!r} is repeated; remove one of the two lines")
+        self._log_probs[words] = log_prob * _LN_10
+        if not is_highest:
+            self._backoffs[words] = self._number(fields[order + 1]) * _LN_10 if has_backoff else 0.0
+
+    def _number(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self._error(f"{text[:40]!r} is no logarithm; the file is damaged")
+        return value
+
+    def add_missing_prefixes(self) -> None:
+        """Add what a pruned model lacks: n-grams that longer ones begin with, with their backed-off probability."""
+
+        def log_prob(words: Words) -> float:
+            found = self._log_probs.get(words)
+            return self._backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+
+        for words in list(self._log_probs):
+            for size in range(1, len(words)):
+                if words[:size] not in self._log_probs:
+                    self._log_probs[words[:size]] = log_prob(words[:size])
+                    self._backoffs[words[:size]] = 0.0
+
+    def ngrams(self) -> Ngrams:
+        """The n-grams as tables."""
+        contexts: dict[Words, int] = {(): 0}
+        for words in self._backoffs:
+            contexts[words] = len(contexts)
+
+        def longest_suffix(words: Words) -> int:
+            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
+
+        ngrams = self._log_probs
+        return Ngrams(
+            path=self._path,
+            words=self.words,
+            contexts=np.array([contexts[words[:-1]] for words in ngrams], np.int64),
+            last_words=np.array([words[-1] for words in ngrams], np.int64),
+            log_probs=np.array(list(ngrams.values()), np.float64),
+            next_contexts=np.array([longest_suffix(words) for words in ngrams], np.int64),
+            backoffs=np.array([self._backoffs.get(words, 0.0) for words in contexts], np.float64),
+            shorter=np.array([longest_suffix(words[1:]) for words in contexts], np.int64),
+        )
+
+
+# ---- KenLM
+
+
 class KenlmModel(LanguageModel):
-    """A binary file of KenLM, read by its own library. A state is the number of a history seen before."""
+    """A binary file of KenLM, read by its own library. A state is the number of a history that was seen before."""
 
     def __init__(self, path: Path, units: UnitTable) -> None:
-        """Raises ConfigError where kenlm is not installed, DataError where it cannot read the file."""
+        """Raises ConfigError if kenlm is not installed, DataError if it cannot read the file."""
         self._kenlm = _import_kenlm(path)
         try:
             self._model = self._kenlm.Model(str(path))
@@ -141,7 +335,7 @@ class KenlmModel(LanguageModel):
         self._units[units.special.eos] = END
         begin = self._kenlm.State()
         self._model.BeginSentenceWrite(begin)
-        self._states, self._behind = [begin], dict[tuple[int, int], tuple[float, int]]()
+        self._states, self._seen = [begin], dict[tuple[int, int], tuple[float, int]]()
 
     def start(self, count: int) -> Tensor:
         return torch.zeros(count, dtype=torch.int64)
@@ -155,42 +349,14 @@ class KenlmModel(LanguageModel):
         return torch.tensor([self._step(state, unit)[1] for state, unit in pairs], device=ids.device)
 
     def _step(self, state: int, unit: int) -> tuple[float, int]:
-        found = self._behind.get((state, unit))
+        """Log-probability of a unit after a state, and the next state."""
+        found = self._seen.get((state, unit))
         if found is None:
             after = self._kenlm.State()
             log10 = self._model.BaseScore(self._states[state], self._units[unit], after)
             self._states.append(after)
-            found = self._behind[state, unit] = (log10 * math.log(10.0), len(self._states) - 1)
+            found = self._seen[state, unit] = (log10 * _LN_10, len(self._states) - 1)
         return found
-
-
-def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
-    """An ARPA file, or a binary file of KenLM where kenlm is installed. Its words are units.
-
-    Raises: DataError naming file and line where it is damaged or knows no unit; ConfigError where kenlm is missing.
-    """
-    try:
-        with path.open("rb") as file:
-            is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
-    except FileNotFoundError as error:
-        raise ConfigError(f"--lm {path}: no such file; give an n-gram model in ARPA format") from error
-    return KenlmModel(path, units) if is_binary else NgramModel(read_arpa(path), units)
-
-
-def warn_of_unknown_units(path: Path, lm: LanguageModel, units: UnitTable) -> None:
-    """Say which units a language model does not know: it then works against them wherever they were said."""
-    if lm.unknown:
-        first = sorted(lm.unknown, key=lambda unit: unit != SPACE)[:_NAMED]
-        named = " ".join(first) + (" …" if len(lm.unknown) > _NAMED else "")
-        logger.warning(
-            "%s: does not know %d of the %d units (%s), so the searches avoid them; build it over text that is split "
-            "into this model's units",
-            *(path, len(lm.unknown), len(_text_units(units)), named),
-        )
-
-
-def _text_units(units: UnitTable) -> list[str]:
-    return [unit for index, unit in enumerate(units.units) if index not in units.special_ids]
 
 
 def _import_kenlm(path: Path) -> Any:

@@ -1,102 +1,225 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decoding modes: from features to the hypotheses of each mode, the encoder run once for all of them.
+"""The table of decoding modes, and `decode`: from features to the hypotheses of each mode.
 
-Dimension key: B utterances, T encoder frames, D width.
+To add a mode, write its search in a file of this package and add an entry to MODES. Flags, help texts, timing and the
+report read this table.
+
+Dimension key: B utterances, T encoder frames, K best units of a frame, D width.
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from wenet_hs.decode.alignment import CTC_NAN, align_units
 from wenet_hs.decode.attention import attention_beam_search
-from wenet_hs.decode.ctc import greedy_search, prefix_beam_search
-from wenet_hs.decode.ctc_fused import fused_prefix_search
+from wenet_hs.decode.ctc import greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import finished_list_search
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.rescoring import rescore
-from wenet_hs.decode.timing import StageTimes
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.model import AsrModel
 
 logger = logging.getLogger(__name__)
 
-MODES = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint")
-"""Names of the searches; the first four are WeNet's."""
-ENCODER = "encoder"
-CTC = "ctc"
-ALIGNMENT = "alignment"
-"""Stage that finds when the units of the best hypotheses were said; it is of no mode."""
-STAGES_OF_MODE = {
-    "attention": ("attention",),
-    "ctc_greedy_search": (CTC, "ctc_greedy_search"),
-    "ctc_prefix_beam_search": (CTC, "ctc_prefix_beam_search"),
-    "attention_rescoring": (CTC, "ctc_prefix_beam_search", "attention_rescoring"),
-    "joint": ("joint",),
+NBests = list[list[Hypothesis]]
+"""Per utterance its hypotheses, best first."""
+
+ENCODER, ALIGNMENT = "encoder", "alignment"
+"""Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
+_CTC, _PREFIXES = "ctc", "ctc_prefix_beam_search"
+_LENGTH_OPTIONS = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
+
+
+class StageTimes:
+    """Wall-clock seconds per stage. On a GPU the queue is emptied before the clock is read."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self._device = torch.device(device)
+        self._inner_seconds = 0.0
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the time of the block to `stage`, without the time of stages that are measured inside of it."""
+        start, outer_seconds = self._now(), self._inner_seconds
+        self._inner_seconds = 0.0
+        yield
+        elapsed = self._now() - start
+        self.seconds[stage] += elapsed - self._inner_seconds
+        self._inner_seconds = outer_seconds + elapsed
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+
+@dataclass
+class EncodedBatch:
+    """Encoder output of a batch, and what several modes compute from it once."""
+
+    model: AsrModel
+    memory: Tensor
+    """(B, T, D)"""
+    lengths: Tensor
+    """(B,) in T, at least 1."""
+    options: DecodeOptions
+    lm: LanguageModel | None
+    modes: Sequence[str]
+    times: StageTimes = field(default_factory=StageTimes)
+
+    @cached_property
+    def ctc_best(self) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and ids (B, T, K) of the best units of each frame."""
+        needs_prefixes = any(_PREFIXES in stages_of(mode) for mode in self.modes)
+        size = self.options.beam_size if needs_prefixes else 1
+        with self.times.measure(_CTC):
+            best = self.model.ctc.topk(self.memory, min(size, self.model.num_units))
+            if bool(best[0].isnan().any()):
+                raise CheckpointError(CTC_NAN)
+        return best
+
+    @cached_property
+    def prefixes(self) -> tuple[NBests, NBests]:
+        """The hypotheses of the CTC prefix search, and the same with scores of CTC only."""
+        model, best = self.model, self.ctc_best
+        with self.times.measure(_PREFIXES):
+            if self.lm is None and not self.options.length_bonus:
+                blank, beam_size = model.ctc.blank, self.options.beam_size
+                found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=beam_size)
+                return found, found
+            special = {"blank": model.ctc.blank, "eos": model.special.eos}
+            scored = prefix_beam_search_with_lm(*best, self.lengths, **special, options=self.options, lm=self.lm)
+        with_fusion = [[Hypothesis(one.ids, one.ctc + one.fusion) for one in nbest] for nbest in scored]
+        return with_fusion, [[Hypothesis(one.ids, one.ctc) for one in nbest] for nbest in scored]
+
+
+def _greedy(batch: EncodedBatch) -> NBests:
+    return greedy_search(*batch.ctc_best, batch.lengths, blank=batch.model.ctc.blank)
+
+
+def _attention(batch: EncodedBatch) -> NBests:
+    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
+    if batch.options.finished_list:
+        return finished_list_search(*arguments, ctc_weight=0.0, lm=batch.lm)
+    return attention_beam_search(*arguments, batch.lm)
+
+
+def _rescoring(batch: EncodedBatch) -> NBests:
+    return rescore(batch.model, batch.memory, batch.lengths, batch.prefixes[1], batch.options, batch.lm)
+
+
+def _joint(batch: EncodedBatch) -> NBests:
+    weight = batch.options.ctc_weight
+    return finished_list_search(
+        batch.model, batch.memory, batch.lengths, batch.options, ctc_weight=weight, lm=batch.lm
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """A decoding mode."""
+
+    search: Callable[[EncodedBatch], NBests]
+    help: str
+    """For `--help`."""
+    stages: tuple[str, ...] = ()
+    """Names in StageTimes of what it needs besides the encoder and its own search."""
+    is_greedy: bool = False
+    """It returns one hypothesis and uses no language model."""
+    has_length_options: bool = False
+    """It reads finished_list, length_penalty, max_len_ratio or min_len_ratio."""
+    max_ctc_weight: float = math.inf
+
+
+MODES = {
+    "ctc_greedy_search": Mode(search=_greedy, stages=(_CTC,), help="best CTC unit per frame, fastest", is_greedy=True),
+    "ctc_prefix_beam_search": Mode(
+        search=lambda batch: batch.prefixes[0], stages=(_CTC,), help="CTC, summed over alignments"
+    ),
+    "attention": Mode(search=_attention, help="attention decoder only, WeNet's rules", has_length_options=True),
+    "attention_rescoring": Mode(
+        search=_rescoring, stages=(_CTC, _PREFIXES), help="n-best of ctc_prefix_beam_search, rescored by the decoder"
+    ),
+    "joint": Mode(search=_joint, help="decoder and CTC in one pass", has_length_options=True, max_ctc_weight=1.0),
 }
-"""What a mode takes besides the encoder: names of StageTimes."""
-_DECODER_OPTIONS = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
-"""What only the searches of the decoder, attention and joint, read."""
-_PREFIX_MODES = {"ctc_prefix_beam_search", "attention_rescoring"}
-_CTC_MODES = {"ctc_greedy_search", *_PREFIX_MODES}
+DEFAULT_MODE = "attention_rescoring"
+
+
+def stages_of(mode: str) -> tuple[str, ...]:
+    """The stages of a mode besides the encoder: names in StageTimes."""
+    return (*MODES[mode].stages, mode)
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Raise ValueError for a name that is not in MODES."""
+    for mode in modes:
+        if mode not in MODES:
+            raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
 
 
 def check_options(
     model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: LanguageModel | None = None
 ) -> None:
-    """Raise ConfigError where this model, or one of the modes, cannot do what the options ask for."""
+    """Raise ConfigError if the model or a mode does not support the options."""
     if options.reverse_weight and model.right_head is None:
         raise ConfigError(
             f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
             "leave it at 0"
         )
-    if "joint" in modes and options.ctc_weight > 1:
-        raise ConfigError(f"ctc_weight {options.ctc_weight:g}: joint needs it from 0 to 1; give another mode or weight")
-    if "ctc_greedy_search" in modes and (options.nbest or 1) > 1:
-        raise ConfigError(
-            f"nbest {options.nbest}: ctc_greedy_search has one hypothesis; leave it out of the modes, or take "
-            "ctc_prefix_beam_search"
-        )
+    for mode in modes:
+        if options.ctc_weight > MODES[mode].max_ctc_weight:
+            limit = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
+            raise ConfigError(f"ctc_weight {options.ctc_weight:g}: {limit}; use another weight or mode")
+        if MODES[mode].is_greedy and (options.nbest or 1) > 1:
+            raise ConfigError(
+                f"nbest {options.nbest}: {mode} has only one hypothesis; leave out this mode, or use "
+                "ctc_prefix_beam_search"
+            )
     if options.lm_weight and lm is None:
-        raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one by --lm")
+        raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one with --lm")
     if lm is not None and not options.lm_weight:
-        raise ConfigError("lm_weight 0: the language model would not count; give --lm_weight above 0")
-    if lm is not None and set(modes) == {"ctc_greedy_search"}:
+        raise ConfigError("lm_weight 0: the language model has no effect; give --lm_weight above 0")
+    if lm is not None and modes and all(MODES[mode].is_greedy for mode in modes):
         raise ConfigError(
-            "ctc_greedy_search: takes no language model; give ctc_prefix_beam_search too or instead, or leave out --lm "
-            "and --lm_weight"
+            f"{', '.join(modes)}: uses no language model; add ctc_prefix_beam_search, or leave out --lm and --lm_weight"
         )
 
 
-def warn_of_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
-    """Say that a beam is wider than the unit table. It is no error: every search then keeps all that there is."""
+def warn_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
+    """Warn if the beam is wider than the unit table. Every search then keeps all hypotheses that there are."""
     if options.beam_size > model.num_units:
         logger.warning(
-            "beam_size %d: the model has %d units; a beam above that costs time and rarely finds more",
+            "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more",
             *(options.beam_size, model.num_units),
         )
 
 
-def warn_of_options(options: DecodeOptions, modes: Sequence[str]) -> None:
-    """Say which options no mode reads, and that a finished list without a length penalty prefers short texts."""
+def warn_unused_options(options: DecodeOptions, modes: Sequence[str]) -> None:
+    """Warn about options that none of the modes reads, and about a finished list without length penalty."""
     default = DecodeOptions()
-    given = [name for name in _DECODER_OPTIONS if getattr(options, name) != getattr(default, name)]
-    if given and not {"attention", "joint"}.intersection(modes):
-        logger.warning(
-            "%s: read by attention and joint alone, so without effect on %s", *map(", ".join, (given, modes))
-        )
+    given = [name for name in _LENGTH_OPTIONS if getattr(options, name) != getattr(default, name)]
+    if given and not any(MODES[mode].has_length_options for mode in modes):
+        readers = " and ".join(name for name, mode in MODES.items() if mode.has_length_options)
+        logger.warning("%s: read only by %s, no effect on %s", ", ".join(given), readers, ", ".join(modes))
     if "attention" in modes and options.finished_list and not options.length_penalty:
         logger.warning(
-            "attention with finished_list and length_penalty 0 prefers short texts and finds many empty ones; give "
-            "length_penalty too, about 1"
+            "attention with finished_list and length_penalty 0 favours short texts and returns many empty ones; set "
+            "length_penalty to about 1"
         )
 
 
-@torch.no_grad()  # not inference_mode: the model's tables of positions grow here and may be used for training later
+@torch.no_grad()  # not inference_mode: the model's positional tables grow here and may be used for training later
 def decode(
     model: AsrModel,
     features: Tensor,
@@ -107,128 +230,58 @@ def decode(
     lm: LanguageModel | None = None,
     align: bool = False,
     times: StageTimes | None = None,
-) -> dict[str, list[list[Hypothesis]]]:
-    """The hypotheses of each utterance by mode, best first. The batch size never changes a text.
+) -> dict[str, NBests]:
+    """The hypotheses of each utterance by mode, best first. The encoder runs once. The batch size changes no text.
 
     Args:
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
-        modes: names out of MODES.
-        lm: a language model, which counts `lm_weight` times in all modes but ctc_greedy_search.
-        align: whether the best hypothesis of each mode gets its CTC alignment. A model that was trained without CTC
-            (`ctc_weight` 0) has none to give.
-        times: where to add the seconds of each stage.
-    Returns: {mode: B lists of hypotheses}. An utterance too short for one encoder frame has the empty one, of score 0.
-    Raises: ValueError on an unknown mode or a model in training mode; ConfigError as check_options; CheckpointError
-        where the output of the encoder is not finite, or that of CTC NaN.
+        modes: names from MODES.
+        lm: language model with weight `lm_weight`, for all modes except ctc_greedy_search.
+        align: whether to add the CTC alignment of the best hypothesis of each mode. A model that was trained without
+            CTC (`ctc_weight` 0) has none.
+        times: the seconds of each stage are added to it.
+    Returns: {mode: B lists of hypotheses}. An utterance without an encoder frame has the empty hypothesis, score 0.
+    Raises: ValueError for an unknown mode or a model in training mode; ConfigError as check_options; CheckpointError
+        if the output of the encoder is not finite, or that of CTC is NaN.
     """
     options = options or DecodeOptions()
-    unknown = [mode for mode in modes if mode not in MODES]
-    if unknown:
-        raise ValueError(f"mode {unknown[0]!r}: must be one of {', '.join(MODES)}")
+    check_modes(modes)
     if model.training:
         raise ValueError("decode needs the model in eval mode; call model.eval()")
     check_options(model, options, modes, lm)
     times = times or StageTimes()
     with times.measure(ENCODER):
         memory, memory_lengths = model.encode(features, lengths)
-        present = memory_lengths.nonzero().flatten()
-        memory, memory_lengths = memory[present], memory_lengths[present]
-        if not bool(memory.isfinite().all()):
+        rows = memory_lengths.nonzero().flatten()
+        batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, lm, modes, times)
+        if not bool(batch.memory.isfinite().all()):
             raise CheckpointError(
-                "encoder output: NaN or infinity; the weights are damaged or training diverged, take another checkpoint"
+                "encoder output: NaN or infinity; the weights are damaged or training diverged, use another checkpoint"
             )
-    found = _search(model, memory, memory_lengths, set(modes), options, lm=lm, times=times) if len(present) else {}
-    if align and found and model.ctc_weight:
+    results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(features))] for mode in modes}
+    if not len(rows):
+        return results
+    found: dict[str, NBests] = {}
+    for mode in modes:
+        with times.measure(mode):
+            found[mode] = [nbest[: options.nbest] for nbest in MODES[mode].search(batch)]
+    if align and model.ctc_weight:
         with times.measure(ALIGNMENT):
-            found = _align_best(model, memory, memory_lengths, found)
-    return {mode: _spread(found.get(mode, []), present.tolist(), len(features)) for mode in modes}
-
-
-def _search(
-    model: AsrModel,
-    memory: Tensor,
-    lengths: Tensor,
-    modes: set[str],
-    options: DecodeOptions,
-    *,
-    lm: LanguageModel | None,
-    times: StageTimes,
-) -> dict[str, list[list[Hypothesis]]]:
-    found: dict[str, list[list[Hypothesis]]] = {}
-    if "attention" in modes:
-        with times.measure("attention"):
-            found["attention"] = attention_beam_search(model, memory, lengths, options, lm)
-    if "joint" in modes:
-        with times.measure("joint"):
-            weight = options.ctc_weight
-            found["joint"] = finished_list_search(model, memory, lengths, options, ctc_weight=weight, lm=lm)
-    if modes & _CTC_MODES:
-        found |= _search_ctc(model, memory, lengths, modes, options, lm=lm, times=times)
-    return {mode: [nbest[: options.nbest] for nbest in lists] for mode, lists in found.items()}
-
-
-def _search_ctc(
-    model: AsrModel,
-    memory: Tensor,
-    lengths: Tensor,
-    modes: set[str],
-    options: DecodeOptions,
-    *,
-    lm: LanguageModel | None,
-    times: StageTimes,
-) -> dict[str, list[list[Hypothesis]]]:
-    """The modes that begin with the best units of each frame."""
-    found: dict[str, list[list[Hypothesis]]] = {}
-    beam_size = options.beam_size if modes & _PREFIX_MODES else 1
-    with times.measure(CTC):
-        best = model.ctc.topk(memory, min(beam_size, model.num_units))
-        if bool(best[0].isnan().any()):
-            raise CheckpointError(CTC_NAN)
-    if "ctc_greedy_search" in modes:
-        with times.measure("ctc_greedy_search"):
-            found["ctc_greedy_search"] = greedy_search(*best, lengths, blank=model.ctc.blank)
-    if modes & _PREFIX_MODES:
-        with times.measure("ctc_prefix_beam_search"):
-            found["ctc_prefix_beam_search"], prefixes = _search_prefixes(model, best, lengths, options, lm)
-        if "attention_rescoring" in modes:
-            with times.measure("attention_rescoring"):
-                found["attention_rescoring"] = rescore(model, memory, lengths, prefixes, options, lm)
-    return found
-
-
-def _search_prefixes(
-    model: AsrModel, best: tuple[Tensor, Tensor], lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None
-) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
-    """The hypotheses of the prefix search, and the same by CTC's score alone."""
-    if lm is None and not options.length_bonus:
-        found = prefix_beam_search(*best, lengths, blank=model.ctc.blank, beam_size=options.beam_size)
-        return found, found
-    special = (model.ctc.blank, model.special.eos)
-    fused = fused_prefix_search(*best, lengths, special=special, options=options, lm=lm)
-    by_ctc = [[Hypothesis(prefix.ids, prefix.ctc) for prefix in nbest] for nbest in fused]
-    return [[prefix.hypothesis for prefix in nbest] for nbest in fused], by_ctc
-
-
-def _align_best(
-    model: AsrModel, memory: Tensor, lengths: Tensor, found: dict[str, list[list[Hypothesis]]]
-) -> dict[str, list[list[Hypothesis]]]:
-    """The same hypotheses, the best of each utterance and mode with its alignment; where modes agree, found once."""
-    best = [(row, nbest[0].ids) for lists in found.values() for row, nbest in enumerate(lists)]
-    readings = list(dict.fromkeys(best))
-    rows, labels = zip(*readings, strict=True)
-    alignments = dict(zip(readings, align_units(model.ctc, memory, lengths, labels, rows), strict=True))
-    return {
-        mode: [
-            [replace(nbest[0], alignment=alignments[row, nbest[0].ids]), *nbest[1:]] for row, nbest in enumerate(lists)
-        ]
-        for mode, lists in found.items()
-    }
-
-
-def _spread(found: list[list[Hypothesis]], present: list[int], count: int) -> list[list[Hypothesis]]:
-    """Hypotheses of the utterances `present` among all; the others have the empty one."""
-    results = [[Hypothesis((), 0.0)] for _ in range(count)]
-    for row, nbest in zip(present, found, strict=True):
-        results[row] = nbest
+            _align_best(batch, found)
+    for mode, nbests in found.items():
+        for row, nbest in zip(rows.tolist(), nbests, strict=True):
+            results[mode][row] = nbest
     return results
+
+
+def _align_best(batch: EncodedBatch, found: dict[str, NBests]) -> None:
+    """Add the alignment to the best hypothesis of each utterance and mode; equal hypotheses are aligned once."""
+    best = [(row, nbest[0].ids) for nbests in found.values() for row, nbest in enumerate(nbests)]
+    distinct = list(dict.fromkeys(best))
+    rows, labels = zip(*distinct, strict=True)
+    found_alignments = align_units(batch.model.ctc, batch.memory, batch.lengths, labels, rows)
+    alignments = dict(zip(distinct, found_alignments, strict=True))
+    for nbests in found.values():
+        for row, nbest in enumerate(nbests):
+            nbest[0] = replace(nbest[0], alignment=alignments[row, nbest[0].ids])

@@ -1,21 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hypotheses of the CTC prefix search, ranked anew with the attention decoder.
+"""Attention rescoring: the hypotheses of the CTC prefix search, ranked again with the attention decoder.
 
-Dimension key: B utterances, T frames, D width.
+The hypotheses of an utterance form a prefix tree, so the decoder computes each shared beginning once.
+
+Dimension key: B trees computed together, R nodes of the largest tree, M nodes of all, E edges of all, T frames,
+D width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from wenet_hs.decode.fusion import sequence_gains
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.decode.prefix_tree import score_sequences
+from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import AsrModel
-from wenet_hs.nn.transformer import BiTransformerDecoder
+from wenet_hs.nn.layers import length_mask
+from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
+from wenet_hs.text.units import SpecialIds
 
-_Sequences = list[tuple[int, tuple[int, ...]]]
+MAX_NODES = 512
+"""Maximum size of a tree of more than one hypothesis: attention among its nodes takes quadratic memory."""
+MAX_TOTAL_NODES = 8192
+"""Maximum of B · R, which bounds the memory of the hidden vectors."""
+
+_Sequences = Sequence[tuple[int, Sequence[int]]]
+"""Per sequence the row of its utterance and its units; the sequences of an utterance are next to each other."""
 
 
 def rescore(
@@ -26,24 +40,24 @@ def rescore(
     options: DecodeOptions,
     lm: LanguageModel | None = None,
 ) -> list[list[Hypothesis]]:
-    """The same hypotheses by (1 - r) · left + r · right + ctc_weight · CTC score, best first (WeNet's formula).
+    """The same hypotheses with the score (1 - r) · left + r · right + ctc_weight · CTC, best first (WeNet's formula).
 
-    left and right are the decoders' log-probabilities of units and end, r is `reverse_weight`; no length divides them.
-    A language model and a bonus for units are one more term.
+    left and right are the log-probabilities of units and end by the two decoders, without length normalisation; r is
+    `reverse_weight`. Language model and length bonus are added.
 
     Args:
         memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
-        candidates: of each utterance the hypotheses of the prefix search, scored by CTC alone.
+        candidates: per utterance the hypotheses of the prefix search, with scores of CTC only.
     """
-    flat = [(row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest]
-    scores = _decoder_scores(model, (memory, lengths), flat, options.reverse_weight)
-    gains = sequence_gains(lm, options, [ids for _, ids in flat], model.special.eos)
+    sequences = [(row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest]
+    scores = _decoder_scores(model, (memory, lengths), sequences, options.reverse_weight)
+    fusion = _fusion_scores(lm, options, [ids for _, ids in sequences], model.special.eos)
+    terms = iter(zip(scores, fusion, strict=True))
     results: list[list[Hypothesis]] = []
-    terms = iter(zip(scores, gains, strict=True))
     for nbest in candidates:
         rescored = []
-        for hypothesis, (score, gain) in zip(nbest, terms, strict=False):
-            rescored.append(Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + gain))
+        for hypothesis, (score, added) in zip(nbest, terms, strict=False):
+            rescored.append(Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + added))
         results.append(sorted(rescored, key=lambda hypothesis: hypothesis.score, reverse=True))
     return results
 
@@ -51,15 +65,140 @@ def rescore(
 def _decoder_scores(
     model: AsrModel, memory: tuple[Tensor, Tensor], sequences: _Sequences, reverse_weight: float
 ) -> list[float]:
-    """Log-probability of each sequence and its end, both directions weighted."""
+    """Log-probability of each sequence and its end, weighted over both directions."""
     decoder, right_head = model.decoder, model.right_head
-    if not isinstance(decoder, BiTransformerDecoder) or right_head is None:
-        left = decoder.left_decoder if isinstance(decoder, BiTransformerDecoder) else decoder
-        return score_sequences(left, model.head, memory, sequences, model.special)
-    left_scores = score_sequences(decoder.left_decoder, model.head, memory, sequences, model.special)
-    if not reverse_weight:
+    left_decoder = decoder.left_decoder if isinstance(decoder, BiTransformerDecoder) else decoder
+    left_scores = score_sequences(left_decoder, model.head, memory, sequences, model.special)
+    if not isinstance(decoder, BiTransformerDecoder) or right_head is None or not reverse_weight:
         return left_scores
-    turned = [(row, ids[::-1]) for row, ids in sequences]
-    right_scores = score_sequences(decoder.right_decoder, right_head, memory, turned, model.special)
+    reversed_sequences = [(row, ids[::-1]) for row, ids in sequences]
+    right_scores = score_sequences(decoder.right_decoder, right_head, memory, reversed_sequences, model.special)
     pairs = zip(left_scores, right_scores, strict=True)
     return [(1 - reverse_weight) * left + reverse_weight * right for left, right in pairs]
+
+
+def _fusion_scores(
+    lm: LanguageModel | None, options: DecodeOptions, sequences: Sequence[Sequence[int]], eos: int
+) -> list[float]:
+    """Language model, including the end, and length bonus of each sequence."""
+    bonuses = [options.length_bonus * len(ids) for ids in sequences]
+    if lm is None or not options.lm_weight:
+        return bonuses
+    states, log_probs = lm.start(len(sequences)), [0.0] * len(sequences)
+    for position in range(1 + max(map(len, sequences), default=0)):
+        units = torch.tensor([ids[position] if position < len(ids) else eos for ids in sequences])
+        scores = lm.score(states, units[:, None])[:, 0].tolist()
+        for row, ids in enumerate(sequences):
+            log_probs[row] += scores[row] if position <= len(ids) else 0.0
+        states = lm.advance(states, units)
+    return [bonus + options.lm_weight * log_prob for bonus, log_prob in zip(bonuses, log_probs, strict=True)]
+
+
+# ---- prefix trees
+
+
+@dataclass
+class PrefixTree:
+    """Some hypotheses of one utterance. Node 0 is <sos>; an edge is a node and the unit, or the end, after it."""
+
+    row: int
+    """Row of the utterance."""
+    special: SpecialIds
+    units: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    edges: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(node, unit) → number of the edge."""
+    paths: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Per hypothesis its number among all hypotheses, and its edges."""
+    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, number: int, ids: Sequence[int]) -> None:
+        """Add hypothesis `number`."""
+        node, path = self._node((-1, self.special.sos), 0), []
+        for unit in ids:
+            path.append(self.edges.setdefault((node, unit), len(self.edges)))
+            node = self._node((node, unit), self.depths[node] + 1)
+        path.append(self.edges.setdefault((node, self.special.eos), len(self.edges)))
+        self.paths.append((number, path))
+
+    def _node(self, edge: tuple[int, int], depth: int) -> int:
+        """The node at the end of an edge; a new one if there is none yet."""
+        node = self._nodes.setdefault(edge, len(self.units))
+        if node == len(self.units):
+            self.parents.append(edge[0])
+            self.units.append(edge[1])
+            self.depths.append(depth)
+        return node
+
+
+@torch.no_grad()
+def score_sequences(
+    decoder: TransformerDecoder,
+    head: OutputHead,
+    memory: tuple[Tensor, Tensor],
+    sequences: _Sequences,
+    special: SpecialIds,
+) -> list[float]:
+    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its lengths (B,)."""
+    scores = [0.0] * len(sequences)
+    for trees in _batch_trees(_build_trees(sequences, special)):
+        for tree, costs_E in zip(trees, _edge_costs(decoder, head, memory, trees), strict=True):
+            for number, path in tree.paths:
+                scores[number] = -float(costs_E[path].sum())
+    return scores
+
+
+def _build_trees(sequences: _Sequences, special: SpecialIds) -> list[PrefixTree]:
+    trees: list[PrefixTree] = []
+    for number, (row, ids) in enumerate(sequences):
+        if not trees or trees[-1].row != row or len(trees[-1].units) + len(ids) >= MAX_NODES:
+            trees.append(PrefixTree(row, special))
+        trees[-1].add(number, ids)
+    return trees
+
+
+def _batch_trees(trees: list[PrefixTree]) -> Iterator[list[PrefixTree]]:
+    """Batches of trees of similar size, the largest first, each within MAX_TOTAL_NODES."""
+    batch: list[PrefixTree] = []
+    for tree in sorted(trees, key=lambda tree: len(tree.units), reverse=True):
+        if batch and (len(batch) + 1) * len(batch[0].units) > MAX_TOTAL_NODES:
+            yield batch
+            batch = []
+        batch.append(tree)
+    if batch:
+        yield batch
+
+
+def _edge_costs(
+    decoder: TransformerDecoder, head: OutputHead, memory: tuple[Tensor, Tensor], trees: list[PrefixTree]
+) -> list[np.ndarray]:
+    """Per tree the costs of its edges in nats, float64."""
+    device, size = memory[0].device, len(trees[0].units)
+    rows_B = torch.tensor([tree.row for tree in trees], device=device)
+    memory_BTD, lengths_B = memory[0][rows_B], memory[1][rows_B]
+    cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
+    hidden_MD = decoder.decode_step(cache, _new_nodes(trees, size, device))
+    begins = np.cumsum([0, *(len(tree.units) for tree in trees)])
+    sources = [begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges]
+    targets = [unit for tree in trees for _, unit in tree.edges]
+    costs_E = head.nll(hidden_MD[torch.tensor(sources, device=device)], torch.tensor(targets, device=device))
+    ends = np.cumsum([len(tree.edges) for tree in trees])
+    return np.split(costs_E.double().cpu().numpy(), ends[:-1])
+
+
+def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewNodes:
+    """All nodes of the trees; each sees itself and its ancestors."""
+    visible_BRR = np.zeros((len(trees), size, size), np.bool_)
+    for visible_RR, tree in zip(visible_BRR, trees, strict=True):
+        for node, parent in enumerate(tree.parents):
+            if parent >= 0:
+                visible_RR[node] = visible_RR[parent]
+            visible_RR[node, node] = True
+    places = [index * size + node for index, tree in enumerate(trees) for node in range(len(tree.units))]
+    return NewNodes(
+        units=torch.tensor([unit for tree in trees for unit in tree.units], device=device),
+        depths=torch.tensor([depth for tree in trees for depth in tree.depths], device=device),
+        visible=torch.from_numpy(visible_BRR).to(device),
+        places=None if len(places) == len(trees) * size else torch.tensor(places, device=device),
+    )

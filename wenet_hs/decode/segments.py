@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to cut long audio: in pauses, which the energy shows.   Dimension key: N samples, T frames of 10 ms."""
+"""Cut points of long audio: pauses, found by their energy.   Dimension key: N samples, T frames of 10 ms."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import ConfigError
+from wenet_hs.data.audio import length_fault, probe_audio, read_audio_file
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
 
 DEFAULT_MAX_SEGMENT_S = 60.0
-"""A clip longer than this is cut before it is decoded."""
+"""A longer clip is cut before it is decoded."""
 MIN_SEGMENT_S = 4.0
-"""The least that `max_segment_s` can be: a segment has at least a second on both sides of a cut."""
-FRAMES_A_SECOND = 100
+"""Smallest `max_segment_s`: a segment has at least one second on both sides of a cut."""
+FRAMES_PER_SECOND = 100
+_BLOCK_S = 600.0  # seconds of a long clip that are read at a time
 _PAUSE = 20  # frames: the closure of a stop lasts a third of that
-_EDGE = 100  # frames: no segment is shorter
+_MIN_SEGMENT = 100  # frames
 _SILENCE_DB = -100.0
-_BELOW_PEAK_DB = 35.0  # clean speech: what is so far below the loudest is not speech
-_SHARE_OF_RANGE = 0.25  # noisy speech: a pause is as loud as the noise, near the floor
-_CONTRAST_DB = 12.0  # under this range there is only noise, or only speech, and no pause can be told
-_SMOOTH = 5  # frames over which the loudest is measured: a click is not speech
+_BELOW_PEAK_DB = 35.0  # clean speech: what is this far below the loudest frames is not speech
+_SHARE_OF_RANGE = 0.25  # noisy speech: a pause is as loud as the noise, near the lowest level
+_MIN_RANGE_DB = 12.0  # below this range there is only noise, or only speech, and no pause can be found
+_SMOOTH = 5  # frames over which the highest level is measured: a click is not speech
 
 Levels = NDArray[np.float64]
 
@@ -28,29 +31,54 @@ def check_max_segment(seconds: float) -> None:
         raise ConfigError(f"--max_segment_s {seconds:g}: must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
 
 
+def audio_length(utterance: Utterance) -> float:
+    """Seconds of an utterance's audio by the segment in the list, or else by the header of the file."""
+    end = utterance.end if utterance.end is not None else probe_audio(utterance.wav).duration_s
+    return end - (utterance.start or 0.0)
+
+
+def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
+    """The length of an utterance's audio and where to cut it, in seconds. The audio is read in blocks.
+
+    Raises: DataError if the audio cannot be read, or is not as long as the list says.
+    """
+    origin, length_s = utterance.start or 0.0, audio_length(utterance)
+    levels, read_s = [], 0.0
+    num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
+    for number in range(num_blocks):
+        end = utterance.end if number == num_blocks - 1 else origin + (number + 1) * _BLOCK_S
+        samples, rate = read_audio_file(utterance.wav, start=origin + number * _BLOCK_S, end=end)
+        levels.append(frame_levels(samples, rate))
+        read_s += len(samples) / rate
+    reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
+    if reason is not None:
+        raise DataError(f"{utterance.wav}: {reason}; restore the file, or prepare the data again")
+    return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
+
+
 def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
-    """The level in dB of each 10 ms. samples: (N,) in [-1, 1]. Returns: (T,), T as close to the length as can be."""
-    num_frames = round(len(samples) * FRAMES_A_SECOND / rate)
+    """The level in dB per 10 ms. samples: (N,) in [-1, 1]. Returns: (T,), as close to the length as possible."""
+    num_frames = round(len(samples) * FRAMES_PER_SECOND / rate)
     if num_frames == 0:
         return np.empty(0)
-    bounds_T = np.round(np.arange(num_frames + 1) * (rate / FRAMES_A_SECOND)).astype(int).clip(max=len(samples))
+    bounds_T = np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND)).astype(int).clip(max=len(samples))
     sums_T = np.add.reduceat(np.square(samples[: bounds_T[-1]], dtype=np.float64), bounds_T[:-1])
-    floor = 10 ** (_SILENCE_DB / 10)
-    return np.asarray(10 * np.log10(np.maximum(sums_T / np.diff(bounds_T), floor)), np.float64)
+    lowest = 10 ** (_SILENCE_DB / 10)
+    return np.asarray(10 * np.log10(np.maximum(sums_T / np.diff(bounds_T), lowest)), np.float64)
 
 
 def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
     """Where to cut, in seconds, so that no segment is longer than `max_segment_s` or shorter than a second.
 
-    A cut lies in the middle of the longest pause of at least 0.2 s in the second half of what a segment can hold; if
-    there is none, in the last one of the first half; if there is none, where 0.2 s of the second half are quietest.
+    A cut is in the middle of the longest pause of at least 0.2 s in the second half of what a segment can hold. If
+    there is none, it is in the last pause of the first half, or else where 0.2 s of the second half are quietest.
     """
-    most = int(max_segment_s * FRAMES_A_SECOND)
+    max_frames = int(max_segment_s * FRAMES_PER_SECOND)
     cuts, begin = [], 0
-    while len(levels) - begin > most:
-        first, last = begin + _EDGE, min(begin + most, len(levels) - _EDGE)
+    while len(levels) - begin > max_frames:
+        first, last = begin + _MIN_SEGMENT, min(begin + max_frames, len(levels) - _MIN_SEGMENT)
         begin = _best_cut(levels, begin, first, last)
-        cuts.append(begin / FRAMES_A_SECOND)
+        cuts.append(begin / FRAMES_PER_SECOND)
     return cuts
 
 
@@ -67,12 +95,12 @@ def _best_cut(levels: Levels, begin: int, first: int, last: int) -> int:
 
 
 def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int, int]]:
-    """Stretches [start, end) of at least 0.2 s between `first` and `last` without speech."""
-    loudest = float(np.percentile(_smoothed(levels[begin:last], _SMOOTH), 99))
-    floor = float(_smoothed(levels[begin:last], _PAUSE).min())
-    if loudest - floor < _CONTRAST_DB:
+    """Ranges [start, end) of at least 0.2 s between `first` and `last` without speech."""
+    highest = float(np.percentile(_smoothed(levels[begin:last], _SMOOTH), 99))
+    lowest = float(_smoothed(levels[begin:last], _PAUSE).min())
+    if highest - lowest < _MIN_RANGE_DB:
         return []
-    limit = max(loudest - _BELOW_PEAK_DB, floor + _SHARE_OF_RANGE * (loudest - floor))
+    limit = max(highest - _BELOW_PEAK_DB, lowest + _SHARE_OF_RANGE * (highest - lowest))
     is_quiet_T = np.concatenate([[False], levels[first:last] < limit, [False]])
     edges = np.flatnonzero(np.diff(is_quiet_T.astype(np.int8))).reshape(-1, 2) + first
     return [(int(start), int(end)) for start, end in edges if end - start >= _PAUSE]

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC on a CPU: the prefix beam search and the best alignment of a label sequence.
+"""Numba kernels of CTC on CPU: prefix beam search, and the best alignment of a label sequence.
 
-Utterances are shared among torch's threads where there is much to do; each is computed by one thread in one order, so
-the number of threads changes no bit. Sums are float64. Import this module, and with it numba, only where a kernel is
-about to run.
+The utterances are shared among torch's threads if there is enough work. Each is computed by one thread in a fixed
+order, so the number of threads changes no bit. Sums are float64. Importing this module imports numba (0.3 s): import it
+only where a kernel is called.
 
-Prefixes are nodes of a trie, numbered once: one that falls out of the beam and comes back has its old number, so two
-ways to one prefix always meet. Candidates for the next beam are ordered by score, and where scores are equal by a rank:
-the better prefix first, of the same prefix the higher unit first, and no new unit last.
+Prefixes are nodes of a trie. A prefix that leaves the beam and comes back has the same node, so two ways to one prefix
+always meet. Candidates for the next beam are ordered by score, and for equal scores by rank: the better prefix first,
+of the same prefix the higher unit first, and the unchanged prefix last.
 
 Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie, V units;
 R label sequences, L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -24,33 +24,22 @@ from numpy.typing import NDArray
 from wenet_hs.heads.kernels.numba_math import use_torch_threads
 
 SERIAL_MAX_PREFIXES = 100_000
-"""Frames times beam that the calling thread searches alone: 3 ms of one thread. Where other programs are busy, waiting
-for a second thread takes as long."""
+"""Frames times beam up to which one thread is used: 3 ms of work. If other programs are busy, waiting for a second
+thread takes as long."""
 SERIAL_MAX_STATES = 1_000_000
-"""The same of an alignment: frames times states."""
+"""The same for alignments: frames times states."""
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
 """Columns of the trie: parent, last unit, newest child, next older child of the same parent, place in the beam.
-What is not there is -1; the root is node 0, its own parent, and its unit is blank, which extends nothing."""
+Missing values are -1. The root is node 0, its own parent, and its unit is blank, which extends nothing."""
 _BLANK, _LABEL, _TOTAL = range(3)
 """Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last unit, in either."""
-# Not literals, of each of which numba would compile a function anew.
+# Not literals: numba would compile a function anew for each of them.
 _NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
 _HALF = np.int64(32)
 _LOW = np.int64(2**32 - 1)
-_TOP = np.int64(2**31 - 1)  # a rank's lower half is this minus the unit: -1, no unit, comes last
-
-
-class Prefixes(NamedTuple):
-    """The beams at the ends of the utterances, best prefix first."""
-
-    scores: NDArray[np.float64]
-    """(B, N) log of the sum over the alignments looked at."""
-    sizes: NDArray[np.int32]
-    """(B, N) units of each prefix; -1 where the beam has no prefix."""
-    units: NDArray[np.int32]
-    """(B, N, T), of which the first `sizes` are filled."""
+_TOP = np.int64(2**31 - 1)  # the lower half of a rank is this minus the unit: -1 (no unit) comes last
 
 
 def prefix_search(
@@ -60,18 +49,21 @@ def prefix_search(
     *,
     blank: int,
     beam_size: int,
-) -> Prefixes:
-    """The search of `ctc.prefix_beam_search`; contiguous arrays, the values of a frame sorted, best first."""
+) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]:
+    """The search of `ctc.prefix_beam_search`; contiguous arrays, the values of a frame sorted, best first.
+
+    Returns:
+        The beams, best prefix first: scores (B, N), log of the sum over the alignments; sizes (B, N), number of units
+        per prefix, or -1 for an empty place; units (B, N, T), of which the first `sizes` are filled.
+    """
     num_utterances, num_frames, _ = ids_BTK.shape
-    found = Prefixes(
-        np.empty((num_utterances, beam_size)),
-        np.full((num_utterances, beam_size), -1, np.int32),
-        np.empty((num_utterances, beam_size, num_frames), np.int32),
-    )
+    scores_BN = np.empty((num_utterances, beam_size))
+    sizes_BN = np.full((num_utterances, beam_size), -1, np.int32)
+    units_BNT = np.empty((num_utterances, beam_size, num_frames), np.int32)
     slots_BV = np.full((num_utterances, 1 + max(blank, int(ids_BTK.max(initial=0)))), -1, np.int32)
-    _use_threads(int(lengths_B.sum()) * beam_size > SERIAL_MAX_PREFIXES)
-    _search_all(values_BTK, ids_BTK, lengths_B, blank, slots_BV, *found)
-    return found
+    _set_threads(int(lengths_B.sum()) * beam_size > SERIAL_MAX_PREFIXES)
+    _search_all(values_BTK, ids_BTK, lengths_B, blank, slots_BV, scores_BN, sizes_BN, units_BNT)
+    return scores_BN, sizes_BN, units_BNT
 
 
 def align(
@@ -84,23 +76,24 @@ def align(
     """The search of `alignment.viterbi_align`; contiguous arrays.
 
     Args:
-        rows_R, frames_R: of each label sequence its utterance and how many frames that has.
-        classes_RL, sizes_R: the label sequences, and how many labels of each count.
+        rows_R, frames_R: per label sequence its utterance and the number of frames of that.
+        classes_RL, sizes_R: the label sequences, and the number of labels of each.
     Returns:
-        spans (R, L, 2), first frame of each label and the one behind its last; (R, L) the sum of its log-probabilities
-        there; (R,) the log-probability of the whole alignment, -inf where there is none: then the others mean nothing.
+        spans (R, L, 2), first frame of each label and the frame after its last; (R, L) the sum of its log-probabilities
+        there; (R,) the log-probability of the whole alignment. If that is -inf there is no alignment, and the other
+        values have no meaning.
     """
     spans_RL2 = np.zeros((*classes_RL.shape, 2), np.int32)
     sums_RL, totals_R = np.zeros(classes_RL.shape), np.empty(len(classes_RL))
-    _use_threads(int((frames_R * (2 * sizes_R + 1)).sum()) > SERIAL_MAX_STATES)
+    _set_threads(int((frames_R * (2 * sizes_R + 1)).sum()) > SERIAL_MAX_STATES)
     _align_all(log_probs_BTC, rows_R, frames_R, classes_RL, sizes_R, spans_RL2, sums_RL, totals_R)
     return spans_RL2, sums_RL, totals_R
 
 
-def _use_threads(many: bool) -> None:
+def _set_threads(is_parallel: bool) -> None:
     use_torch_threads()
-    if not many:
-        numba.set_num_threads(1)  # the next kernel that wants more calls use_torch_threads
+    if not is_parallel:
+        numba.set_num_threads(1)  # the next parallel kernel calls use_torch_threads again
 
 
 # ---- prefix search
@@ -120,8 +113,8 @@ def _better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
 
 
 @njit(cache=True)
-def _keep(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
-    """Insert a candidate among the sorted best if it is one of them. Returns how many there are."""
+def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
+    """Insert a candidate into the sorted best candidates, if it is one of them. Returns their number."""
     scores_N, ranks_N = best
     if not score > _IMPOSSIBLE:
         return count
@@ -139,17 +132,17 @@ def _keep(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
 
 
 @njit(cache=True)
-def _plant(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
+def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
     trie_M5[node, _PARENT], trie_M5[node, _UNIT] = parent, unit
     trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _PLACE] = -1, sibling, -1
 
 
 @njit(cache=True)
-def _stay(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, going_N: Any, taken_NK: Any) -> Any:
-    """The candidates that are in the beam already: by blank, by their last unit going on, or by their parent.
+def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any) -> Any:
+    """Score the prefixes that stay in the beam: by blank, by repeating their last unit, or extended from their parent.
 
-    Fills `going_N`, each one's sum over the alignments that end in its last unit, and `taken_NK`, which units of the
-    frame lead from one prefix of the beam to another. Returns how many candidates there are.
+    Fills `repeated_N`, the sum over the alignments that end in the last unit of each prefix, and `taken_NK`, which units
+    of the frame lead from one prefix of the beam to another. Returns the number of candidates.
     """
     log_probs_K, _, slots_V, blank_log_prob = frame
     nodes_N, sums_N3 = beam
@@ -159,25 +152,25 @@ def _stay(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, going_N: An
         node = nodes_N[place]
         unit = trie_M5[node, _UNIT]
         slot = slots_V[unit]
-        going = _IMPOSSIBLE
+        repeated = _IMPOSSIBLE
         if slot >= 0:
-            going = sums_N3[place, _LABEL] + log_probs_K[slot]
+            repeated = sums_N3[place, _LABEL] + log_probs_K[slot]
             parent = trie_M5[node, _PARENT]
             source = trie_M5[parent, _PLACE]
             if source >= 0:
-                # The same unit again is a new one only behind a blank; without it, it is the old one going on.
+                # The same unit is a new one only after a blank; without it, the old one continues.
                 before = sums_N3[source, _BLANK if trie_M5[parent, _UNIT] == unit else _TOTAL]
-                going = _log_add(going, log_probs_K[slot] + before)
+                repeated = _log_add(repeated, log_probs_K[slot] + before)
                 taken_NK[source, slot] = True
-        going_N[place] = going
-        score = _log_add(sums_N3[place, _TOTAL] + blank_log_prob, going)
-        count = _keep(best, count, score, place, _NONE)
+        repeated_N[place] = repeated
+        score = _log_add(sums_N3[place, _TOTAL] + blank_log_prob, repeated)
+        count = _insert(best, count, score, place, _NONE)
     return count
 
 
 @njit(cache=True)
-def _extend(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
-    """The candidates that are a unit longer than a prefix of the beam. Returns how many there are now in all."""
+def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
+    """Score the prefixes that are one unit longer than a prefix of the beam. Returns the number of candidates."""
     log_probs_K, ids_K, slots_V, _ = frame
     nodes_N, sums_N3 = beam
     scores_N, _ = best
@@ -185,12 +178,12 @@ def _extend(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: An
         last, total = trie_M5[nodes_N[place], _UNIT], sums_N3[place, _TOTAL]
         for slot in range(len(ids_K)):
             if count == len(scores_N) and log_probs_K[slot] + total < scores_N[count - 1]:
-                break  # the frame's units are sorted: no later one can do better
+                break  # the units of the frame are sorted: no later one is better
             unit = ids_K[slot]
             if slots_V[unit] < 0 or taken_NK[place, slot]:
                 continue
             score = log_probs_K[slot] + sums_N3[place, _BLANK if unit == last else _TOTAL]
-            count = _keep(best, count, score, place, unit)
+            count = _insert(best, count, score, place, unit)
     return count
 
 
@@ -204,10 +197,10 @@ def _child(trie_M5: Any, node: Any, unit: Any) -> Any:
 
 
 @njit(cache=True)
-def _survive(
-    beam: Any, next_beam: Any, best: Any, count: Any, going_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
+def _select(
+    beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
 ) -> Any:
-    """Fill the next beam with the best candidates. Returns how many nodes the trie has."""
+    """Fill the next beam with the best candidates. Returns the number of nodes of the trie."""
     nodes_N, sums_N3 = beam
     next_nodes_N, next_sums_N3 = next_beam
     scores_N, ranks_N = best
@@ -217,13 +210,13 @@ def _survive(
         node = nodes_N[source]
         if unit < 0:
             next_sums_N3[place, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
-            next_sums_N3[place, _LABEL] = going_N[source]
+            next_sums_N3[place, _LABEL] = repeated_N[source]
         else:
             parent, node = node, _child(trie_M5, node, unit)
             if node < 0:
                 node = num_nodes
                 num_nodes += 1
-                _plant(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
+                _add_node(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
                 trie_M5[parent, _CHILD] = node
             next_sums_N3[place, _BLANK] = _IMPOSSIBLE
             next_sums_N3[place, _LABEL] = scores_N[place]
@@ -237,16 +230,16 @@ def _survive(
 def _search_one(
     values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, scores_N: Any, sizes_N: Any, units_NT: Any
 ) -> None:
-    """The beam search of one utterance; `slots_V`, all -1, will say where in a frame a unit stands."""
-    room, num_best = len(scores_N), ids_TK.shape[1]
-    trie_M5 = np.empty((1 + len(ids_TK) * room, 5), np.int32)
-    _plant(trie_M5, _ZERO, _ZERO, blank, _NONE)
+    """The beam search of one utterance; `slots_V`, at first all -1, is the position of each unit in a frame."""
+    beam_size, num_best = len(scores_N), ids_TK.shape[1]
+    trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
+    _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
     trie_M5[0, _PLACE] = 0
-    beam = (np.zeros(room, np.int64), np.zeros((room, 3)))
+    beam = (np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
     beam[1][0, _LABEL] = _IMPOSSIBLE
-    next_beam = (np.empty(room, np.int64), np.empty((room, 3)))
-    best = (np.empty(room), np.empty(room, np.int64))
-    going_N, taken_NK = np.empty(room), np.empty((room, num_best), np.bool_)
+    next_beam = (np.empty(beam_size, np.int64), np.empty((beam_size, 3)))
+    best = (np.empty(beam_size), np.empty(beam_size, np.int64))
+    repeated_N, taken_NK = np.empty(beam_size), np.empty((beam_size, num_best), np.bool_)
     size, num_nodes = _ONE, _ONE
     for t in range(len(ids_TK)):
         blank_log_prob = _IMPOSSIBLE
@@ -256,22 +249,22 @@ def _search_one(
             else:
                 slots_V[ids_TK[t, slot]] = slot
         frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
-        count = _stay(frame, beam, size, trie_M5, best, going_N, taken_NK)
-        count = _extend(frame, beam, size, trie_M5, best, count, taken_NK)
+        count = _score_unchanged(frame, beam, size, trie_M5, best, repeated_N, taken_NK)
+        count = _score_extended(frame, beam, size, trie_M5, best, count, taken_NK)
         for place in range(size):
             trie_M5[beam[0][place], _PLACE] = -1
-        num_nodes = _survive(beam, next_beam, best, count, going_N, blank_log_prob, trie_M5, num_nodes)
+        num_nodes = _select(beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes)
         beam, next_beam, size = next_beam, beam, count
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = -1
     for place in range(size):
         scores_N[place] = beam[1][place, _TOTAL]
-        sizes_N[place] = _spell(trie_M5, beam[0][place], units_NT[place])
+        sizes_N[place] = _write_units(trie_M5, beam[0][place], units_NT[place])
 
 
 @njit(cache=True)
-def _spell(trie_M5: Any, node: Any, units_T: Any) -> Any:
-    """Write the units of a prefix. Returns how many they are."""
+def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
+    """Write the units of a prefix. Returns their number."""
     size, above = 0, node
     while above > 0:
         size += 1
@@ -303,16 +296,16 @@ def _search_all(
 
 @njit(cache=True)
 def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) -> Any:
-    """Fill spans and sums. Returns the log-probability of the alignment, -inf where there is none.
+    """Fill spans and sums. Returns the log-probability of the alignment, -inf if there is none.
 
-    Of equally good ways to a state, staying in it comes first, then the step from its neighbour, then the skip.
+    Of equally good ways to a state, staying in it comes first, then the step from the previous state, then the skip.
     """
     num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
     scores_S = np.full(num_states, _IMPOSSIBLE)
-    scores_S[0] = 0.0  # before the first frame; blank and the first label are one step away from it at most
+    scores_S[0] = 0.0  # before the first frame; blank and the first label are at most one step away
     steps_TS = np.empty((num_frames, num_states), np.uint8)
     for t in range(num_frames):
-        # Only what can be reached by now and can still reach the end; from the last state down, so in place.
+        # Only states that can be reached by now and can still reach the end; in place, so from the last state down.
         first, last = max(0, num_states - 2 * (num_frames - t)), min(num_states, 2 * t + 2)
         for state in range(last - 1, first - 1, -1):
             label = state >> 1
