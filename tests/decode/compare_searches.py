@@ -5,7 +5,7 @@ Example: python tests/decode/compare_searches.py --model_dir examples/mini/s0/ex
              --test_data examples/mini/s0/data/test/data.list --utterances 12
 
 The shortest utterances of the list are decoded in batches of 1, of 3 and of all, each with another company, and by
-searches of one utterance without cache, batch or early stop (plain_search.py, decode/ctc_reference.py): attention by
+searches of one utterance without cache, batch or early stop (plain_search.py, the prefix search in plain Python of decode/ctc.py): attention by
 WeNet's rules, joint with CTC, and CTC's prefix search. Scores and units of the whole n-best must agree; where two
 scores are as good as equal their order may differ. Prints a line a mode; the exit code is 1 where one differs.
 """
@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import load_experiment
 from wenet_hs.data.features import utterance_features
-from wenet_hs.decode import DecodeOptions, Hypothesis, decode
-from wenet_hs.decode.ctc_reference import prefix_beam_search
+from wenet_hs.decode import DecodeOptions, decode
+from wenet_hs.decode.ctc import prefix_beam_search_with_lm
 from wenet_hs.manifest import read_data_list
 from wenet_hs.model import AsrModel
 
@@ -74,13 +74,9 @@ def plain(model: AsrModel, features: Tensor, mode: str, options: DecodeOptions) 
     if mode == "joint":
         return finished_list(model, memory, options, options.ctc_weight)
     best = model.ctc.topk(memory[0], min(options.beam_size, model.num_units))
-    (nbest,) = prefix_beam_search(*best, memory[1], blank=model.ctc.blank, beam_size=options.beam_size)
-    return scored(nbest)
-
-
-def scored(nbest: Sequence[Hypothesis]) -> Scored:
-    """Units and score of each."""
-    return [(hypothesis.ids, hypothesis.score) for hypothesis in nbest]
+    special = (model.ctc.blank, model.special.eos)
+    (nbest,) = prefix_beam_search_with_lm(*best, memory[1], blank=special[0], eos=special[1], options=options, lm=None)
+    return [(prefix.ids, prefix.ctc) for prefix in nbest]
 
 
 if __name__ == "__main__":

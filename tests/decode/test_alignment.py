@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small_models import small_config, small_model
 from torch import Tensor
 
-from wenet_hs.decode import ctc_numba
+from wenet_hs.decode import ctc_kernels
 from wenet_hs.decode.alignment import (
     FrameClock,
     TimedText,
@@ -97,7 +97,7 @@ def test_company_padding_and_threads_change_nothing(monkeypatch: pytest.MonkeyPa
     for row, ids, together in zip(rows, labels, found, strict=True):
         own = log_probs[row : row + 1, : lengths[row]]
         assert viterbi_align(own, lengths[row : row + 1], [ids]) == [together]
-    monkeypatch.setattr(ctc_numba, "SERIAL_MAX_STATES", 0)
+    monkeypatch.setattr(ctc_kernels, "SERIAL_MAX_STATES", 0)
     torch.set_num_threads(2)
     try:
         assert viterbi_align(log_probs, lengths, labels, rows) == found
@@ -132,7 +132,7 @@ def test_units_of_any_head_are_those_of_its_whole_distribution(name: str) -> Non
 
 
 def test_damaged_weights_are_named() -> None:
-    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* take another checkpoint"):
+    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"):
         viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
 
 
@@ -150,9 +150,9 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_what_it_sees(
     encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
     clock = frame_clock(encoder, small_config().dataset_conf)
     assert clock.step_s == pytest.approx(step_s)
-    first = clock.span(0, 1)
+    first, other = clock.times(Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0))
     assert first == pytest.approx(((seen_s - step_s) / 2, (seen_s + step_s) / 2))
-    assert clock.span(7, 9) == pytest.approx((first[0] + 7 * step_s, first[0] + 9 * step_s), abs=1e-4)
+    assert other == pytest.approx((first[0] + 7 * step_s, first[0] + 9 * step_s), abs=1e-4)
 
 
 def word_list(units: list[TimedText], tokenizer: CharTokenizer | PhoneTokenizer) -> list[tuple[str, float, float]]:
@@ -161,11 +161,11 @@ def word_list(units: list[TimedText], tokenizer: CharTokenizer | PhoneTokenizer)
 
 def test_units_and_words_in_seconds() -> None:
     table = UnitTable.from_units(["▁", "a", "b", "▁c"])
-    ids = [table.id_of(unit) or 0 for unit in ("a", "b", "▁", "b", "▁c", "a")]
+    texts = ["a", "b", "▁", "b", "▁c", "a"]
     alignment = Alignment(
         tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1))), -9.0
     )
-    units = timed_units(ids, alignment, CharTokenizer(table), FrameClock(0.04, 0.0225))
+    units = timed_units(texts, FrameClock(0.04, 0.0225).times(alignment), alignment.log_probs)
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
     assert word_list(units, CharTokenizer(table)) == [
         ("ab", 0.0225, 0.1425),

@@ -14,9 +14,8 @@ import torch
 from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
-from wenet_hs.decode.ctc import prefix_beam_search
-from wenet_hs.decode.ctc_fused import fused_prefix_search
-from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_of_unknown_units
+from wenet_hs.decode.ctc import prefix_beam_search_with_lm
+from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_unknown_units
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -108,16 +107,16 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
     [
         (("\\data\\", "data"), r"lm.arpa: no line \\data\\; give an n-gram model in ARPA format"),
         (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
-        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams where the head says 6; the file is damaged"),
+        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header says 6; the file is damaged"),
         (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
         (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
         (("-0.7\tb", "nan\tb"), r"lm.arpa:12: 'nan' is no logarithm"),
         (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),
         (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
-        (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' comes twice; take one of them out"),
+        (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' is repeated; remove one of the two lines"),
         (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
-        (("\\end\\", ""), r"lm.arpa: no line \\end\\; the file is cut off"),
-        (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model over whole sentences"),
+        (("\\end\\", ""), r"lm.arpa: no line \\end\\; the file is incomplete"),
+        (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model from whole sentences"),
         (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
     ],
 )
@@ -131,7 +130,7 @@ def test_files_that_are_no_model_of_these_units(tmp_path: Path) -> None:
         load_language_model(tmp_path / "gone.arpa", UNITS)
     others = UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL)
     model_of(tmp_path)
-    with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it over text"):
+    with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
         load_language_model(tmp_path / "lm.arpa", others)
     (tmp_path / "latin.arpa").write_bytes(b"\xff\xfe\\data\\")
     with pytest.raises(DataError, match=r"latin.arpa: is not UTF-8 text"):
@@ -154,7 +153,7 @@ def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("left_out", "line"),
     [
-        ((), r"lm.arpa: does not know 1 of the 4 units \(c\), so the searches avoid them; build it over text that is"),
+        ((), r"lm.arpa: does not know 1 of the 4 units \(c\), so the searches avoid them; build it from text that is"),
         (("-1.2\t▁\t-0.1\n", "ngram 1=6"), r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so"),
     ],
 )
@@ -164,11 +163,11 @@ def test_units_that_a_file_does_not_know_are_named(
     text = ARPA
     for part in left_out:
         text = text.replace(part, "ngram 1=5" if part.startswith("ngram") else "")
-    warn_of_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
+    warn_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
     assert re.search(line, caplog.text)
     caplog.clear()
     units = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL)
-    warn_of_unknown_units(tmp_path / "lm.arpa", load_language_model(tmp_path / "lm.arpa", units), units)
+    warn_unknown_units(tmp_path / "lm.arpa", load_language_model(tmp_path / "lm.arpa", units), units)
     assert not caplog.text
 
 
@@ -206,24 +205,16 @@ def test_a_prefix_search_that_holds_all_prefixes_is_the_sum_over_alignments_and_
         text = tuple(unit for unit, _ in itertools.groupby(int(ids[0, t, k]) for t, k in enumerate(alignment)) if unit)
         product = math.exp(sum(float(values[0, t, k]) for t, k in enumerate(alignment)))
         sums[text] = sums.get(text, 0.0) + product
-    (found,) = fused_prefix_search(values, ids, torch.tensor([4]), special=(0, 2), options=OPTIONS, lm=lm)
+    (found,) = prefix_beam_search_with_lm(
+        values, ids, torch.tensor([4]), blank=0, eos=2, options=OPTIONS, lm=lm
+    )
     assert {prefix.ids for prefix in found} == set(sums)
-    scores = [prefix.hypothesis.score for prefix in found]
+    scores = [prefix.ctc + prefix.fusion for prefix in found]
     assert scores == sorted(scores, reverse=True)
     for prefix in found:
         lm_score = sum(log_prob(lm, prefix.ids[:i], unit) for i, unit in enumerate((*prefix.ids, SPECIAL.eos)))
         assert prefix.ctc == pytest.approx(math.log(sums[prefix.ids]), abs=1e-5)
-        assert prefix.gain == pytest.approx(0.7 * lm_score + 0.4 * len(prefix.ids), abs=1e-4)
-
-
-def test_without_a_model_the_prefix_search_is_the_kernels() -> None:
-    log_probs = (2 * torch.randn(3, 30, 9, generator=torch.Generator().manual_seed(2))).log_softmax(-1)
-    values, ids = topk_lowest_id_first(log_probs, 5)
-    lengths = torch.tensor([30, 17, 0])
-    options = DecodeOptions(beam_size=5)
-    fused = fused_prefix_search(values, ids, lengths, special=(0, 2), options=options, lm=None)
-    expected = prefix_beam_search(values, ids, lengths, blank=0, beam_size=5)
-    assert [[prefix.ids for prefix in nbest] for nbest in fused] == [[h.ids for h in nbest] for nbest in expected]
+        assert prefix.fusion == pytest.approx(0.7 * lm_score + 0.4 * len(prefix.ids), abs=1e-4)
 
 
 def small_lm(tmp_path: Path) -> NgramModel:
@@ -275,11 +266,11 @@ def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("setting", "modes", "with_lm", "message"),
     [
-        ({"lm_weight": 0.3}, MODES, False, r"lm_weight 0.3: there is no language model; give one by --lm"),
-        ({}, MODES, True, r"lm_weight 0: the language model would not count; give --lm_weight above 0"),
-        ({"lm_weight": 0.3}, ["ctc_greedy_search"], True, r"ctc_greedy_search: takes no language model; give ctc_pre"),
-        ({"ctc_weight": 1.5}, ["joint"], False, r"ctc_weight 1.5: joint needs it from 0 to 1"),
-        ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has one hypothesis; leave it out of the modes"),
+        ({"lm_weight": 0.3}, MODES, False, r"lm_weight 0.3: there is no language model; give one with --lm"),
+        ({}, MODES, True, r"lm_weight 0: the language model has no effect; give --lm_weight above 0"),
+        ({"lm_weight": 0.3}, ["ctc_greedy_search"], True, r"ctc_greedy_search: uses no language model; add ctc_pre"),
+        ({"ctc_weight": 1.5}, ["joint"], False, r"ctc_weight 1.5: must be from 0 to 1 for joint"),
+        ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
     ],
 )
 def test_what_models_and_modes_cannot_do(

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from wenet_hs.decode import ctc, ctc_numba, ctc_reference
+from wenet_hs.decode import DecodeOptions, ctc, ctc_kernels
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 
 Case = tuple[Tensor, Tensor, Tensor, int, int]
@@ -35,10 +35,11 @@ def random_case(seed: int) -> Case:
 def check(case: Case) -> None:
     *tensors, blank, beam_size = case
     found = ctc.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
-    expected = ctc_reference.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
+    options = DecodeOptions(beam_size=beam_size)
+    expected = ctc.prefix_beam_search_with_lm(*tensors, blank=blank, eos=-1, options=options, lm=None)
     assert [[h.ids for h in nbest] for nbest in found] == [[h.ids for h in nbest] for nbest in expected]
     for nbest, expected_nbest in zip(found, expected, strict=True):
-        assert [h.score for h in nbest] == pytest.approx([h.score for h in expected_nbest], abs=1e-9)
+        assert [h.score for h in nbest] == pytest.approx([h.ctc for h in expected_nbest], abs=1e-9)
 
 
 def test_the_plain_searchs_hypotheses_order_and_scores() -> None:
@@ -58,7 +59,7 @@ def test_the_same_on_a_thousand_cases_and_long_ones() -> None:
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctc_numba, "SERIAL_MAX_PREFIXES", 0)
+    monkeypatch.setattr(ctc_kernels, "SERIAL_MAX_PREFIXES", 0)
     log_probs = (3 * torch.randn(9, 40, 20, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
     values, ids = topk_lowest_id_first(log_probs, 6)
     lengths = torch.arange(40, 31, -1)

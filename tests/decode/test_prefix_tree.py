@@ -5,8 +5,8 @@ import pytest
 import torch
 from small_models import SPECIAL, small_model
 
-from wenet_hs.decode import prefix_tree
-from wenet_hs.decode.prefix_tree import PrefixTree, score_sequences
+from wenet_hs.decode import rescoring
+from wenet_hs.decode.rescoring import PrefixTree, score_sequences
 
 SEQUENCES = [
     (0, (3, 4, 5)),
@@ -21,7 +21,7 @@ SEQUENCES = [
 
 
 def test_what_begins_alike_is_one_node() -> None:
-    tree = PrefixTree(0, SPECIAL.sos, SPECIAL.eos)
+    tree = PrefixTree(0, SPECIAL)
     for number, (_, ids) in enumerate(SEQUENCES[:4]):
         tree.add(number, ids)
     assert (tree.units, tree.parents, tree.depths) == ([2, 3, 4, 5, 6], [-1, 0, 1, 2, 2], [0, 1, 2, 3, 3])
@@ -29,12 +29,12 @@ def test_what_begins_alike_is_one_node() -> None:
     assert [number for number, _ in tree.paths] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("max_nodes", "max_places"), [(512, 8192), (4, 8), (1, 1), (6, 8192)])
+@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8), (1, 1), (6, 8192)])
 def test_scores_are_those_of_each_sequence_alone(
-    max_nodes: int, max_places: int, monkeypatch: pytest.MonkeyPatch
+    max_nodes: int, max_total_nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_tree, "MAX_NODES", max_nodes)
-    monkeypatch.setattr(prefix_tree, "MAX_PLACES", max_places)
+    monkeypatch.setattr(rescoring, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(rescoring, "MAX_TOTAL_NODES", max_total_nodes)
     model, lengths = small_model(seed=2), torch.tensor([7, 5, 6])
     memory = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
     found = score_sequences(model.decoder, model.head, (memory, lengths), SEQUENCES, SPECIAL)

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from wenet_hs.decode import beam as beam_module
 from wenet_hs.decode.attention import attention_beam_search
-from wenet_hs.decode.ctc_prefix import CtcPrefixScorer
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.joint import finished_list_search
+from wenet_hs.decode.joint import CtcPrefixScorer, finished_list_search
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
 
@@ -130,7 +129,7 @@ def test_a_device_that_is_asked_every_eighth_step_finds_the_same(monkeypatch: py
         for check_every in (None, 8):
             with monkeypatch.context() as patch, torch.no_grad():
                 if check_every:
-                    patch.setattr(beam_module.Beam, "waits", staticmethod(lambda device: False))
+                    patch.setattr(beam_module.Beam, "sync_is_free", staticmethod(lambda device: False))
                 if ctc_weight is None:
                     results.append(attention_beam_search(model, memory, lengths, options, lm))
                 else:
@@ -160,7 +159,7 @@ def test_prefix_sums_are_sums_over_all_alignments() -> None:
     texts: list[list[Ids]] = [[(), ()], [(), ()]]
     for parents, units in (([[0, 0], [1, 0]], [[1, 2], [2, 1]]), ([[0, 1], [1, 1]], [[1, 1], [1, 2]])):
         every = torch.arange(3).expand(2, 2, 3)
-        scores, ends = scorer.score(every).exp(), scorer.ends().exp()
+        scores, ends = scorer.prefix_scores(every).exp(), scorer.text_scores().exp()
         for b, length in enumerate(lengths.tolist()):
             ways = list(alignments(log_probs[b, :length].double().exp()))
             probs = log_probs[b, :length].double().exp().tolist()
@@ -185,7 +184,7 @@ def test_prefix_sums_survive_two_thousand_frames_and_impossible_units() -> None:
     scorer = CtcPrefixScorer(log_probs, torch.tensor([2000]), 0, 1)
     ids: list[int] = []
     for unit in (1, 3, 3, 2):
-        score = float(scorer.score(torch.tensor([[[unit]]])))
+        score = float(scorer.prefix_scores(torch.tensor([[[unit]]])))
         ids.append(unit)
         scorer.advance(torch.tensor([[0]]), torch.tensor([[unit]]))
         assert score == pytest.approx(logarithmic_sum(log_probs[0].double().tolist(), ids), abs=1e-6)

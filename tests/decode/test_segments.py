@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wenet_hs.decode.segments import FRAMES_A_SECOND, check_max_segment, cut_at_pauses, frame_levels
+from wenet_hs.decode.segments import FRAMES_PER_SECOND, check_max_segment, cut_at_pauses, frame_levels
 from wenet_hs.errors import ConfigError
 
 RATE = 8000
@@ -73,7 +73,7 @@ def test_levels_keep_time_at_every_rate() -> None:
     for rate in (8000, 11025, 22050, 44100):
         samples = np.full(60 * rate + 7, 0.1, np.float32)
         levels = frame_levels(samples, rate)
-        assert len(levels) == 60 * FRAMES_A_SECOND
+        assert len(levels) == 60 * FRAMES_PER_SECOND
         assert levels == pytest.approx(np.full(len(levels), -20.0), abs=1e-3)
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
 

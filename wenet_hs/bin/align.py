@@ -1,31 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When was each unit and word of a known transcript said? The CTC branch tells (forced alignment).
+"""Forced alignment: begin and end of each unit and word of known transcripts, by the CTC branch.
 
 Example: wenet-hs align --model_dir exp/hsoftmax --data_list data/test/data.list --out exp/hsoftmax/align.jsonl \\
              --textgrid exp/hsoftmax/textgrid
 
 Each line of OUT is an utterance with its units and words: text, start, end (seconds from the beginning of the
 utterance) and confidence (its probability under CTC). A unit lasts from the first to the last encoder frame that emits
-it; the blank frames between two units belong to neither. A frame stands for frame shift × subsampling, 40 ms as a rule.
+it. The blank frames between two units belong to neither. A frame stands for frame shift × subsampling, usually 40 ms.
 
 An utterance that cannot be aligned (its audio cannot be read or is too short for its transcript, or the model does not
 know all its units) is named on stderr and makes the exit code 2; all others are aligned.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from wenet_hs.bin.command import main_of, name_failures
+from wenet_hs.bin.decoding import add_batch_size, check_batch_size, progress_bar
 from wenet_hs.build import load_experiment
-from wenet_hs.decode.aligned_files import write_alignments, write_ctm, write_textgrids
-from wenet_hs.decode.forced import ForcedAlignment, align_utterances
+from wenet_hs.decode.forced import align_utterances, write_alignments, write_ctm, write_textgrids
 from wenet_hs.devices import find_device
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import read_data_list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,31 +30,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     add("--data_list", type=Path, required=True, help="data.list with audio and transcripts")
     add("--out", type=Path, required=True, help="JSON lines to write")
-    add("--ctm", type=Path, help="also write the words (of a phone model its phones) as NIST's CTM")
+    add("--ctm", type=Path, help="also write the words (of a phone model the phones) as NIST's CTM")
     add("--textgrid", type=Path, metavar="DIR", help="also write DIR/KEY.TextGrid for Praat: tiers of units and words")
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
-    add("--batch_size", type=int, default=16, help="most utterances at a time; never changes a result (default: 16)")
+    add_batch_size(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Load, align, write, and name what could not be aligned."""
-    if args.batch_size < 1:
-        raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
+    check_batch_size(args)
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
-    args.out.parent.mkdir(parents=True, exist_ok=True)  # what cannot be written is said before the work, not after
+    args.out.parent.mkdir(parents=True, exist_ok=True)  # report a folder that cannot be written before the work
     if args.textgrid is not None:
         args.textgrid.mkdir(parents=True, exist_ok=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("align", total=len(utterances))
+    with progress_bar("align") as advance:
         found = align_utterances(
             experiment,
             utterances,
             batch_size=args.batch_size,
-            on_progress=lambda count: progress.advance(task, count),
+            on_progress=lambda count: advance(count, len(utterances)),
         )
     aligned = [found.aligned[utterance.key] for utterance in utterances if utterance.key in found.aligned]
     write_alignments(args.out, aligned)
@@ -67,16 +60,12 @@ def run(args: argparse.Namespace) -> None:
     if args.textgrid is not None:
         write_textgrids(args.textgrid, aligned)
     print(f"{args.out}: {len(aligned)} utterances")
-    _report_failures(args.data_list, utterances, found)
-
-
-def _report_failures(data_list: Path, utterances: list[Utterance], found: ForcedAlignment) -> None:
-    if not found.failed:
-        return
-    name_failures(found.failed, (utterance.key for utterance in utterances))
-    raise DataError(
-        f"{data_list}: {len(found.failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
-    )
+    if found.failed:
+        name_failures(found.failed, (utterance.key for utterance in utterances))
+        raise DataError(
+            f"{args.data_list}: {len(found.failed)} of {len(utterances)} utterances could not be aligned; see the "
+            "lines above"
+        )
 
 
 if __name__ == "__main__":

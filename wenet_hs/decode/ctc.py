@@ -108,7 +108,7 @@ def prefix_beam_search_with_lm(
 
 
 class _PrefixSearch:
-    """The beam of one utterance. Per prefix: log of the sums over alignments that end in blank, and in its last unit."""
+    """The beam of one utterance. Per prefix: log sums over the alignments that end in blank, and in its last unit."""
 
     def __init__(self, blank: int, options: DecodeOptions, lm: LanguageModel | None) -> None:
         self._blank, self._beam_size = blank, options.beam_size

@@ -139,10 +139,10 @@ def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> 
 
 @njit(cache=True)
 def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any) -> Any:
-    """Score the prefixes that stay in the beam: by blank, by repeating their last unit, or extended from their parent.
+    """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended from their parent.
 
-    Fills `repeated_N`, the sum over the alignments that end in the last unit of each prefix, and `taken_NK`, which units
-    of the frame lead from one prefix of the beam to another. Returns the number of candidates.
+    Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and `taken_NK`, which units of
+    the frame lead from one prefix of the beam to another. Returns the number of candidates.
     """
     log_probs_K, _, slots_V, blank_log_prob = frame
     nodes_N, sums_N3 = beam

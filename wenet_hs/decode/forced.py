@@ -153,15 +153,23 @@ def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int],
 def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:
     """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
     (seconds from the beginning of the utterance) and confidence of each."""
-    lines = []
-    for one in alignments:
-        record = {"key": one.utterance.key, "lang": one.utterance.lang, "text": one.utterance.txt, "score": one.score}
-        record |= {"confidence": round(one.confidence, 4), "units": _records(one.units), "words": _records(one.words)}
-        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    lines = (json.dumps(_record(one), ensure_ascii=False, allow_nan=False) + "\n" for one in alignments)
     write_atomic(path, "".join(lines))
 
 
-def _records(parts: Iterable[TimedText]) -> list[dict[str, object]]:
+def _record(aligned: AlignedUtterance) -> dict[str, object]:
+    return {
+        "key": aligned.utterance.key,
+        "lang": aligned.utterance.lang,
+        "text": aligned.utterance.txt,
+        "score": aligned.score,
+        "confidence": round(aligned.confidence, 4),
+        "units": _parts(aligned.units),
+        "words": _parts(aligned.words),
+    }
+
+
+def _parts(parts: Iterable[TimedText]) -> list[dict[str, object]]:
     return [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
 
 

@@ -2,6 +2,7 @@
 """Results of a search (hypotheses, alignments) and the options that all searches share."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ class Alignment:
         return mean_probability(self.log_probs)
 
 
-def mean_probability(log_probs: "list[float] | tuple[float, ...]") -> float | None:
+def mean_probability(log_probs: Sequence[float]) -> float | None:
     """Geometric mean of probabilities that are given as logarithms; None if there are none."""
     return math.exp(sum(log_probs) / len(log_probs)) if log_probs else None
 
@@ -67,8 +68,8 @@ class DecodeOptions:
     )
     finished_list: bool = _option(
         False,
-        "attention: move finished hypotheses from the beam to a list, as joint does; use with --length_penalty of about "
-        "1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
+        "attention: move finished hypotheses from the beam to a list, as joint does; use it with --length_penalty of "
+        "about 1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
     )
     max_len_ratio: float = _option(
         1.0, "attention, joint: maximum number of units per encoder frame, above 0; one unit is always allowed"

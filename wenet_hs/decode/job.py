@@ -225,7 +225,9 @@ def _find_pieces(
         try:
             duration_s = audio_length(utterance) if utterance.duration is None else utterance.duration
             is_cut = 0 < max_segment_s < duration_s
-            found.append((row, cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)]))
+            found.append(
+                (row, cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)])
+            )
         except DataError as error:
             found.append((row, str(error)))
     world.barrier()

@@ -98,8 +98,10 @@ class EncodedBatch:
                 blank, beam_size = model.ctc.blank, self.options.beam_size
                 found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=beam_size)
                 return found, found
-            special = {"blank": model.ctc.blank, "eos": model.special.eos}
-            scored = prefix_beam_search_with_lm(*best, self.lengths, **special, options=self.options, lm=self.lm)
+            blank, eos = model.ctc.blank, model.special.eos
+            scored = prefix_beam_search_with_lm(
+                *best, self.lengths, blank=blank, eos=eos, options=self.options, lm=self.lm
+            )
         with_fusion = [[Hypothesis(one.ids, one.ctc + one.fusion) for one in nbest] for nbest in scored]
         return with_fusion, [[Hypothesis(one.ids, one.ctc) for one in nbest] for nbest in scored]
 
@@ -121,9 +123,7 @@ def _rescoring(batch: EncodedBatch) -> NBests:
 
 def _joint(batch: EncodedBatch) -> NBests:
     weight = batch.options.ctc_weight
-    return finished_list_search(
-        batch.model, batch.memory, batch.lengths, batch.options, ctc_weight=weight, lm=batch.lm
-    )
+    return finished_list_search(batch.model, batch.memory, batch.lengths, batch.options, ctc_weight=weight, lm=batch.lm)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags that `recognize` and `transcribe` share: options of the searches, and the length of segments."""
+"""What `recognize`, `transcribe` and `align` share: flags of the searches, the flag --batch_size, the progress bar."""
 
 import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
@@ -40,3 +46,25 @@ def search_options(args: argparse.Namespace) -> DecodeOptions:
         return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
     except ValueError as error:
         raise ConfigError(f"--{error}") from error
+
+
+def add_batch_size(parser: argparse.ArgumentParser) -> None:
+    """Add the flag --batch_size."""
+    help_text = "maximum number of utterances per batch; changes no text (default: 16)"
+    parser.add_argument("--batch_size", type=int, default=16, help=help_text)
+
+
+def check_batch_size(args: argparse.Namespace) -> None:
+    """Raise ConfigError if the batch size is not positive."""
+    if args.batch_size < 1:
+        raise ConfigError(f"--batch_size {args.batch_size}: must be at least 1")
+
+
+@contextmanager
+def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    disable = not (is_shown and sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), disable=disable) as progress:
+        task = progress.add_task(name)
+        yield lambda count, total: progress.update(task, advance=count, total=total)
