@@ -107,7 +107,7 @@ def test_silence_is_named(recognizer: Recognizer, tmp_path: Path, caplog: pytest
     recognizer.transcribe((noise(0.5), 16000))
     assert not caplog.text
     recognizer.transcribe((np.full(8000, 0.25, dtype=np.float32), 16000))
-    assert "the audio: 0.500 s of silence: whatever text it gets was not said" in caplog.text
+    assert "the audio: 0.500 s of silence: its text was not spoken" in caplog.text
     soundfile.write(tmp_path / "silent.wav", np.zeros(8000), 16000)
     recognizer.transcribe(tmp_path / "silent.wav")
     assert f"{tmp_path / 'silent.wav'}: 0.500 s of silence" in caplog.text
@@ -120,7 +120,7 @@ def test_options_that_a_mode_does_not_read_are_named_once(
     for mode in ("attention", "attention", "ctc_greedy_search"):
         recognizer.transcribe(clip, mode=mode)
     found = [message.partition(" and ")[0] for message in caplog.messages]
-    assert found == ["attention with finished_list", "finished_list: read by attention"]
+    assert found == ["attention with finished_list", "finished_list: read only by attention"]
 
 
 def test_a_language_model_of_other_units_is_named(
@@ -130,7 +130,7 @@ def test_a_language_model_of_other_units_is_named(
     path.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
     recognizer = load_model(folder, options=DecodeOptions(lm_weight=0.1), lm=path)
     assert f"{path}: does not know 7 of the 8 units (▁ b c d e …), so the searches avoid them" in caplog.text
-    with pytest.raises(ConfigError, match=r"ctc_greedy_search: takes no language model; give ctc_prefix_beam_search"):
+    with pytest.raises(ConfigError, match=r"ctc_greedy_search: uses no language model; add ctc_prefix_beam_search"):
         recognizer.transcribe(clip, mode="ctc_greedy_search")
 
 
@@ -204,7 +204,7 @@ def test_a_waveform_without_its_rate(recognizer: Recognizer) -> None:
 def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere: no such folder; give the --model_dir of a training"):
         load_model(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"mode 'rover': must be one of attention, "):
+    with pytest.raises(ValueError, match=r"mode 'rover': must be one of ctc_greedy_search, "):
         recognizer.transcribe(clip, mode="rover")
     with pytest.raises(ConfigError, match=r"--device abacus: not a device; use cpu, cuda or cuda:N"):
         load_model(folder, "abacus")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from model_folders import HSOFTMAX, write_clip, write_model_folder
+from praatio import textgrid
 
 from wenet_hs.bin import align as align_command
 from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
-from wenet_hs.decode import forced
-from wenet_hs.decode.aligned_files import textgrid
+from wenet_hs.decode import forced, job
 from wenet_hs.decode.alignment import TimedText
 from wenet_hs.manifest import Utterance, write_data_list
 
@@ -73,9 +73,9 @@ def test_the_batch_changes_nothing(
 ) -> None:
     run(folder, utterances, tmp_path / "one.jsonl", "--batch_size", "1")
     sizes: list[int] = []
-    monkeypatch.setattr(forced, "MAX_BATCH_FRAMES", 150)  # 108 and 58 frames padded are 216, 58 and 38 are 116
+    monkeypatch.setattr(job, "MAX_BATCH_S", 1.5)  # 1.1 and 0.6 s padded are 2.2 s, 0.6 and 0.4 s are 1.2 s
     found = forced.align_utterances(load_experiment(folder), utterances, on_progress=sizes.append)
-    assert sizes == [1, 2, 0]
+    assert sizes == [0, 1, 2]
     for record in records(tmp_path / "one.jsonl"):
         aligned = found.aligned[record["key"]]
         assert [[unit.start, unit.end] for unit in aligned.units] == [[u["start"], u["end"]] for u in record["units"]]
@@ -83,23 +83,9 @@ def test_the_batch_changes_nothing(
 
 
 def read_textgrid(path: Path) -> dict[str, list[tuple[float, float, str]]]:
-    """Tiers by name, read as Praat does: numbers and quoted texts in their order, everything else is comment."""
-    content = path.read_text("utf-8")
-    assert content.startswith('File type = "ooTextFile"\nObject class = "TextGrid"\n')
-    body = content.split("\n", 2)[2]
-    values = [
-        text.replace('""', '"') if number == "" else float(number)
-        for number, text in re.findall(r'= (-?[\d.]+)$|= "((?:[^"]|"")*)"$', body, flags=re.MULTILINE)
-    ]
-    _, end, num_tiers, *rest = values
-    tiers: dict[str, list[tuple[float, float, str]]] = {}
-    for _ in range(int(num_tiers)):
-        kind, name, start, tier_end, size, *rest = rest
-        assert (kind, start, tier_end) == ("IntervalTier", 0.0, end)
-        tiers[name] = [tuple(rest[3 * i : 3 * i + 3]) for i in range(int(size))]
-        rest = rest[3 * int(size) :]
-    assert not rest
-    return tiers
+    """Intervals by tier."""
+    grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=True)
+    return {tier.name: [tuple(interval) for interval in tier.entries] for tier in grid.tiers}
 
 
 def test_textgrids_and_ctm(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
@@ -139,10 +125,14 @@ def test_the_ctm_of_phones_has_phones(tmp_path: Path) -> None:
     assert [word["text"] for word in record["words"]] == ["a c b"]
 
 
-def test_quotes_and_a_grid_shorter_than_its_last_unit(tmp_path: Path) -> None:
-    parts = [TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)]
-    (tmp_path / "a.TextGrid").write_text(textgrid({"words": parts, "none": []}, 0.4), "utf-8")
-    assert read_textgrid(tmp_path / "a.TextGrid") == {"words": [(0.0, 0.5, 'say "a"')], "none": [(0.0, 0.5, "")]}
+def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Path) -> None:
+    word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
+    clip = Utterance(key="a", wav="a.wav", txt="")
+    aligned = forced.AlignedUtterance(
+        utterance=clip, duration_s=0.4, units=(), words=(word,), score=0.0, confidence=1.0
+    )
+    forced.write_textgrids(tmp_path, [aligned])
+    assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
 
 
 def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
@@ -160,9 +150,9 @@ def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
     for line, expected in zip(
         lines,
         [
-            "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; mend it",
-            "utterance silent: the transcript is empty; write what was said, or leave the utterance out",
-            r"utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that they",
+            "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; correct it",
+            "utterance silent: the transcript is empty; add the text, or leave the utterance out",
+            r"utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that audio",
             "utterance gone: .*gone.wav: missing",
             r".*data.list: 4 of 7 utterances could not be aligned; see the lines above",
         ],
@@ -179,7 +169,7 @@ def test_wrong_flags_and_models(
     untrained = write_model_folder(tmp_path / "untrained", model_conf={"ctc_weight": 0.0})
     assert run(untrained, utterances, tmp_path / "align.jsonl") == 2
     assert re.match(
-        r".*train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; take",
+        r".*train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use",
         capsys.readouterr().err,
     )
     state = torch.load(folder / "final.pt", weights_only=True)
@@ -199,7 +189,7 @@ def test_no_alignment_of_any_probability(
     assert run(folder, utterances, tmp_path / "align.jsonl", "--checkpoint", str(tmp_path / "never.pt")) == 2
     assert [record["key"] for record in records(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]
     assert re.match(
-        "utterance utt1: the model gives no alignment of this transcript any probability; check",
+        "utterance utt1: the model gives this transcript the probability 0; check",
         capsys.readouterr().err,
     )
 

@@ -20,8 +20,8 @@ from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import transcribe as transcribe_command
 from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
-from wenet_hs.decode import MODES, DecodeOptions, plan, recognition
-from wenet_hs.decode.modes import STAGES_OF_MODE
+from wenet_hs.decode import MODES, DecodeOptions, job
+from wenet_hs.decode.modes import stages_of
 from wenet_hs.manifest import Utterance, read_text, write_data_list
 
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9)
@@ -77,7 +77,7 @@ def test_speed_report(folder: Path, utterances: list[Utterance], tmp_path: Path)
     assert (report["device"], report["num_threads"], report["beam_size"], report["batch_size"]) == ("cpu", 1, 4, 16)
     assert list(report["modes"]) == ["ctc_greedy_search", "attention_rescoring"]
     for mode, speed in report["modes"].items():
-        stages = ("features", "encoder", *STAGES_OF_MODE[mode])
+        stages = ("features", "encoder", *stages_of(mode))
         assert speed["wall_seconds"] == pytest.approx(sum(report["seconds"][stage] for stage in stages))
         assert speed["rtf"] == pytest.approx(speed["wall_seconds"] / report["audio_seconds"])
     assert report["modes"]["attention_rescoring"]["rtf"] > report["modes"]["ctc_greedy_search"]["rtf"] > 0
@@ -130,7 +130,7 @@ def test_unreadable_clips_are_named_and_the_others_decoded(
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].startswith("utterance gone: ")
     assert errors[1].startswith("utterance utt1: ")
-    assert "failed.tsv: 2 of 6 utterances could not be read; mend their audio or take them out" in errors[2]
+    assert "failed.tsv: 2 of 6 utterances could not be read; repair their audio or remove them" in errors[2]
 
     Path(utterances[1].wav).write_bytes(content)
     assert run(folder, utterances, tmp_path / "out") == 0
@@ -196,7 +196,7 @@ def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
     folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run(folder, utterances[:1], tmp_path / "out", "--beam_size", "30") == 0
-    assert "beam_size 30: the model has 11 units; a beam above that costs time" in caplog.text
+    assert "beam_size 30: the model has 11 units; a larger beam takes time" in caplog.text
     for mode in ("attention", "ctc_prefix_beam_search", "attention_rescoring"):
         record = json.loads((tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8"))
         found = [tuple(reading["units"]) for reading in record["nbest"]]
@@ -206,10 +206,10 @@ def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
 @pytest.mark.parametrize(
     ("modes", "flags", "lines"),
     [
-        (("attention", "joint"), ("--finished_list",), ["attention with finished_list and length_penalty 0 prefers"]),
+        (("attention", "joint"), ("--finished_list",), ["attention with finished_list and length_penalty 0 favours"]),
         (("attention",), ("--finished_list", "--length_penalty", "1"), []),
         (("joint",), ("--finished_list",), []),
-        (("ctc_greedy_search",), ("--length_penalty", "1"), ["length_penalty: read by attention and joint alone, so "]),
+        (("ctc_greedy_search",), ("--length_penalty", "1"), ["length_penalty: read only by attention and joint, no "]),
     ],
 )
 def test_searches_that_prefer_short_texts_and_flags_that_no_mode_reads_are_named(
@@ -266,11 +266,11 @@ def test_an_interrupted_command_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(recognize_command, "write_results", Mock(side_effect=KeyboardInterrupt))
         assert run(folder, utterances, tmp_path / "out", *flags) == 130
-    kept = f"give the same command again: finished batches are kept in {tmp_path / 'out' / 'partial'}"
+    kept = f"run the same command again: finished batches are kept in {tmp_path / 'out' / 'partial'}"
     assert capsys.readouterr().err == f"wenet-hs recognize: stopped; {kept}\n"
     assert (tmp_path / "out" / "partial" / "batches-0.jsonl").read_bytes().count(b"\n") == 3
     with monkeypatch.context() as patched:
-        patched.setattr(recognition, "_recognize_batch", Mock(side_effect=AssertionError("decoded again")))
+        patched.setattr(job, "_decode_batch", Mock(side_effect=AssertionError("decoded again")))
         assert run(folder, utterances, tmp_path / "out", *flags) == 0
     for name in ("text", "hyps.jsonl"):
         path = Path("ctc_greedy_search", name)
@@ -295,17 +295,17 @@ def test_clips_that_are_mended_are_decoded_by_the_same_command(
     soundfile.write(utterances[1].wav, samples, 16000, subtype="FLOAT")
     assert run(folder, utterances, tmp_path / "out", *flags) == 2
     assert "utt1.wav: a sample of 2e+37" in (tmp_path / "out" / "failed.tsv").read_text("utf-8")
-    recognize_batch, numbers = recognition._recognize_batch, []
+    decode_batch, decoded = job._decode_batch, []
 
     def watched(*args: Any) -> Any:
-        numbers.append(args[-1])
-        return recognize_batch(*args)
+        decoded.append([utterance.key for utterance in args[1]])
+        return decode_batch(*args)
 
-    monkeypatch.setattr(recognition, "_recognize_batch", watched)
+    monkeypatch.setattr(job, "_decode_batch", watched)
     assert run(folder, utterances, tmp_path / "out", *flags) == 2  # nothing was mended
     Path(utterances[1].wav).write_bytes(content)
     assert run(folder, utterances, tmp_path / "out", *flags) == 0
-    assert numbers == [0, 0]
+    assert decoded == 2 * [["utt1", "utt4"]]
     for name in ("text", "hyps.jsonl"):
         path = Path("ctc_greedy_search", name)
         assert (tmp_path / "out" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
@@ -326,7 +326,10 @@ def test_a_run_with_other_audio_or_another_table_starts_anew(
     flags = ("--modes", "ctc_greedy_search")
     assert run(model, [utterances[0], gone], tmp_path / "out", *flags) == 2
     assert run(model, utterances[:2], tmp_path / "out", *flags) == 0
-    assert "partial/plan.json: of an interrupted run with other settings (audio); starting anew" in caplog.text
+    assert (
+        "partial/plan.json: of an interrupted run with other settings (audio); starting from the beginning"
+        in caplog.text
+    )
     report = json.loads((tmp_path / "out" / "rtf.json").read_text("utf-8"))
     assert list(report["model"]) == ["final.pt", "train.yaml", "lang_char.txt", "tree.json"]
     table = hashlib.sha256((model / "lang_char.txt").read_bytes()).hexdigest()
@@ -338,7 +341,7 @@ def test_a_list_of_other_units_is_named_and_decoded(
 ) -> None:
     other = [replace(utterances[0], txt="ab ßx ß"), *utterances[1:]]
     assert run(folder, other, tmp_path / "out", "--modes", "ctc_greedy_search") == 0
-    said = "--test_data: 1 of 5 utterances have units that are not the model's (ß x): they will count as errors"
+    said = "--test_data: 1 of 5 utterances have units that the model does not have (ß x): they will count as errors"
     assert said in caplog.text
 
 
@@ -360,11 +363,11 @@ def test_wrong_lists_and_units_are_one_line(
 def test_batches_are_by_length_and_bounded(
     folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "MAX_BATCH_S", 2.0)
+    monkeypatch.setattr(job, "MAX_BATCH_S", 2.0)
     told: list[tuple[int, int]] = []
-    job = recognition.Job(modes=["ctc_greedy_search"], options=DecodeOptions(), batch_size=3)
-    recognition.recognize(
-        load_experiment(folder), utterances, job, tmp_path, on_progress=lambda *numbers: told.append(numbers)
+    greedy = job.Job(modes=["ctc_greedy_search"], options=DecodeOptions(), batch_size=3)
+    job.recognize(
+        load_experiment(folder), utterances, greedy, tmp_path, on_progress=lambda *numbers: told.append(numbers)
     )
     # 1.1 alone (two would be 2.2 s), 0.9 and 0.7, then 0.5 and 0.05.
     assert told == [(0, 5), (1, 5), (2, 5), (2, 5)]
@@ -457,7 +460,7 @@ def test_transcribe_agrees_with_recognize_with_a_language_model(
     assert transcribe(folder, "--beam_size", "4", "--mode", "joint", *flags, *paths) == 0
     assert [line.partition(": ")[2].strip() for line in capsys.readouterr().out.splitlines()] == list(texts.values())
     assert transcribe(folder, *flags[:2], *paths) == 2
-    assert capsys.readouterr().err == "lm_weight 0: the language model would not count; give --lm_weight above 0\n"
+    assert capsys.readouterr().err == "lm_weight 0: the language model has no effect; give --lm_weight above 0\n"
 
 
 def test_a_second_recognition_of_the_same_results_is_refused(
@@ -488,9 +491,9 @@ def test_settings_of_the_searches(
         assert [len(json.loads(line)["nbest"]) for line in lines] == [2, 2]
     capsys.readouterr()
     for wrong, said in (
-        (["--nbest", "2"], "nbest 2: ctc_greedy_search has one hypothesis; leave it out of the modes"),
+        (["--nbest", "2"], "nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
         (["--nbest", "9"], "--nbest 9: must be from 1 to beam_size, which is 4"),
-        (["--lm_weight", "0.5"], "lm_weight 0.5: there is no language model; give one by --lm"),
+        (["--lm_weight", "0.5"], "lm_weight 0.5: there is no language model; give one with --lm"),
         (["--lm", str(tmp_path / "no.arpa")], "no.arpa: no such file; give an n-gram model in ARPA format"),
     ):
         assert run(folder, utterances[:1], tmp_path / "wrong", *wrong) == 2

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a trained model's batched recognition find what the plain searches find, whatever the batch?
+"""Compare the batched searches of a trained model with plain searches, for several batch sizes.
 
 Example: python tests/decode/compare_searches.py --model_dir examples/mini/s0/exp/hsoftmax \\
              --test_data examples/mini/s0/data/test/data.list --utterances 12
 
-The shortest utterances of the list are decoded in batches of 1, of 3 and of all, each with another company, and by
-searches of one utterance without cache, batch or early stop (plain_search.py, the prefix search in plain Python of decode/ctc.py): attention by
-WeNet's rules, joint with CTC, and CTC's prefix search. Scores and units of the whole n-best must agree; where two
-scores are as good as equal their order may differ. Prints a line a mode; the exit code is 1 where one differs.
+The shortest utterances of the list are decoded in batches of 1, of 3 and of all. The plain searches decode one
+utterance without cache, batch or early stop (plain_search.py, and the prefix search in plain Python of decode/ctc.py):
+attention by WeNet's rules, joint with CTC, and CTC prefix search. Scores and units of the whole n-best must be equal;
+the order of two equal scores may differ. Prints one line per mode; the exit code is 1 if one differs.
 """
 
 import argparse
@@ -31,7 +31,7 @@ MODES = ("attention", "joint", "ctc_prefix_beam_search")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a mode. Returns the exit code."""
+    """Print one line per mode. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_dir", type=Path, required=True)
     parser.add_argument("--test_data", type=Path, required=True)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(model: AsrModel, features: list[Tensor], mode: str, options: DecodeOptions) -> str:
-    """What differs first; empty where nothing does."""
+    """The first difference; empty if there is none."""
     expected = [plain(model, one, mode, options) for one in features]
     for size in (1, 3, len(features)):
         for first in range(0, len(features), size):

@@ -205,9 +205,7 @@ def test_a_prefix_search_that_holds_all_prefixes_is_the_sum_over_alignments_and_
         text = tuple(unit for unit, _ in itertools.groupby(int(ids[0, t, k]) for t, k in enumerate(alignment)) if unit)
         product = math.exp(sum(float(values[0, t, k]) for t, k in enumerate(alignment)))
         sums[text] = sums.get(text, 0.0) + product
-    (found,) = prefix_beam_search_with_lm(
-        values, ids, torch.tensor([4]), blank=0, eos=2, options=OPTIONS, lm=lm
-    )
+    (found,) = prefix_beam_search_with_lm(values, ids, torch.tensor([4]), blank=0, eos=2, options=OPTIONS, lm=lm)
     assert {prefix.ids for prefix in found} == set(sums)
     scores = [prefix.ctc + prefix.fusion for prefix in found]
     assert scores == sorted(scores, reverse=True)

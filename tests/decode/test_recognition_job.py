@@ -15,12 +15,9 @@ import torch
 from model_folders import write_clip, write_model_folder
 
 from wenet_hs.build import Experiment, load_experiment
-from wenet_hs.decode import DecodeOptions, Hypothesis, recognition
-from wenet_hs.decode.outcome import Part, Recognition
-from wenet_hs.decode.partial import Appender, BatchResult, PartialResults
-from wenet_hs.decode.plan import Piece, Plan, deal, plan_batches
-from wenet_hs.decode.recognition import Job, recognize
-from wenet_hs.decode.results import joined_text, write_results, write_speed
+from wenet_hs.decode import DecodeOptions, job
+from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, Piece, assign_batches, plan_batches, recognize
+from wenet_hs.decode.output import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -44,11 +41,10 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
 
 
 def results(found: Recognition | None, utterances: list[Utterance], experiment: Experiment, folder: Path) -> Any:
-    """The bytes of all result files but the one with times."""
+    """The bytes of all result files."""
     assert found is not None
     write_results(folder, utterances, found, experiment.tokenizer)
-    write_speed(folder / "rtf.json", found, JOB, {}, device="cpu")
-    names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "rtf.json"]
+    names = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in names if "partial" not in path.parts}
 
 
@@ -72,16 +68,16 @@ def test_an_interrupted_run_goes_on_and_says_the_same(
 ) -> None:
     assert set(whole) == {"failed.tsv", *(f"{mode}/{name}" for mode in JOB.modes for name in ("text", "hyps.jsonl"))}
     caplog.set_level(logging.INFO)
-    decoded: list[int] = []
-    read_features = recognition._read_features
+    decoded: list[str] = []
+    utterance_features = job.utterance_features
 
     def dying(*args: Any) -> Any:
-        decoded.append(len(args[1]))
-        if len(decoded) in (3, 5):
+        decoded.append(args[0].key)
+        if len(decoded) in (5, 8):  # in the third and in the fourth batch
             raise Killed
-        return read_features(*args)
+        return utterance_features(*args)
 
-    monkeypatch.setattr(recognition, "_read_features", dying)
+    monkeypatch.setattr(job, "utterance_features", dying)
     partial, settings = tmp_path / "partial", {"model": "a"}
     with pytest.raises(Killed):
         recognize(experiment, utterances, JOB, partial, settings=settings)
@@ -90,22 +86,22 @@ def test_an_interrupted_run_goes_on_and_says_the_same(
     file.write_bytes(file.read_bytes() + b'{"number": 2, "seco')  # it was cut off in the midst of a line
     with pytest.raises(Killed):
         recognize(experiment, utterances, JOB, partial, settings=settings)
-    assert "2 of 4 batches are decoded already; going on" in caplog.text
+    assert "2 of 4 batches are decoded already; continuing" in caplog.text
     found = recognize(experiment, utterances, JOB, partial, settings=settings)
-    assert len(decoded) == 6  # four batches, two of which were in flight once
+    assert len(decoded) == 9  # seven clips, and twice the one at which the run was killed
     assert results(found, utterances, experiment, tmp_path) == whole
 
     caplog.clear()  # all is decoded, the results were not written
     found = recognize(experiment, utterances, JOB, partial, settings=settings)
     assert results(found, utterances, experiment, tmp_path) == whole
     assert "4 of 4 batches" in caplog.text
-    assert len(decoded) == 6
+    assert len(decoded) == 9
     found = recognize(experiment, utterances, JOB, partial, settings={"model": "b"})
-    assert "of an interrupted run with other settings (model); starting anew" in caplog.text
-    assert len(decoded) == 10
+    assert "of an interrupted run with other settings (model); starting from the beginning" in caplog.text
+    assert len(decoded) == 16
     (partial / "plan.json").write_text("{")
     assert PartialResults(partial).find(settings) is None
-    assert "plan.json: damaged; starting anew" in caplog.text
+    assert "plan.json: damaged; starting from the beginning" in caplog.text
 
 
 T = TypeVar("T")
@@ -134,7 +130,7 @@ def shared(experiment: Experiment, utterances: list[Utterance], partial: Path, s
     meeting, gathered = Barrier(size), dict[int, Any]()
     ranks = [Threads(rank, size, meeting=meeting, gathered=gathered) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
-        found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, ranks=r), ranks))
+        found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, world=r), ranks))
     assert found[1:] == [None] * (size - 1)
     assert found[0] is not None
     return found[0]
@@ -160,13 +156,13 @@ def test_only_what_failed_is_decoded_again(
     good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
     expected = shared(experiment, [*clips[1:], late], tmp_path / "good", 1)
     decoded: list[list[int]] = []
-    recognize_batch = recognition._recognize_batch
+    decode_batch = job._decode_batch
 
-    def watched(*args: Any) -> BatchResult:
-        decoded.append([piece.row for piece in args[1]])
-        return recognize_batch(*args)
+    def watched(*args: Any) -> DecodedBatch:
+        decoded.append([piece.row for piece in args[2]])
+        return decode_batch(*args)
 
-    monkeypatch.setattr(recognition, "_recognize_batch", watched)
+    monkeypatch.setattr(job, "_decode_batch", watched)
     Path(late.wav).unlink()
     for broken in (clips[2], clips[4]):
         Path(broken.wav).write_bytes(b"")
@@ -190,9 +186,9 @@ def test_only_what_failed_is_decoded_again(
     spent = sum(seconds for of_rank in found.seconds.values() for seconds in of_rank.values())
     assert spent == pytest.approx(sum(found.by_lang["tr"].seconds.values()))
     for mode in JOB.modes:
-        assert found.parts[mode].keys() == good.keys()
-        for key, parts in found.parts[mode].items():
-            assert parts[0].nbest[0].ids == expected.parts[mode][key][0].nbest[0].ids
+        assert found.segments[mode].keys() == good.keys()
+        for key, segments in found.segments[mode].items():
+            assert segments[0].nbest[0].text == expected.segments[mode][key][0].nbest[0].text
 
     decoded.clear()
     assert not shared(experiment, clips, tmp_path / "partial", size).failed
@@ -201,25 +197,22 @@ def test_only_what_failed_is_decoded_again(
 
 def test_of_several_tries_the_one_without_failures_counts_or_the_last(tmp_path: Path) -> None:
     partial = PartialResults(tmp_path)
-    tries = [(1, 0, 30.0, {0: "b"}), (1, 0, 10.0, {0: "a", 1: "a"}), (0, 0, 20.0, {1: "c"})]
-    tries += [(1, 1, 10.0, {}), (0, 1, 20.0, {0: "worse"}), (0, 2, 10.0, {0: "d"}), (0, 2, 20.0, {})]
-    for rank, number, begun_at, failed in tries:
-        with partial.appending(rank) as results:
-            results.append(BatchResult(number, begun_at=begun_at, failed=failed))
-    assert {result.number: (result.rank, result.failed) for result in partial.read()} == {
-        0: (1, {0: "b"}),
-        1: (1, {}),
-        2: (0, {}),
-    }
+    tries = [(1, 0, 30.0, "b"), (1, 0, 10.0, "a"), (0, 0, 20.0, "c")]
+    tries += [(1, 1, 10.0, None), (0, 1, 20.0, "worse"), (0, 2, 10.0, "d"), (0, 2, 20.0, None)]
+    for rank, number, started_at, reason in tries:
+        with partial.appending(rank) as file:
+            partial.append(file, DecodedBatch([reason or {}], [], {}, started_at, number, rank))
+    best = {result.number: (result.rank, result.pieces[0]) for result in partial.read()}
+    assert best == {0: (1, "b"), 1: (1, {}), 2: (0, {})}
 
 
 def test_a_batch_that_is_lost_is_no_result(
     experiment: Experiment, utterances: list[Utterance], whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Appender.append
+    append: Any = PartialResults.append
     with monkeypatch.context() as patched:
-        patched.setattr(Appender, "append", lambda self, result: None if result.number == 2 else append(self, result))
-        said = "partial: 1 of 4 batches are missing (the first is 2); give the same command again"
+        patched.setattr(PartialResults, "append", lambda *args: None if args[-1].number == 2 else append(*args))
+        said = "partial: 1 of 4 batches are missing (the first is 2); run the same command again"
         with pytest.raises(DataError, match=re.escape(said)):
             recognize(experiment, utterances, JOB, tmp_path / "partial")
     found = recognize(experiment, utterances, JOB, tmp_path / "partial")
@@ -227,10 +220,10 @@ def test_a_batch_that_is_lost_is_no_result(
 
 
 def test_what_cannot_be_removed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    PartialResults(tmp_path / "new").start({}, Plan([], {}))
+    (tmp_path / "new").mkdir()
     monkeypatch.setattr("os.rmdir", lambda *args, **named: (_ for _ in ()).throw(PermissionError(13, "no")))
     with pytest.raises(PermissionError):
-        PartialResults(tmp_path / "new").start({}, Plan([], {}))
+        PartialResults(tmp_path / "new").clear()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +245,7 @@ def test_too_little_memory_is_one_line(
     def raising(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(recognition, "_read_features", raising)
+    monkeypatch.setattr(job, "utterance_features", raising)
     said = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt5); lower --batch_size or --max_segment_s"
     with pytest.raises(ConfigError, match=f"^{re.escape(said)}$"):
         recognize(experiment, utterances, JOB, tmp_path)
@@ -263,7 +256,7 @@ def test_too_little_memory_is_one_line(
 
 def test_shares_are_of_about_equal_seconds() -> None:
     batches = plan_batches([Piece(row, 1 + row * 7 % 23) for row in range(200)], 8)
-    shares = deal(batches, {0, 5}, 3)
+    shares = assign_batches(batches, {0, 5}, 3)
     assert sorted(number for share in shares for number in share) == sorted({*range(len(batches))} - {0, 5})
     seconds = [sum(len(batches[number]) * batches[number][0].duration_s for number in share) for share in shares]
     assert max(seconds) - min(seconds) < 0.1 * max(seconds)
@@ -273,11 +266,11 @@ def test_a_long_clip_says_what_its_segments_say(experiment: Experiment, tmp_path
     long = write_clip(tmp_path / "long.wav", 11.0, seed=1)
     short = write_clip(tmp_path / "short.wav", 0.8, seed=2)
     gone = replace(long, key="shorter", duration=14.0)
-    job = replace(JOB, max_segment_s=4.0, batch_size=16)
-    found = recognize(experiment, [long, short, gone], job, tmp_path / "p")
+    cutting = replace(JOB, max_segment_s=4.0, batch_size=16)
+    found = recognize(experiment, [long, short, gone], cutting, tmp_path / "p")
     assert found is not None
     assert "long.wav: cut off: 11.00 s, the data list says 14.00 s; restore the file" in found.failed["shorter"]
-    parts = found.parts["attention_rescoring"]["long"]
+    parts = found.segments["attention_rescoring"]["long"]
     bounds = [*(part.begin_s for part in parts), 11.0]
     assert len(parts) >= 3
     assert all(1 <= end - begin <= 4 for begin, end in zip(bounds[:-1], bounds[1:], strict=True))
@@ -285,12 +278,12 @@ def test_a_long_clip_says_what_its_segments_say(experiment: Experiment, tmp_path
         replace(long, key=f"{number}", start=begin, end=end, duration=None)
         for number, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
     ]
-    alone = recognize(experiment, [*segments, short], replace(job, max_segment_s=0), tmp_path / "p2")
+    alone = recognize(experiment, [*segments, short], replace(cutting, max_segment_s=0), tmp_path / "p2")
     assert alone is not None
-    for mode in job.modes:
-        assert found.parts[mode]["short"] == alone.parts[mode]["short"]
-        best = [alone.parts[mode][segment.key][0].nbest[0] for segment in segments]
-        assert [part.nbest[0].ids for part in found.parts[mode]["long"]] == [one.ids for one in best]
+    for mode in JOB.modes:
+        assert found.segments[mode]["short"] == alone.segments[mode]["short"]
+        best = [alone.segments[mode][segment.key][0].nbest[0] for segment in segments]
+        assert [part.nbest[0].units for part in found.segments[mode]["long"]] == [one.units for one in best]
     write_results(tmp_path, [long, short], found, experiment.tokenizer)
     record = json.loads((tmp_path / "attention_rescoring" / "hyps.jsonl").read_text("utf-8").splitlines()[0])
     assert record["cuts"] == bounds[1:-1]
@@ -304,7 +297,8 @@ def test_a_long_clip_says_what_its_segments_say(experiment: Experiment, tmp_path
 
 def test_texts_of_segments_are_joined_as_words_characters_or_phones() -> None:
     def text(tokenizer: Any, *segments: str) -> str:
-        return joined_text([Part(0.0, [Hypothesis(tuple(tokenizer.encode(one)), 0.0)]) for one in segments], tokenizer)
+        parts = [Segment(0.0, [Alternative(text=one, score=0.0, units=())]) for one in segments]
+        return join_segments(parts, tokenizer).nbest[0].text
 
     words = CharTokenizer(UnitTable.from_units("▁ab"))
     assert text(words, "ab a", "", " b") == "ab a b"
