@@ -13,7 +13,7 @@ import torch
 from paired import alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
 from torch import Tensor
 
-from wenet_hs.decode import ctc, ctc_reference
+from wenet_hs.decode import DecodeOptions, ctc
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 
 BASELINE = "python"
@@ -36,9 +36,9 @@ def frames_of(args: argparse.Namespace, scale: float) -> tuple[Tensor, Tensor, T
 
 def measure(weights: str, args: argparse.Namespace) -> dict[str, object]:
     """Times of both sides, and whether they find the same."""
-    case = frames_of(args, WEIGHTS[weights])
+    case, options = frames_of(args, WEIGHTS[weights]), DecodeOptions(beam_size=args.beam)
     sides = {
-        "python": lambda: ctc_reference.prefix_beam_search(*case, blank=0, beam_size=args.beam),
+        "python": lambda: ctc.prefix_beam_search_with_lm(*case, blank=0, eos=-1, options=options, lm=None),
         "kernel": lambda: ctc.prefix_beam_search(*case, blank=0, beam_size=args.beam),
     }
     found, expected = ([[h.ids for h in nbest] for nbest in sides[side]()] for side in ("kernel", "python"))

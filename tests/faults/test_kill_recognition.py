@@ -31,4 +31,4 @@ def test_kills_change_no_byte(ranks: int, tmp_path: Path) -> None:
     assert done.stdout.startswith("seed 7 | ")
     assert " | 4 kills in " in done.stdout
     assert done.stdout.endswith("| equal byte for byte\n")
-    assert "batches are decoded already; going on" in (tmp_path / "killed-0.log").read_text()
+    assert "batches are decoded already; continuing" in (tmp_path / "killed-0.log").read_text()
