@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All modes together: real WeNet models token for token, batches, heads, rescoring, wrong calls."""
+"""All modes: WeNet's hypotheses token for token, batches, rescoring as prefix trees, alignments, wrong calls."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from small_models import SPECIAL, row_of, small_batch, small_model
 
-from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
+from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
 from wenet_hs.decode.modes import StageTimes, stages_of
+from wenet_hs.decode.rescoring import PrefixTree, score_sequences
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.model import AsrModel
@@ -75,8 +74,7 @@ def decode_rows(model: AsrModel, frames: list[int], options: DecodeOptions) -> t
     return together, alone
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)  # a near tie may fall either way
-@given(frames=st.lists(st.integers(3, 45), min_size=2, max_size=4), beam_size=st.sampled_from([1, 3, 12]))
+@pytest.mark.parametrize(("frames", "beam_size"), [([40, 9, 23], 3), ([31, 45], 12), ([12, 27], 1)])
 def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], beam_size: int) -> None:
     reverse_weight = 0.3 if model.right_head is not None else 0.0
     options = DecodeOptions(beam_size=beam_size, length_penalty=0.5, reverse_weight=reverse_weight)
@@ -132,6 +130,44 @@ def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...]
     return sum(float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos)))
 
 
+SEQUENCES = [
+    (0, (3, 4, 5)),
+    (0, (3, 4, 6)),
+    (0, (3,)),
+    (0, ()),
+    (1, (7, 7, 7, 7)),
+    (2, (SPECIAL.eos, 3)),  # a unit like any other if CTC emits it
+    (2, (SPECIAL.eos,)),
+    (2, ()),
+]
+
+
+def test_equal_beginnings_are_one_node() -> None:
+    tree = PrefixTree(0, SPECIAL)
+    for number, (_, ids) in enumerate(SEQUENCES[:4]):
+        tree.add(number, ids)
+    assert (tree.units, tree.parents, tree.depths) == ([2, 3, 4, 5, 6], [-1, 0, 1, 2, 2], [0, 1, 2, 3, 3])
+    assert len(tree.edges) == 4 + 4  # the unit of each node but the root, and four ends
+    assert [number for number, _ in tree.paths] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8), (1, 1), (6, 8192)])
+def test_scores_do_not_depend_on_trees_and_batches(
+    max_nodes: int, max_total_nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescoring, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(rescoring, "MAX_TOTAL_NODES", max_total_nodes)
+    model, lengths = small_model(seed=2), torch.tensor([7, 5, 6])
+    memory = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
+    found = score_sequences(model.decoder, model.head, (memory, lengths), SEQUENCES, SPECIAL)
+    for score, (row, ids) in zip(found, SEQUENCES, strict=True):
+        units_in = torch.tensor([(SPECIAL.sos, *ids)])
+        with torch.no_grad():
+            hidden = model.decoder(memory[[row]], lengths[[row]], units_in, torch.tensor([len(ids) + 1]))
+            expected = -float(model.head.nll(hidden, torch.tensor([[*ids, SPECIAL.eos]])).sum())
+        assert score == pytest.approx(expected, abs=1e-5)
+
+
 # ---- alignments
 
 
@@ -179,15 +215,22 @@ def test_modes_asked_for_are_given_and_the_encoder_runs_once(model: AsrModel, mo
     assert len(calls) == 3
 
 
-def test_the_seconds_of_every_stage_are_added_up(model: AsrModel) -> None:
-    batch = small_batch([30], [1])
-    times = StageTimes()
+def test_the_seconds_of_each_stage_are_added(model: AsrModel) -> None:
+    batch, times = small_batch([30], [1]), StageTimes()
     decode(model, batch.features, batch.feature_lengths, ["attention_rescoring"], times=times)
     assert set(times.seconds) == {"encoder", *stages_of("attention_rescoring")}
     before = dict(times.seconds)
     decode(model, batch.features, batch.feature_lengths, MODES, times=times)
     assert set(times.seconds) == {"encoder"}.union(*map(stages_of, MODES))
     assert all(times.seconds[stage] > seconds for stage, seconds in before.items())
+
+
+def test_seconds_of_an_inner_stage_do_not_count_for_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, clock = StageTimes(), iter([0.0, 1.0, 4.0, 10.0])
+    monkeypatch.setattr(times, "_now", lambda: next(clock))
+    with times.measure("outer"), times.measure("inner"):
+        pass
+    assert times.seconds == {"inner": 3.0, "outer": 7.0}
 
 
 def test_decoding_leaves_the_model_able_to_learn() -> None:

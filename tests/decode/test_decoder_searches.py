@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batched searches against plain ones: random models of every head, settings, lengths; CTC's prefix sums by hand."""
+"""Batched decoder searches against plain ones: random models of every head and options; CTC prefix sums by hand."""
 
 import itertools
 import math
@@ -8,16 +8,18 @@ from functools import cache
 
 import pytest
 import torch
-from plain_search import Ids, agree, ctc_sums, finished_list, wenet_search
+from plain_search import Ids, agree, ctc_sums, finished_list, next_log_probs, wenet_search
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
+from wenet_hs.decode import DecodeOptions, Hypothesis
 from wenet_hs.decode import beam as beam_module
 from wenet_hs.decode.attention import attention_beam_search
-from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.joint import CtcPrefixScorer, finished_list_search
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
+
+Memory = tuple[Tensor, Tensor]
 
 TREE = {"tree": "tree.json"}
 HEADS = {
@@ -88,15 +90,20 @@ def random_case(seed: int) -> tuple[tuple[Tensor, Tensor], DecodeOptions, PairMo
     return (memory, lengths), options, lm, pick((None, 0.0, 0.3, 1.0))  # type: ignore[arg-type]
 
 
+@torch.no_grad()
+def search(
+    model: AsrModel, memory: Memory, options: DecodeOptions, lm: LanguageModel | None, ctc_weight: float | None
+) -> list[list[Hypothesis]]:
+    if ctc_weight is None:
+        return attention_beam_search(model, *memory, options, lm)
+    return finished_list_search(model, *memory, options, ctc_weight=ctc_weight, lm=lm)
+
+
 def check(head: str, seed: int) -> None:
     model = random_model(head, seed)
     (memory, lengths), options, lm, ctc_weight = random_case(seed)
     plain_lm = lm.plain if lm else None
-    with torch.no_grad():
-        if ctc_weight is None:
-            found = attention_beam_search(model, memory, lengths, options, lm)
-        else:
-            found = finished_list_search(model, memory, lengths, options, ctc_weight=ctc_weight, lm=lm)
+    found = search(model, (memory, lengths), options, lm, ctc_weight)
     for row, length in enumerate(lengths.tolist()):
         alone = (memory[row : row + 1, :length], lengths[row : row + 1])
         if ctc_weight is None:
@@ -107,39 +114,70 @@ def check(head: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_fifty_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam_module, "_COMPACT_ABOVE", 6)
-    for seed in range(list(HEADS).index(head), 50, len(HEADS)):
+    for seed in range(list(HEADS).index(head), 20, len(HEADS)):
         check(head, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_a_thousand_more(head: str) -> None:
-    for seed in range(50, 300):
+    for seed in range(20, 300):
         check(head, seed)
 
 
-def test_a_device_that_is_asked_every_eighth_step_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: all places are computed, and ends are seen late."""
-    for seed in range(8):
+def test_a_device_that_is_read_every_eighth_step_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: all hypotheses are computed, and ends are noticed late."""
+    for seed in range(6):
         model = random_model("hsoftmax", seed)
-        (memory, lengths), options, lm, ctc_weight = random_case(seed)
-        results = []
-        for check_every in (None, 8):
-            with monkeypatch.context() as patch, torch.no_grad():
-                if check_every:
-                    patch.setattr(beam_module.Beam, "sync_is_free", staticmethod(lambda device: False))
-                if ctc_weight is None:
-                    results.append(attention_beam_search(model, memory, lengths, options, lm))
-                else:
-                    weight = ctc_weight
-                    results.append(finished_list_search(model, memory, lengths, options, ctc_weight=weight, lm=lm))
-        for nbest, others in zip(*results, strict=True):
+        case = random_case(seed)
+        expected = search(model, *case)
+        with monkeypatch.context() as patch:
+            patch.setattr(beam_module.Beam, "sync_is_free", staticmethod(lambda device: False))
+            found = search(model, *case)
+        for nbest, others in zip(expected, found, strict=True):
             agree(others, [(h.ids, h.score) for h in nbest])
 
 
-# ---- CTC's prefix sums
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
+def test_a_beam_that_holds_everything_is_exhaustive(head: str) -> None:
+    model, memory = random_model(head, 1), random_case(0)[0]
+    memory = (memory[0][:1, :1].repeat(1, 2, 1), torch.tensor([2]))
+    expected = {}
+    ordinary = [unit for unit in range(NUM_UNITS) if unit != SPECIAL.eos]
+    first = next_log_probs(model, memory, [()])[0]
+    expected[()] = float(first[SPECIAL.eos])
+    for unit, row in zip(ordinary, next_log_probs(model, memory, [(unit,) for unit in ordinary]), strict=True):
+        expected |= {(unit, other): float(first[unit] + row[other]) for other in ordinary}  # cut at the limit
+        expected[(unit,)] = float(first[unit] + row[SPECIAL.eos])
+    (found,) = search(model, memory, DecodeOptions(beam_size=NUM_UNITS**2 + 5), None, None)
+    assert {h.ids: pytest.approx(h.score, abs=1e-4) for h in found} == expected
+    penalty = DecodeOptions(beam_size=NUM_UNITS**2 + 5, length_penalty=1.5)
+    *others, empty = search(model, memory, penalty, None, None)[0]
+    assert (empty.ids, empty.score) == ((), pytest.approx(expected[()], abs=1e-4))
+    for hypothesis in others:
+        assert hypothesis.score == pytest.approx(expected[hypothesis.ids] / len(hypothesis.ids) ** 1.5, abs=1e-4)
+
+
+def test_hypotheses_that_have_ended_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, num_rows = random_model("softmax", 2), list[int]()
+    topk = model.head.topk
+
+    def count(hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        num_rows.append(len(hidden))
+        return topk(hidden, k)
+
+    monkeypatch.setattr(model.head, "topk", count)
+    memory = torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(2))
+    search(model, (memory, torch.tensor([6, 1, 3])), DecodeOptions(beam_size=2), None, None)
+    assert num_rows[0] == 3  # at the start one hypothesis per utterance
+    assert num_rows[1] <= 4
+    assert len(num_rows) <= 6
+    assert max(num_rows[3:]) <= 2
+
+
+# ---- CTC prefix sums
 
 
 def alignments(probs_TV: Tensor) -> Iterator[tuple[Ids, float]]:
@@ -177,38 +215,14 @@ def test_prefix_sums_are_sums_over_all_alignments() -> None:
         texts = [[(*texts[b][parent], unit) for parent, unit in row] for b, row in enumerate(pairs)]
 
 
-def test_prefix_sums_survive_two_thousand_frames_and_impossible_units() -> None:
-    generator = torch.Generator().manual_seed(1)
-    log_probs = (8 * torch.randn(1, 2000, 4, generator=generator)).log_softmax(-1)
+def test_prefix_sums_of_two_thousand_frames_and_impossible_units() -> None:
+    """The sum of a prefix is that of the text itself and of all prefixes that are one unit longer."""
+    log_probs = (8 * torch.randn(1, 2000, 4, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
     log_probs[0, 100:200, 3] = -math.inf
-    scorer = CtcPrefixScorer(log_probs, torch.tensor([2000]), 0, 1)
-    ids: list[int] = []
+    scorer, expected = CtcPrefixScorer(log_probs, torch.tensor([2000]), 0, 1), 0.0
     for unit in (1, 3, 3, 2):
-        score = float(scorer.prefix_scores(torch.tensor([[[unit]]])))
-        ids.append(unit)
+        longer = scorer.prefix_scores(torch.arange(4)[None, None])[0, 0]
+        total = torch.cat([scorer.text_scores()[0], longer]).logsumexp(0)
+        assert float(total) == pytest.approx(expected, abs=1e-6)
+        expected = float(longer[unit])
         scorer.advance(torch.tensor([[0]]), torch.tensor([[unit]]))
-        assert score == pytest.approx(logarithmic_sum(log_probs[0].double().tolist(), ids), abs=1e-6)
-
-
-def logarithmic_sum(log_probs_TV: list[list[float]], ids: list[int]) -> float:
-    """The first of `plain_search.ctc_sums`, in logarithms."""
-    in_unit = [-math.inf] * len(log_probs_TV)
-    in_blank = list(itertools.accumulate(row[0] for row in log_probs_TV))
-    prefix = 0.0
-    for index, unit in enumerate(ids):
-        new_unit, new_blank, prefix = [-math.inf], [-math.inf], -math.inf
-        for t, row in enumerate(log_probs_TV):
-            before = 0.0 if index == 0 and t == 0 else -math.inf
-            if t:
-                repeats = index > 0 and ids[index - 1] == unit
-                before = in_blank[t - 1] if repeats else log_add(in_blank[t - 1], in_unit[t - 1])
-            prefix = log_add(prefix, before + row[unit])
-            new_blank.append(log_add(new_blank[-1], new_unit[-1]) + row[0])
-            new_unit.append(log_add(new_unit[-1], before) + row[unit])
-        in_unit, in_blank = new_unit[1:], new_blank[1:]
-    return prefix
-
-
-def log_add(a: float, b: float) -> float:
-    high, low = max(a, b), min(a, b)
-    return high if low == -math.inf else high + math.log1p(math.exp(low - high))

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CTC searches: hand-worked examples, sums over all alignments, and the kernel against the search in plain Python."""
+
+import itertools
+import math
+from collections import defaultdict
+
+import pytest
+import torch
+from torch import Tensor
+
+from wenet_hs.decode import DecodeOptions, Hypothesis, ctc, ctc_kernels
+from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+
+BLANK = 0
+Case = tuple[Tensor, Tensor, Tensor, int, int]
+
+
+def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int = BLANK) -> list[list[Hypothesis]]:
+    return ctc.greedy_search(*topk_lowest_id_first(log_probs, 1), lengths, blank=blank)
+
+
+def prefix_search(log_probs: Tensor, lengths: Tensor, beam_size: int, *, blank: int = BLANK) -> list[list[Hypothesis]]:
+    values, ids = topk_lowest_id_first(log_probs, min(beam_size, log_probs.size(-1)))
+    return ctc.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
+
+
+def random_log_probs(seed: int, *shape: int) -> Tensor:
+    return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+
+
+def collapse(alignment: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(unit for unit, _ in itertools.groupby(alignment) if unit != BLANK)
+
+
+def all_hypotheses(log_probs_TV: Tensor) -> dict[tuple[int, ...], float]:
+    """Every unit sequence with the log of the sum over its alignments."""
+    sums: dict[tuple[int, ...], float] = defaultdict(float)
+    frames, units = log_probs_TV.shape
+    for alignment in itertools.product(range(units), repeat=frames):
+        sums[collapse(alignment)] += math.exp(sum(float(log_probs_TV[t, u]) for t, u in enumerate(alignment)))
+    return {ids: math.log(total) for ids, total in sums.items()}
+
+
+def one_hot_frames(*units: int, num_units: int = 4) -> Tensor:
+    scores = torch.full((1, len(units), num_units), -20.0)
+    scores[0, range(len(units)), list(units)] = 0.0
+    return scores.log_softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("frames", "blank", "ids"),
+    [
+        ((0, 0, 0), 0, ()),
+        ((1, 1, 2), 0, (1, 2)),
+        ((1, 0, 1), 0, (1, 1)),
+        ((0, 3, 3, 0, 0, 3, 2, 2, 1), 0, (3, 3, 2, 1)),
+        ((3, 1, 3, 1, 0), 3, (1, 1, 0)),
+    ],
+)
+def test_hand_worked_alignments(frames: tuple[int, ...], blank: int, ids: tuple[int, ...]) -> None:
+    log_probs, lengths = one_hot_frames(*frames), torch.tensor([len(frames)])
+    ((greedy,),) = greedy_search(log_probs, lengths, blank=blank)
+    assert (greedy.ids, greedy.score) == (ids, pytest.approx(0.0, abs=1e-5))
+    assert prefix_search(log_probs, lengths, 3, blank=blank)[0][0].ids == ids
+
+
+def test_the_sum_over_alignments_can_exceed_the_best_alignment() -> None:
+    # Two frames of blank 0.6 and `a` 0.4: all blank is the best alignment (0.36), but three of them spell `a` (0.64).
+    log_probs, lengths = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]]).log(), torch.tensor([2])
+    assert greedy_search(log_probs, lengths)[0][0].ids == ()
+    best, second = prefix_search(log_probs, lengths, 2)[0]
+    assert (best.ids, second.ids) == ((1,), ())
+    assert (math.exp(best.score), math.exp(second.score)) == pytest.approx((0.64, 0.36), abs=1e-6)
+
+
+@pytest.mark.parametrize(("frames", "units"), [(1, 4), (2, 3), (4, 2), (5, 3), (4, 4)])
+def test_a_beam_that_holds_everything_is_the_sum_over_all_alignments(frames: int, units: int) -> None:
+    for seed in range(4):
+        log_probs = random_log_probs(seed, 1, frames, units)
+        (found,) = prefix_search(log_probs, torch.tensor([frames]), 400)
+        expected = all_hypotheses(log_probs[0])
+        assert {h.ids: pytest.approx(h.score, abs=1e-5) for h in found} == expected
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        for pruned in prefix_search(log_probs, torch.tensor([frames]), 3)[0]:
+            assert pruned.score <= expected[pruned.ids] + 1e-5
+        ((greedy,),) = greedy_search(log_probs, torch.tensor([frames]))
+        assert greedy.ids == collapse(tuple(log_probs[0].argmax(-1).tolist()))
+        assert greedy.score == pytest.approx(float(log_probs[0].max(-1).values.sum()), abs=1e-5)
+
+
+def test_neighbours_and_padding_change_nothing() -> None:
+    lengths = torch.tensor([8, 3, 1, 0, 5])
+    log_probs = random_log_probs(3, len(lengths), 8, 4)
+    greedy, prefixes = greedy_search(log_probs, lengths), prefix_search(log_probs, lengths, 3)
+    for row, length in enumerate(lengths.tolist()):
+        own = log_probs[row : row + 1, :length], lengths[row : row + 1]
+        assert greedy[row : row + 1] == greedy_search(*own)
+        assert prefixes[row : row + 1] == prefix_search(*own, 3)
+    assert greedy[3][0].ids == ()
+    assert prefixes[3] == [Hypothesis((), 0.0)]
+
+
+# ---- the kernel and the search in plain Python
+
+
+def random_case(seed: int) -> Case:
+    """Values, ids, lengths, blank and beam size of a small batch; `seed % 4` selects the kind."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    num_units, beam_size, frames = draw(2, 9), draw(1, 12), draw(1, 14)
+    lengths = torch.randint(0, frames + 1, (draw(1, 3),), generator=generator)
+    log_probs = torch.randn(len(lengths), frames, num_units, generator=generator)
+    if seed % 4 == 0:  # sharp: units last for several frames, and come back
+        log_probs = 6 * log_probs.repeat_interleave(3, dim=1)[:, :frames]
+    log_probs = log_probs.log_softmax(-1)
+    if seed % 4 == 1:  # nothing but ties
+        log_probs = (2 * log_probs).round() / 2
+    if seed % 16 == 2:  # impossible units
+        log_probs = log_probs.masked_fill(log_probs < -1.5, -torch.inf)
+    values, ids = topk_lowest_id_first(log_probs, draw(1, num_units) if seed % 3 else min(beam_size, num_units))
+    return values, ids, lengths, draw(0, num_units - 1), beam_size
+
+
+def check(case: Case) -> None:
+    *tensors, blank, beam_size = case
+    found = ctc.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
+    options = DecodeOptions(beam_size=beam_size)
+    expected = ctc.prefix_beam_search_with_lm(*tensors, blank=blank, eos=-1, options=options, lm=None)
+    assert [[h.ids for h in nbest] for nbest in found] == [[h.ids for h in nbest] for nbest in expected]
+    for nbest, expected_nbest in zip(found, expected, strict=True):
+        assert [h.score for h in nbest] == pytest.approx([h.ctc for h in expected_nbest], abs=1e-9)
+
+
+def test_hypotheses_order_and_scores_are_those_of_the_plain_search() -> None:
+    for seed in range(80):
+        check(random_case(seed))
+
+
+@pytest.mark.slow
+def test_the_same_on_a_thousand_cases_and_long_ones() -> None:
+    for seed in range(80, 1160):
+        check(random_case(seed))
+    for seed, scale in enumerate((1.0, 4.0, 10.0)):
+        log_probs = (scale * torch.randn(4, 300, 50, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+        for beam_size in (1, 10, 70):
+            values, ids = topk_lowest_id_first(log_probs, min(beam_size, 50))
+            check((values, ids, torch.tensor([300, 120, 7, 0]), 0, beam_size))
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctc_kernels, "SERIAL_MAX_PREFIXES", 0)
+    log_probs = (3 * torch.randn(9, 40, 20, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
+    values, ids = topk_lowest_id_first(log_probs, 6)
+    lengths = torch.arange(40, 31, -1)
+    one = ctc.prefix_beam_search(values, ids, lengths, blank=0, beam_size=6)
+    torch.set_num_threads(2)
+    try:
+        assert ctc.prefix_beam_search(values, ids, lengths, blank=0, beam_size=6) == one
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_prefix_that_left_the_beam_is_the_same_prefix_when_it_comes_back() -> None:
+    # A beam of 2 over three units: prefixes leave and come back all the time, and the trie must know them again.
+    values, ids = topk_lowest_id_first(
+        torch.randn(1, 400, 3, generator=torch.Generator().manual_seed(7)).log_softmax(-1), 2
+    )
+    check((values, ids, torch.tensor([400]), 0, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_any_memory_layout_and_any_values_after_the_length(dtype: torch.dtype) -> None:
+    values, ids, lengths, blank, beam_size = random_case(5)
+    expected = ctc.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
+    padded_values = torch.cat([values, torch.full_like(values[:, :2], torch.nan)], dim=1).to(dtype)
+    padded_ids = torch.cat([ids, torch.full_like(ids[:, :2], -1)], dim=1)
+    turned = padded_values.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    assert ctc.prefix_beam_search(turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size) == expected
+
+
+def test_nan_gives_no_hypothesis_and_no_crash() -> None:
+    values, ids, lengths, blank, beam_size = random_case(8)
+    assert ctc.prefix_beam_search(
+        torch.full_like(values, torch.nan), ids, torch.ones_like(lengths), blank=blank, beam_size=beam_size
+    ) == [[] for _ in lengths]
