@@ -16,9 +16,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
+from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.alignment import TimedText, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.job import Piece, cut_pieces, plan_batches, waveform_features
+from wenet_hs.decode.job import Piece, cut_pieces, plan_batches
 from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_unknown_units
 from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, warn_unused_options, warn_wide_beam
 from wenet_hs.decode.output import Alternative, Segment, join_segments, make_segment

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
+from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.alignment import TimedText, align_units, frame_clock, timed_units, timed_words
 from wenet_hs.decode.job import Piece, out_of_memory_as_error, plan_batches
-from wenet_hs.decode.segments import audio_length
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import open_atomic, write_atomic
 from wenet_hs.manifest import Utterance
@@ -76,7 +76,7 @@ def align_utterances(
     results, pieces = ForcedAlignment(), []
     for row, utterance in enumerate(utterances):
         try:
-            pieces.append(Piece(row, audio_length(utterance) if utterance.duration is None else utterance.duration))
+            pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
         except DataError as error:
             results.failed[utterance.key] = str(error)
     on_progress(len(results.failed))

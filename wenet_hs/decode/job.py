@@ -28,14 +28,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
-from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.features import fbank, utterance_features
+from wenet_hs.data.audio import segment_duration
+from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.alignment import frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, warn_unused_options, warn_wide_beam
 from wenet_hs.decode.output import LanguageTime, Recognition, Segment, make_segment
-from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, audio_length, find_cuts
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, find_cuts
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
@@ -223,7 +223,7 @@ def _find_pieces(
     for row in rows[world.rank :: world.size]:
         utterance = utterances[row]
         try:
-            duration_s = audio_length(utterance) if utterance.duration is None else utterance.duration
+            duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
             is_cut = 0 < max_segment_s < duration_s
             found.append(
                 (row, cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)])
@@ -387,17 +387,6 @@ def _merge(
 
 
 # ---- decoding
-
-
-def waveform_features(waveform: Tensor, conf: DatasetConf) -> Tensor:
-    """The features that the model was trained on: waveform (N,) float32 in [-1, 1] at the model's rate → (T, F)."""
-    return fbank(
-        waveform,
-        sample_rate=conf.resample_conf.resample_rate,
-        num_mel_bins=conf.fbank_conf.num_mel_bins,
-        frame_length_ms=conf.fbank_conf.frame_length,
-        frame_shift_ms=conf.fbank_conf.frame_shift,
-    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.data.audio import length_fault, probe_audio, read_audio_file
+from wenet_hs.data.audio import length_fault, read_audio_file, segment_duration
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -31,18 +31,12 @@ def check_max_segment(seconds: float) -> None:
         raise ConfigError(f"--max_segment_s {seconds:g}: must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
 
 
-def audio_length(utterance: Utterance) -> float:
-    """Seconds of an utterance's audio by the segment in the list, or else by the header of the file."""
-    end = utterance.end if utterance.end is not None else probe_audio(utterance.wav).duration_s
-    return end - (utterance.start or 0.0)
-
-
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
     """The length of an utterance's audio and where to cut it, in seconds. The audio is read in blocks.
 
     Raises: DataError if the audio cannot be read, or is not as long as the list says.
     """
-    origin, length_s = utterance.start or 0.0, audio_length(utterance)
+    origin, length_s = utterance.start or 0.0, segment_duration(utterance)
     levels, read_s = [], 0.0
     num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
     for number in range(num_blocks):
