@@ -1,45 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run every script of this folder, one after the other, and write one dated note of what they found.
+"""Test the promises of docs/training.md with faults, and write one dated note of the figures.
 
-Each line is a promise of docs/training.md with the command that tests it, the figures that it printed, its seconds and
-its exit code. It takes some 20 minutes on two quiet cores; --quick is a minute and a half with small sizes. The exit
-code is 1 if any script found a violation. --only runs some again and keeps the note's other rows.
+Example: python tests/faults/run_all.py --out benchmarks/notes/faults
+         python tests/faults/run_all.py kill_training --trials 10
 
-Example: OMP_NUM_THREADS=1 python tests/faults/run_all.py --out benchmarks/notes/faults
+All faults take about 30 minutes on two idle cores, with --quick about two minutes. With names, only these are tested;
+the other rows of an existing note are kept. The exit code is 1 if any promise is violated.
 """
 
 import argparse
 import json
 import os
-import shlex
-import subprocess
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.extend(str(Path(__file__).parents[2] / name) for name in ("tests/faults", "benchmarks"))
 
+import checkpoints
+import corpora
+import hostile
+import processes
+import torch
+import user_errors
+from harness import Tally, run_child
 from paired import conditions, markdown_table, publish
-
-FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
 
 
 @dataclass(frozen=True)
-class Script:
-    """A script, the promise it tests, and how it is run."""
+class Fault:
+    """A fault and the promise that it tests."""
 
-    file: str
     promise: str
-    full: str
-    quick: str
+    test: Callable[..., str]
+    """(folder, tally, trials, …) → figures."""
+    trials: int
+    quick: int
+    quick_options: Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a script had to say."""
+    """A row of the note."""
 
     promise: str
     command: str
@@ -49,89 +55,63 @@ class Result:
     commit: str
 
 
-SCRIPTS = (
-    Script(
-        "save_kills.py",
+FAULTS = {
+    "save_kills": Fault(
         "Killed at any instant of a save, the newest checkpoint loads and none that was reported is lost",
-        "--kills 1000",
-        "--kills 20 --bytes 20000 --scenarios 'save and rotate'",
+        *(checkpoints.save_kills, 1000, 20, {"size": 20_000, "scenarios": 1}),
     ),
-    Script(
-        "resume_sweep.py",
+    "resume_sweep": Fault(
         "A resumed run ends with the same bits as an unbroken one (CPU, same torch, same threads)",
-        "--steps 60",
-        "--steps 8 --every 4 --variants softmax hsoftmax",
+        *(checkpoints.resume_sweep, 60, 8, {"every": 4, "variants": 2}),
     ),
-    Script(
-        "kill_training.py",
+    "kill_training": Fault(
         "Real trainings killed at random and started again end with the same bits",
-        "--kills 50",
-        "--kills 2",
+        *(processes.kill_training, 50, 2, {}),
     ),
-    Script(
-        "damaged_checkpoints.py",
+    "damaged_checkpoints": Fault(
         "A damaged checkpoint is never loaded: what is wrong is named and the one before is used",
-        "--flips 1000 --cuts 300",
-        "--flips 50 --cuts 20 --trainings 2",
+        *(checkpoints.damaged_checkpoints, 1000, 50, {"cuts": 20, "trainings": 2}),
     ),
-    Script(
-        "full_disk.py",
+    "full_disk": Fault(
         "A full disk costs no finished checkpoint, and the message says disk",
-        "--limits 200",
-        "--limits 10 --trainings 1 --disks 3",
+        *(checkpoints.full_disk, 200, 10, {"trainings": 1, "disks": 3}),
     ),
-    Script(
-        "hostile_files.py",
+    "hostile_files": Fault(
         "Loading a model, a config or an array never runs code",
-        "--pickles 100 --yamls 50 --arrays 20",
-        "--pickles 12 --yamls 8 --arrays 8",
+        *(hostile.hostile_files, 100, 12, {"yamls": 8, "arrays": 8}),
     ),
-    Script(
-        "mutate_tables.py",
+    "mutate_tables": Fault(
         "Every row of a table is used or rejected with a reason",
-        "--tables 2000",
-        "--tables 20",
+        *(corpora.mutate_tables, 2000, 20, {"spellings": 100}),
     ),
-    Script(
-        "mutate_clips.py",
+    "mutate_clips": Fault(
         "Every clip is used or quarantined with a reason",
-        "--clips 2000",
-        "--clips 40",
+        *(corpora.mutate_clips, 2000, 40, {}),
     ),
-    Script(
-        "kill_ranks.py",
+    "kill_ranks": Fault(
         "Kill a rank: torchrun starts again and the result is the same bits",
-        "--runs 25 --kills 2",
-        "--runs 1 --kills 1",
+        *(processes.kill_ranks, 25, 1, {"kills": 1}),
     ),
-    Script(
-        "kill_recognition.py",
+    "kill_recognition": Fault(
         "A killed recognition goes on with what is left, and its results are the same bytes",
-        "--kills 50",
-        "--kills 1",
+        *(processes.kill_recognition, 50, 1, {}),
     ),
-    Script(
-        "signal_training.py",
+    "signal_training": Fault(
         "A signal ends a training after its step, with a checkpoint of that step",
-        "--signals 50",
-        "--signals 2",
+        *(processes.signal_training, 50, 2, {"epochs": 6}),
     ),
-    Script(
-        "mistakes.py",
+    "user_mistakes": Fault(
         "Files that do not belong together are refused before step 1; no mistake of a user ends in a traceback",
-        "--mismatches 200 --mistakes 500",
-        "--mismatches 20 --mistakes 40",
+        *(user_errors.user_mistakes, 200, 20, {"mistakes": 40}),
     ),
-    Script(
-        "scored_sets.py",
+    "scored_sets": Fault(
         "A score is never printed over a different set of utterances than asked for",
-        "--mutations 200 --pairs 5000",
-        "--mutations 20 --pairs 100",
+        *(user_errors.scored_sets, 200, 20, {"pairs": 100}),
     ),
-)
+}
 
 NOT_COVERED = (
-    "power loss, and disks that lie about fsync: SIGKILL leaves the kernel's buffers alone",
+    "power loss, and disks that ignore fsync: SIGKILL does not touch the kernel's buffers",
     "network file systems, whose renames may be seen late",
     "equal bits on a GPU, and between releases of torch, processors or numbers of threads",
     "several machines: the ranks of these runs share one",
@@ -140,25 +120,60 @@ NOT_COVERED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run them all. Returns the exit code."""
+    """Test the chosen faults. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}")
+    parser.add_argument("--trials", type=int, help="number of trials (default: as in the note)")
+    parser.add_argument("--quick", action="store_true", help="few trials: do the tests work at all?")
+    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
-    parser.add_argument("--only", nargs="+", metavar="SCRIPT", choices=[script.file for script in SCRIPTS])
-    parser.add_argument("--quick", action="store_true", help="small sizes: do the scripts work at all?")
     args = parser.parse_args(argv)
-    chosen = [script for script in SCRIPTS if args.only is None or script.file in args.only]
+    unknown = [name for name in args.faults if name not in FAULTS]
+    if unknown:
+        parser.error(f"no such fault: {' '.join(unknown)}; choose from {' '.join(FAULTS)}")
     out = None if args.out is None else args.out.with_suffix("")
-    results = {} if args.only is None else earlier_results(out)
-    for script in chosen:
-        results[script.promise] = run(script, script.quick if args.quick else script.full)
+    results = read_results(out) if args.faults else {}
+    for name in args.faults or FAULTS:
+        results[FAULTS[name].promise] = run(name, trials=args.trials, quick=args.quick, seed=args.seed)
         if out is not None:
-            write_note(results, out, quick=args.quick)  # after each one: what was found outlives a run that is cut off
+            write_note(results, out, quick=args.quick)  # after each one: an interrupted run keeps its results
     write_note(results, out, quick=args.quick)
     return 1 if any(result.exit_code for result in results.values()) else 0
 
 
-def earlier_results(out: Path | None) -> dict[str, Result]:
-    """Those of the note that --only adds to, by promise."""
+def try_fault(
+    name: str, folder: Path, *, trials: int | None = None, quick: bool = False, seed: int = 1
+) -> dict[str, object]:
+    """Test one fault in this process."""
+    fault, tally = FAULTS[name], Tally(seed)
+    number = trials or (fault.quick if quick else fault.trials)
+    figure = fault.test(folder, tally, number, **(fault.quick_options if quick else {}))
+    return {"figure": f"seed {seed} | {figure}", "violations": tally.violations}
+
+
+def run(name: str, *, trials: int | None, quick: bool, seed: int) -> Result:
+    """Test one fault in a process of its own, and print its figures."""
+    options = [*(["--trials", str(trials)] if trials else []), *(["--quick"] if quick else [])]
+    options += ["--seed", str(seed)] if seed != 1 else []
+    command = " ".join(["python tests/faults/run_all.py", name, *options])
+    sys.stderr.write(f"$ {command}\n")
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        found, code = run_child(lambda: try_fault(name, Path(folder), trials=trials, quick=quick, seed=seed))
+    seconds = time.perf_counter() - started
+    found = found or {"figure": "no figures", "violations": [f"the test itself ended with exit code {code}"]}
+    for violation in found["violations"][:10]:
+        sys.stderr.write(f"violation: {violation}\n")
+    verdict = f"{len(found['violations'])} violations" if found["violations"] else "no violation"
+    figure = f"{found['figure']} | {seconds:.0f} s | {verdict}"
+    sys.stderr.write(figure + "\n")
+    commit = str(conditions("cpu")["git"])
+    figure = figure.replace(" | ", " · ")
+    return Result(FAULTS[name].promise, command, figure, seconds, 1 if found["violations"] else 0, commit)
+
+
+def read_results(out: Path | None) -> dict[str, Result]:
+    """The rows of an existing note, by promise."""
     path = None if out is None else out.with_suffix(".json")
     if path is None or not path.exists():
         return {}
@@ -166,37 +181,21 @@ def earlier_results(out: Path | None) -> dict[str, Result]:
 
 
 def write_note(results: Mapping[str, Result], out: Path | None, *, quick: bool) -> None:
-    """Print the results in the order of SCRIPTS, and write them as OUT.md and OUT.json where asked."""
-    found = [results[script.promise] for script in SCRIPTS if script.promise in results]
+    """Print the results in the order of FAULTS, and write them as OUT.md and OUT.json if given."""
+    found = [results[fault.promise] for fault in FAULTS.values() if fault.promise in results]
     failed = [result.command for result in found if result.exit_code]
     rows = [[r.promise, f"`{r.command}`", r.figure, f"{r.seconds:.0f}", str(r.exit_code), r.commit] for r in found]
     total = sum(result.seconds for result in found)
     verdict = f"violations in: {', '.join(failed)}" if failed else "no violation"
-    text = f"{len(found)} scripts, {total:.0f} s, {verdict}.{' Small sizes (--quick).' if quick else ''}\n\n"
+    text = f"{len(found)} faults, {total:.0f} s, {verdict}.{' Few trials (--quick).' if quick else ''}\n\n"
     text += markdown_table(("promise", "command", "figures", "s", "exit code", "commit"), rows)
     text += "\n\nNot covered:\n\n" + "\n".join(f"- {gap}" for gap in NOT_COVERED)
     facts = {"results": [asdict(result) for result in found], "not_covered": NOT_COVERED}
     publish("Faults", text, facts, device="cpu", out=out)
 
 
-def run(script: Script, arguments: str) -> Result:
-    """Run one; what it prints is passed on, and its last line is the figure."""
-    command = f"python tests/faults/{script.file} {arguments}"
-    sys.stderr.write(f"$ {command}\n")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    line = [sys.executable, str(FOLDER / script.file), *shlex.split(arguments)]
-    started = time.perf_counter()
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
-        assert process.stdout is not None
-        printed = []
-        for text in process.stdout:
-            sys.stderr.write(text)
-            printed.append(text.strip())
-    seconds = time.perf_counter() - started
-    figure = next((text for text in reversed(printed) if text), "nothing was printed").replace("|", "·")
-    commit = str(conditions("cpu")["git"])
-    return Result(script.promise, command, figure, seconds, process.returncode, commit)
-
-
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # small models; threads also forbid forks
+    os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     sys.exit(main())

@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of checkpoints: killed saves, resumed trainings, damaged files, full disks."""
+
+import contextlib
+import io
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from harness import Ended, Tally, call, call_in_child, fork, run_child, without_fsync
+from tiny_corpus import TinyCorpus, bits, cut_back, metrics, write_tiny_corpus
+
+from wenet_hs import checkpoint as ckpt
+from wenet_hs.bin import train as train_command
+from wenet_hs.bin import tree as tree_command
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import write_atomic
+
+Report = Callable[[int], object]
+KEPT = 2
+CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync")
+"""Functions of `os` by which a save changes the disk. Opening and writing a file are intercepted in `io.open`."""
+
+
+# ---- killed saves
+
+
+def save_kills(folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 4) -> str:
+    """Kill a save at random instants and at each of its system calls: the newest checkpoint always loads."""
+    num_saved = _kill_at_random(folder / "random", kills, size, tally)
+    calls = {name: kill_at_every_call(folder / name, name, size, tally) for name in [*SCENARIOS][-scenarios:]}
+    total = sum(calls.values())
+    by_call = ", ".join(f"{name} {count}" for name, count in calls.items())
+    return (
+        f"{kills} kills at random instants ({num_saved} checkpoints reported) | {total} kills at every call ({by_call})"
+        f" | unloadable or lost {len(tally.violations)}/{kills + total}"
+    )
+
+
+@lru_cache(maxsize=8)
+def make_contents(step: int, size: int) -> dict[str, bytes]:
+    """Files of a checkpoint, different for each step."""
+    weights = random.Random(step).randbytes(size)
+    state = b'{"step": %d}' % step
+    return {"model.pt": weights, "optimizer.pt": 2 * weights[::-1], "rng.pt": weights[:5000], "state.json": state}
+
+
+def save_and_rotate(folder: Path, step: int, size: int, report: Report = lambda step: None) -> None:
+    """What a training does at a checkpoint."""
+    ckpt.save_checkpoint(folder, step, make_contents(step, size))
+    report(step)
+    ckpt.rotate(folder, set(ckpt.list_checkpoints(folder)[-KEPT:]))
+
+
+def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) -> int:
+    """Check the folder after a kill. Returns the step of the newest checkpoint (0: none)."""
+    ckpt.remove_litter(folder)
+    newest = ckpt.newest_good(folder)
+    if newest is None:
+        tally.check(not reported, f"{where}: step {reported} was reported and nothing loads")
+        return 0
+    step = ckpt.step_of(newest)
+    tally.check(step >= reported, f"{where}: step {reported} was reported, the newest is {step}")
+    tally.check(ckpt.read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
+    tally.check(not list(folder.glob("*.bad")), f"{where}: a kill left a damaged checkpoint")
+    return step
+
+
+def _run_reporting(work: Callable[[Report], object], kill_after_s: float | None = None) -> tuple[list[int], int]:
+    """Run `work` in a process, killed after some seconds if given. Returns the reported steps and the exit code."""
+    reader, writer = os.pipe()
+    pid = fork()
+    if pid == 0:
+        try:
+            work(lambda step: os.write(writer, step.to_bytes(4, "big")))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with os.fdopen(reader, "rb") as pipe:
+        content = pipe.read()
+    return [int.from_bytes(content[at : at + 4], "big") for at in range(0, len(content), 4)], code
+
+
+def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
+    """Returns how many checkpoints were reported in total."""
+    started = time.perf_counter()
+    save_and_rotate(folder, 1, size)
+    longest = 3 * (time.perf_counter() - started)
+    newest, num_reported = 1, 0
+
+    def save_forever(report: Report) -> None:
+        for step in range(newest + 1, newest + 10_000):
+            save_and_rotate(folder, step, size, report)
+
+    for number in range(kills):
+        steps, _ = _run_reporting(save_forever, kill_after_s=tally.generator.uniform(0, longest))
+        num_reported += len(steps)
+        newest = _verify(folder, steps[-1] if steps else newest, size, tally, f"random kill {number}")
+    tally.check(kills == 0 or num_reported > 0, "no checkpoint was finished; the kills came too early")
+    return num_reported
+
+
+class CallCounter:
+    """Counts the calls that change the disk, and kills this process at call number `at`."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.count, self._at = 0, at
+
+    def is_due(self) -> bool:
+        """Count a call. Returns whether it is number `at`."""
+        self.count += 1
+        return self.count - 1 == self._at
+
+    def pass_or_die(self) -> None:
+        """Count a call that is about to be made."""
+        if self.is_due():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Intercept the calls of this process."""
+        for name in CHANGING:
+            setattr(os, name, self._intercept(getattr(os, name)))
+        open_file = io.open
+
+        def open_counted(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if mode != "wb":
+                return open_file(file, mode, *arguments, **named)
+            self.pass_or_die()
+            return io.BufferedWriter(CountedFile(file, self))
+
+        io.open = open_counted
+
+    def _intercept(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self.pass_or_die()
+            return function(*arguments, **named)
+
+        return counted
+
+
+class CountedFile(io.FileIO):
+    """A file whose writes count twice: before the write, and in the middle of it."""
+
+    def __init__(self, path: Any, calls: CallCounter) -> None:
+        super().__init__(path, "wb")
+        self._calls = calls
+
+    def write(self, content: Any) -> int:
+        """Write, unless this process is killed before or half way."""
+        self._calls.pass_or_die()
+        if self._calls.is_due():
+            super().write(bytes(content)[: len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().write(content)
+
+
+def _save_after_a_kill(folder: Path, size: int, report: Report) -> None:
+    for name in (".step-00000003.tmp", ".step-00000001.doomed"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "model.pt").write_bytes(b"half")
+    ckpt.remove_litter(folder)
+    save_and_rotate(folder, 3, size, report)
+
+
+SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
+    "save and rotate": lambda folder, size, report: save_and_rotate(folder, 3, size, report),
+    "the same step again": lambda folder, size, report: save_and_rotate(folder, 2, size, report),
+    "after a kill": _save_after_a_kill,
+    "final.pt": lambda folder, size, report: write_atomic(
+        folder.parent / "final.pt", make_contents(3, size)["model.pt"]
+    ),
+}
+
+
+def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
+    """Kill a scenario once at each of its calls. Returns their number."""
+    work, checkpoints = SCENARIOS[name], folder / "checkpoints"
+
+    def prepare() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        for step in (1, 2):
+            ckpt.save_checkpoint(checkpoints, step, make_contents(step, size))
+        (folder / "final.pt").write_bytes(make_contents(2, size)["model.pt"])
+
+    def count_calls() -> int:
+        calls = CallCounter()
+        calls.install()
+        work(checkpoints, size, lambda step: None)
+        return calls.count
+
+    def work_until(number: int, report: Report) -> None:
+        CallCounter(at=number).install()
+        work(checkpoints, size, report)
+
+    prepare()
+    num_calls, _ = run_child(count_calls)
+    for number in range(num_calls):
+        prepare()
+        steps, code = _run_reporting(lambda report, number=number: work_until(number, report))  # type: ignore[misc]
+        where = f"{name}, killed at call {number} of {num_calls}"
+        tally.check(code == -signal.SIGKILL, f"{where}: the call was never made (exit code {code})")
+        newest = _verify(checkpoints, max([2, *steps]), size, tally, where)
+        allowed = [make_contents(step, size)["model.pt"] for step in (2, 3)]
+        tally.check((folder / "final.pt").read_bytes() in allowed, f"{where}: final.pt is neither the old nor the new")
+        save_and_rotate(checkpoints, newest + 1, size)  # the next run
+        left = sorted(path.name for path in checkpoints.iterdir())
+        expected = [path.name for path in ckpt.list_checkpoints(checkpoints)]
+        tally.check(left == expected and len(left) == KEPT, f"{where}: left {left}")
+    return int(num_calls)
+
+
+# ---- resumed trainings
+
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "softmax": ("softmax", ()),
+    "softmax a2": ("softmax", ("accum_grad=2",)),
+    "softmax w2": ("softmax", ("num_workers=2",)),
+    "hsoftmax": ("hsoftmax", ()),
+    "hsoftmax a2 w2": ("hsoftmax", ("accum_grad=2", "num_workers=2")),
+    "class": ("class", ()),
+    "adaptive": ("adaptive", ()),
+}
+"""Name → head and overrides. w2: two processes load data; a2: a step has two batches."""
+
+
+def resume_sweep(folder: Path, tally: Tally, steps: int, every: int = 1, variants: int = len(VARIANTS)) -> str:
+    """Stop a training after every k-th step and resume it: all losses and all bits equal the uninterrupted training."""
+    figures = []
+    corpus = write_tiny_corpus(folder / "corpus")
+    with without_fsync(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        for name in [*VARIANTS][:variants]:
+            started = time.perf_counter()
+            num_equal, num_cuts = _sweep_variant(corpus, folder / name.replace(" ", "-"), name, steps, every, tally)
+            figures.append(f"{name} {num_equal}/{num_cuts} ({time.perf_counter() - started:.0f} s)")
+    return f"stopped at and resumed bit for bit: {', '.join(figures)}"
+
+
+def _sweep_variant(
+    corpus: TinyCorpus, folder: Path, name: str, steps: int, every: int, tally: Tally
+) -> tuple[int, int]:
+    """(stops with an equal end, stops)."""
+    head, settings = VARIANTS[name]
+    steps_per_epoch = 2 if "accum_grad=2" in settings else 4
+    overrides = (*settings, *_head_overrides(corpus, head), f"max_epoch={-(-steps // steps_per_epoch)}")
+    whole = corpus.train(folder / "whole", *overrides)
+    num_steps = ckpt.step_of(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    tally.check(num_steps >= steps, f"{name}: {num_steps} steps instead of {steps}")
+    expected, num_equal, cuts = _read_end(whole), 0, range(1, num_steps + 1, every)
+    for step in cuts:
+        stopped = folder / "stopped"
+        shutil.rmtree(stopped, ignore_errors=True)
+        removed = {path.name for path in ckpt.list_checkpoints(whole / "checkpoints") if ckpt.step_of(path) != step}
+        removed |= {"finished.json", "final.pt"}
+        shutil.copytree(whole, stopped, ignore=lambda _, names, removed=removed: removed & set(names))
+        resumed = _read_end(corpus.train(stopped, *overrides, f"save_interval={10**6}"))
+        different = [fact for fact in expected if resumed[fact] != expected[fact]]
+        num_equal += tally.check(not different, f"{name}: stopped after step {step}, different: {different}")
+    shutil.rmtree(folder)
+    return num_equal, len(cuts)
+
+
+def _head_overrides(corpus: TinyCorpus, head: str) -> tuple[str, ...]:
+    """Overrides for a head; its file of classes is built on first use."""
+    if head == "softmax":
+        return ()
+    tree = corpus.folder / ("tree.json" if head == "hsoftmax" else "classes.json")
+    if not tree.exists():
+        line = ["build", "--kind", "classes", "--num_classes", "3", "--units", corpus.folder / "units.txt"]
+        ended = call(tree_command, *line, "--data_list", corpus.train_data, "--out", tree)
+        assert ended.code == 0, ended.summary()
+    return (f"head={head}", f"head_conf.tree={tree}")
+
+
+def _read_end(model_dir: Path) -> dict[str, object]:
+    """The bits at the end, and the record of each training step (the number of validations may differ)."""
+    return {**bits(model_dir), "records": [record for record in metrics(model_dir) if record["kind"] == "train"]}
+
+
+# ---- damaged files
+
+
+def damaged_checkpoints(folder: Path, tally: Tally, flips: int, cuts: int = 300, trainings: int = 12) -> str:
+    """Flip bits, cut and delete files of the newest checkpoint: it is not loaded, the fault is named, the one before
+    is used. Some damages are followed by a real training, which must end with the bits of an undisturbed one.
+
+    A flip in white space of the manifest changes no checksum. Such a checkpoint is intact and counted separately.
+    """
+    corpus = write_tiny_corpus(folder / "corpus")
+    whole = corpus.train(folder / "whole", "max_epoch=1")
+    newest = ckpt.list_checkpoints(whole / "checkpoints")[-1]
+    originals = {path.name: path.read_bytes() for path in sorted(newest.iterdir())}
+    damages = [*_make_damages(originals, flips, cuts, tally.generator)]
+    with without_fsync():
+        harmless = sum(_is_harmless(newest, *damage, tally) for damage in damages)
+        for name, what, content in damages[:: -(-len(damages) // trainings)] if trainings else []:
+            again = folder / "again"
+            shutil.rmtree(again, ignore_errors=True)
+            cut_back(whole, again, ckpt.step_of(newest))
+            _apply(again / "checkpoints" / newest.name / name, content)
+            ended = call(train_command, *corpus.arguments(again, "max_epoch=1"))
+            is_equal = ended.code == 0 and bits(again) == bits(whole)
+            tally.check(is_equal, f"training after {name} {what}: {ended.summary()}")
+            tally.check("using step-" in ended.log or name == "manifest.json", f"{name} {what}: {ended.log!r}")
+    num = len(damages)
+    return (
+        f"{flips} flipped bits, {cuts} cuts, {len(originals)} deletions in {len(originals)} files of "
+        f"{sum(map(len, originals.values()))} bytes | named, and the checkpoint before used, {num - harmless} of {num};"
+        f" {harmless} flips in the manifest changed no sum and loaded the same bytes | {trainings} trainings went on "
+        "from the one before"
+    )
+
+
+def _make_damages(
+    originals: dict[str, bytes], flips: int, cuts: int, generator: random.Random
+) -> Iterator[tuple[str, str, bytes | None]]:
+    """(file, what, new content or None for a deletion): deletions, cuts and flips, each file equally often."""
+    names = list(originals)
+    yield from ((name, "deleted", None) for name in names)
+    for number in range(cuts):
+        name = names[number % len(names)]
+        length = generator.randrange(len(originals[name]))
+        yield name, f"cut at byte {length}", originals[name][:length]
+    for number in range(flips):
+        name = names[number % len(names)]
+        content = bytearray(originals[name])
+        position, bit = generator.randrange(len(content)), generator.randrange(8)
+        content[position] ^= 1 << bit
+        yield name, f"bit {bit} of byte {position} flipped", bytes(content)
+
+
+def _apply(path: Path, content: bytes | None) -> None:
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+def _is_harmless(newest: Path, name: str, what: str, content: bytes | None, tally: Tally) -> bool:
+    """Damage, look for the newest good checkpoint, restore. Returns whether no checksum had changed."""
+    before, original = ckpt.list_checkpoints(newest.parent)[-2], (newest / name).read_bytes()
+    intact = ckpt.read_checkpoint(newest)
+    _apply(newest / name, content)
+    lines: list[str] = []
+
+    def record_line(record: logging.LogRecord) -> bool:
+        lines.append(record.getMessage())
+        return False
+
+    logging.getLogger(ckpt.__name__).addFilter(record_line)
+    try:
+        found = ckpt.newest_good(newest.parent)
+        if found == newest:
+            is_same = name == "manifest.json" and ckpt.read_checkpoint(newest) == intact
+            return tally.check(is_same, f"{name} {what}: not noticed")
+        named = [newest.name, before.name, *([name] if name != "manifest.json" else [])]
+        is_named = all(part in " ".join(lines) for part in named)
+        tally.check(found == before and is_named, f"{name} {what}: {found} was used, logged {lines}")
+        return False
+    finally:
+        logging.getLogger(ckpt.__name__).removeFilter(record_line)
+        set_aside = newest.with_name(newest.name + ".bad")
+        if set_aside.exists():
+            set_aside.rename(newest)
+        (newest / name).write_bytes(original)
+
+
+# ---- full disks
+
+
+def full_disk(folder: Path, tally: Tally, limits: int, trainings: int = 8, disks: int = 40) -> str:
+    """Fill the disk at every point of a checkpoint: the last good one loads, the message names the disk.
+
+    RLIMIT_FSIZE sweeps the size of a real checkpoint, for the save alone and for whole trainings. Where a small tmpfs
+    can be mounted, it is filled too: with known free space, and while the checkpoint is written.
+    """
+    corpus = write_tiny_corpus(folder / "corpus")
+    whole = corpus.train(folder / "whole", "max_epoch=1")
+    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    first, largest = ckpt.save_checkpoint(folder / "limits", 1, files), max(map(len, files.values()))
+    for number in range(limits):
+        limit = largest * number // limits
+        _check_save(first, files, f"limit {limit}", tally, limit=limit)
+    largest = max(path.stat().st_size for path in (whole / "checkpoints").rglob("*") if path.is_file())
+    for number in range(trainings):
+        _check_training(corpus, whole, folder / "training", 1000 + (largest - 1000) * number // trainings, tally)
+    with _small_disk(folder / "disk") as resize:
+        num_disks = _sweep_disks(folder / "disk", resize, files, disks, tally) if resize else 0
+    full = f"{num_disks} full disks" if resize else "no disk can be mounted here"
+    tried = limits + trainings + num_disks
+    return (
+        f"{limits} limits over the {max(map(len, files.values()))} bytes of a checkpoint's largest file | {trainings} "
+        f"whole trainings | {full} | last good one loads, text names the disk, no litter: {tried} tried"
+    )
+
+
+def _check_save(
+    first: Path, files: dict[str, bytes], where: str, tally: Tally, *, limit: int | None = None, hide: bool = False
+) -> None:
+    """Save a second checkpoint where there is no room: one line names the disk, the first checkpoint stays alone.
+
+    `limit` is the largest file size; with `hide`, the free space seems sufficient before the save.
+    """
+
+    def save() -> str:
+        if limit is not None:
+            set_limit(limit)
+        if hide:
+            honest, calls = shutil.disk_usage, iter((True,))
+            shutil.disk_usage = lambda path: (  # type: ignore[assignment]
+                honest("/")._replace(free=2**60) if next(calls, False) else honest(path)
+            )
+        try:
+            ckpt.save_checkpoint(first.parent, 2, files)
+        except CheckpointError as error:
+            return str(error)
+        return ""
+
+    message, _ = run_child(save)
+    is_named = "disk full while writing" in str(message) and f"checkpoint: {first.name};" in str(message)
+    tally.check(is_named and "\n" not in str(message), f"{where}: message {message!r}")
+    left = [path.name for path in first.parent.iterdir()]
+    tally.check(left == [first.name] and ckpt.damage(first) is None, f"{where}: left {left}, {ckpt.damage(first)}")
+
+
+def set_limit(limit: int) -> None:
+    """Limit the size of the files of this process; a write beyond it fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+def train_with_limit(corpus: TinyCorpus, model_dir: Path, limit: int, *overrides: str) -> Ended:
+    """A training in a process whose files may not exceed `limit` bytes."""
+    module = type(train_command)("wenet_hs.bin.train")
+
+    def run(args: Any) -> None:
+        set_limit(limit)
+        train_command.run(args)
+
+    vars(module).update(vars(train_command), run=run)
+    return call_in_child(module, *corpus.arguments(model_dir, *overrides))
+
+
+def _check_training(corpus: TinyCorpus, whole: Path, model_dir: Path, limit: int, tally: Tally) -> None:
+    """A training that meets the limit, and continues without it."""
+    shutil.rmtree(model_dir, ignore_errors=True)
+    ended = train_with_limit(corpus, model_dir, limit, "max_epoch=1")
+    is_line = ended.is_user_error() and ended.err.count("\n") == 1 and ": disk full while writing" in ended.err
+    tally.check(is_line, f"training, limit {limit}: {ended.summary()}")
+    ended = call_in_child(train_command, *corpus.arguments(model_dir, "max_epoch=1"))
+    is_equal = ended.code == 0 and bits(model_dir) == bits(whole)
+    tally.check(is_equal, f"training after limit {limit}: {ended.summary()} or other bits")
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[Callable[[int], bool] | None]:
+    """A tmpfs, and a function that gives it a size in bytes; None where none can be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def mount(options: str) -> bool:
+        line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        return subprocess.run(line, capture_output=True, check=False).returncode == 0
+
+    if os.geteuid() != 0 or not shutil.which("mount") or not mount("size=64m"):
+        yield None
+        return
+    try:
+        yield lambda size: mount(f"remount,size={size}")
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _sweep_disks(
+    disk: Path, resize: Callable[[int], bool], files: dict[str, bytes], num_sizes: int, tally: Tally
+) -> int:
+    """Save a second checkpoint on disks with room for the first and a part of the second. Returns their number."""
+    first = ckpt.save_checkpoint(disk / "checkpoints", 1, files)
+    status = os.statvfs(disk)
+    used, needed, page = (status.f_blocks - status.f_bfree) * status.f_frsize, sum(map(len, files.values())), 4096
+    for number in range(2 * num_sizes):
+        size = used + (needed * (number // 2) // num_sizes) // page * page
+        where = f"disk of {size} bytes{' that fills while writing' if number % 2 else ''}"
+        tally.check(resize(size), f"{where}: cannot be made")
+        _check_save(first, files, where, tally, hide=bool(number % 2))
+    return 2 * num_sizes

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faulty corpora: damaged tables of Common Voice, texts in other Unicode forms, damaged clips."""
+
+import contextlib
+import io
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+from harness import Tally, run_child, without_fsync
+from made_up_release import make_rows, write_language
+
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf
+from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice, read_table
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.sampling import reason_to_reject
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+from wenet_hs.heads.ctc import ctc_feasible
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.score.error_rate import score
+from wenet_hs.score.units import Rules
+from wenet_hs.text.normalize import normalize_counted, normalize_phones
+from wenet_hs.text.tokenizer import count_units, make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+HEADER = b"client_id\tpath\tsentence\tlocale\n"
+NUM_CLIPS = 12
+"""Clips that exist; rows may name others."""
+_PIECES = (
+    *(b'"', b"''", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xc2\x85", b"\x0b", b"\x0c", b"\x1c", b"\0", b"\x1b[31m"),
+    *(b"\t", b"\n", b"\r", b"\r\n", b"\n\n", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\x8b", b""),
+)
+_NAMES = (b"", b".", b"../up.mp3", b"a/b.mp3", b"-y", b"$(x).mp3", b"c1.mp3", b"x" * 300, b"\xff.mp3", b"c 2.mp3")
+_SENTENCES = (b"", b"   ", b"?!", "né à Gènes".encode(), b"word " * 300, b'"quoted', b"NA", b"\xe2\x80\x8b", b"hola")
+
+
+# ---- tables
+
+
+def mutate_tables(folder: Path, tally: Tally, tables: int, spellings: int = 2000, repeats: bool = True) -> str:
+    """Damage tables of Common Voice: rows in = rows used + rows rejected with a reason, in memory and in the files.
+
+    Also: a text in NFC and in NFD has the same units and no error against itself; the labels left out before training
+    are those for which torch's CTC loss is infinite; `prepare` writes the same bytes in two locales, with one worker
+    and with two.
+    """
+    language = folder / "tables" / "corpus" / "ca"
+    (language / "clips").mkdir(parents=True)
+    durations = ["clip\tduration[ms]"]
+    for number in range(NUM_CLIPS):
+        (language / "clips" / f"c{number}.mp3").touch()
+        durations.append(f"c{number}.mp3\t2000")
+    (language / "clip_durations.tsv").write_text("\n".join(durations) + "\n")
+    counts: Counter[str] = Counter()
+    with without_fsync():
+        for number in range(tables):
+            ids = tally.generator.sample(range(NUM_CLIPS + 3), tally.generator.randint(3, NUM_CLIPS))
+            rows = [b"s%d\tc%d.mp3\tfrase %d\tca\n" % (n % 5, n, n) for n in ids]
+            content = TABLE_MUTATIONS[number % len(TABLE_MUTATIONS)](tally.generator, rows)
+            (language / "validated.tsv").write_bytes(content)
+            _check_table(tally, f"table {number}: {content[:200]!r}", folder / "tables", content, counts)
+    _check_spellings(tally, spellings)
+    num_labels = _check_ctc(tally)
+    num_runs = _check_repeats(tally, folder / "été x") if repeats else 0
+    rows = f"{counts['used'] + counts['rejected']} rows = {counts['used']} used + {counts['rejected']} rejected"
+    rest = f"{spellings} spellings | {num_labels} CTC cases | {num_runs} preparations"
+    return f"{tables} tables | {rows} | {counts['refused']} tables refused | {rest}"
+
+
+def _check_table(tally: Tally, where: str, folder: Path, content: bytes, counts: Counter[str]) -> None:
+    """The reader and `prepare commonvoice` account for every row, or refuse the table in one line."""
+    lines = content.split(b"\n")[1:]
+    num_rows = len(lines) - (bool(lines) and not lines[-1])
+    options = CommonVoiceOptions(
+        corpus=folder / "corpus", langs=("ca",), out=folder / "out", ratio=1.0, max_rejected=1.0
+    )
+    try:
+        table = read_table(folder / "corpus" / "ca" / "validated.tsv", "ca")
+        used, rejected = len(table.utterances), len(table.rejected)
+        is_complete = used + rejected == num_rows and all(row.reason for row in table.rejected)
+        tally.check(is_complete, f"{where}: {num_rows} rows, {used} + {rejected}")
+        tally.check(len({u.key for u in table.utterances}) == used, f"{where}: a key twice")
+        counts.update(used=used, rejected=rejected)
+    except DataError as error:
+        counts["refused"] += 1
+        tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")
+    try:
+        stats = prepare_commonvoice(options, ClipChecker(folder / "checked.jsonl", mode="exists"))
+    except DataError as error:
+        tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")
+        return
+    kept = sum(len(read_data_list(options.out / name / "data.list")) for name in ("train", "dev", "test"))
+    rejected = len(read_lines(options.out / "rejected.tsv")) - 1
+    is_complete = kept + rejected == stats["num_in"] == num_rows
+    tally.check(is_complete, f"{where}: {num_rows} rows, {kept} in the lists, {rejected} in rejected.tsv")
+
+
+def _insert_pieces(rng: random.Random, rows: list[bytes]) -> bytes:
+    """Separators, quotes and broken bytes anywhere after the header."""
+    body = bytearray(b"".join(rows))
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(body) + 1)
+        body[place:place] = rng.choice(_PIECES)
+    return HEADER + bytes(body)
+
+
+def _change_fields(rng: random.Random, rows: list[bytes]) -> bytes:
+    """Rows with another number of columns, hostile names, empty sentences."""
+    for _ in range(rng.randint(1, 4)):
+        fields = rng.choice(rows).removesuffix(b"\n").split(b"\t")
+        place = rng.randrange(len(fields))
+        match rng.randrange(4):
+            case 0:
+                del fields[place]
+            case 1:
+                fields.insert(place, rng.choice(_SENTENCES))
+            case 2:
+                fields[1:2] = [rng.choice(_NAMES)]
+            case _:
+                fields[2:3] = [rng.choice(_SENTENCES)]
+        rows.insert(rng.randrange(len(rows) + 1), b"\t".join(fields) + b"\n")
+    return HEADER + b"".join(rows)
+
+
+def _repeat_rows(rng: random.Random, rows: list[bytes]) -> bytes:
+    rows += rng.choices(rows, k=rng.randint(1, 5))
+    rng.shuffle(rows)
+    return HEADER + b"".join(rows)
+
+
+def _convert_to_windows(rng: random.Random, rows: list[bytes]) -> bytes:
+    content = b"\xef\xbb\xbf" * rng.randint(0, 2) + (HEADER + b"".join(rows)).replace(b"\n", b"\r\n")
+    return content if rng.random() < 0.5 else content.removesuffix(b"\r\n")
+
+
+def _cut_table(rng: random.Random, rows: list[bytes]) -> bytes:
+    content = HEADER + b"".join(rows)
+    return content[: rng.randrange(len(content))]
+
+
+def _overwrite_bytes(rng: random.Random, rows: list[bytes]) -> bytes:
+    """Random bytes anywhere, also in the header and over all."""
+    content = bytearray(HEADER + b"".join(rows))
+    for _ in range(rng.choice((1, 3, 10, len(content)))):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    return bytes(content)
+
+
+def _change_header(rng: random.Random, rows: list[bytes]) -> bytes:
+    """Columns in another order, missing, twice, quoted."""
+    names = HEADER.removesuffix(b"\n").split(b"\t")
+    match rng.randrange(4):
+        case 0:
+            rng.shuffle(names)
+        case 1:
+            names.remove(rng.choice(names))
+        case 2:
+            names.append(rng.choice(names))
+        case _:
+            names = [b'"' + name + b'"' for name in names]
+    return b"\t".join(names) + b"\n" + b"".join(rows)
+
+
+TABLE_MUTATIONS: tuple[Callable[[random.Random, list[bytes]], bytes], ...] = (
+    *(_insert_pieces, _change_fields, _repeat_rows, _convert_to_windows),
+    *(_cut_table, _overwrite_bytes, _change_header),
+)
+
+
+def _check_spellings(tally: Tally, count: int) -> None:
+    """NFC and NFD of a text are one text: when prepared, as units, when scored."""
+    ranges = (
+        *(range(0xC0, 0x180), range(0x1E00, 0x1F00), range(0x300, 0x330), range(0x410, 0x460), range(0x1F00, 0x2000)),
+        *(range(0xAC00, 0xD7A4, 97), range(0x915, 0x960), range(0x3041, 0x3097), range(0x621, 0x656)),
+    )
+    letters = [chr(code) for codes in ranges for code in codes if unicodedata.category(chr(code)) != "Cn"]
+    letters += [*"abcdefghijklmnopqrstuvwxyzIİ      '’-.,?!", "\u212b", "\u2126", "\u1100\u1161", "ʰ", "ɛ̃"]
+    langs = (None, "ca", "fr", "ko", "pt", "tr", "vi")
+    for number in range(count):
+        lang = langs[number % len(langs)]
+        text = "".join(tally.generator.choices(letters, k=tally.generator.randint(1, 20)))
+        forms = [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
+        texts = [normalize_counted(form, lang)[0] for form in forms]
+        units = [count_units("char", [normalized]) for normalized in texts]
+        phones = [count_units("phone", [normalize_phones(form)]) for form in forms]
+        is_equal = texts[0] == texts[1] and units[0] == units[1] and phones[0] == phones[1]
+        tally.check(is_equal, f"{lang}: {ascii(text)}: other units")
+        for metric in ("cer", "wer", "per"):
+            rates = score({"k": forms[0]}, {"k": forms[1]}, rules=Rules(metric=metric), num_resamples=0)
+            tally.check(not rates.micro.counts.errors, f"{ascii(text)}: errors against itself by {metric}")
+
+
+def _check_ctc(tally: Tally, max_frames: int = 8) -> int:
+    """Labels without an alignment, of up to four of two units, against torch. Returns their number."""
+    labels = [ids for length in range(5) for ids in product((1, 2), repeat=length)]
+    targets = torch.tensor([[*ids, *(0,) * (4 - len(ids))] for ids in labels])
+    target_lengths = torch.tensor([len(ids) for ids in labels])
+    for frames in range(max_frames + 1):
+        log_probs = torch.zeros(max(1, frames), len(labels), 3).log_softmax(-1)
+        lengths = torch.full((len(labels),), frames)
+        costs = torch.nn.functional.ctc_loss(log_probs, targets, lengths, target_lengths, reduction="none")
+        for ids, cost in zip(labels, costs.tolist(), strict=True):
+            is_possible = cost < float("inf")
+            tally.check(ctc_feasible(ids, frames) == is_possible, f"ctc_feasible: {ids} in {frames} frames: {cost}")
+            if ids and frames:
+                reason = reason_to_reject(ids, 1.0, frames, FilterConf(min_length=0))
+                tally.check((reason is None) == is_possible, f"{ids} in {frames} frames: {cost}, but {reason}")
+    return len(labels) * (max_frames + 1)
+
+
+def _check_repeats(tally: Tally, folder: Path) -> int:
+    """Prepare a release in two locales with one and two workers: equal bytes. Returns how often."""
+    write_language(folder / "corpus" / "ca", make_rows("ca", 60, 0.02, num_speakers=12, num_sentences=40), clips="tone")
+    runs: list[dict[str, bytes]] = []
+    for locale, workers in product(("C", "C.UTF-8"), (1, 2)):
+        out = folder / f"out-{locale}-{workers}"
+        line = [sys.executable, "-m", "wenet_hs.bin.prepare", "commonvoice", "--corpus", str(folder / "corpus")]
+        line += ["--langs", "ca", "--out", str(out), "--ratio", "0.5", "--num_workers", str(workers)]
+        done = subprocess.run(line, env=os.environ | {"LC_ALL": locale}, capture_output=True, check=False)
+        tally.check(done.returncode == 0, f"{out.name}: exit {done.returncode}: {done.stderr[-300:]!r}")
+        files = sorted(path for path in out.rglob("*") if path.is_file() and not path.name.startswith("."))
+        runs.append({str(path.relative_to(out)): path.read_bytes() for path in files})
+        tally.check(runs[-1] == runs[0] and len(files) == 8, f"{out.name}: other bytes")
+    return len(runs)
+
+
+# ---- clips
+
+RATE = 16000
+MAX_GROWTH_MB = 500
+HANG_S = 300
+_EDGES_S = 0.05  # headers contain no audio, and an mp3 begins and ends within frames
+
+
+@dataclass(frozen=True)
+class WholeClip:
+    """A clip before the damage."""
+
+    format: str
+    content: bytes
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class DamagedClip:
+    """A clip after the damage."""
+
+    kind: str
+    whole: WholeClip
+    content: bytes
+    lost_s: float = 0.0
+    """Seconds of audio whose bytes are missing."""
+
+    @property
+    def has_lost_audio(self) -> bool:
+        """Whether it lost more than 2 % and 100 ms. A flipped or zeroed byte in a frame changes no length."""
+        return self.lost_s > max(0.1, 0.02 * self.whole.duration_s) + _EDGES_S
+
+
+def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
+    """Damage clips: `prepare` and training use or quarantine each one; nothing crashes, hangs or fills the memory."""
+    wholes = [_make_whole(name, s, tally.seed) for name in ("WAV", "FLAC", "MP3") for s in (0.8, 1.3, 2.1)]
+    damaged = [_damage(KINDS[i % len(KINDS)], tally.generator, tally.generator.choice(wholes)) for i in range(clips)]
+    folder.mkdir(parents=True, exist_ok=True)
+    utterances = []
+    for number, clip in enumerate(damaged):
+        path = folder / f"{number}.{clip.whole.format.lower()}"
+        path.write_bytes(clip.content)
+        utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=clip.whole.duration_s))
+    with _quiet_decoders():
+        checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
+        rejected = {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}
+        trained, _ = run_child(lambda: _read_batches(utterances))
+    num_crashes = sum(reason.startswith("crash") for reason in rejected.values()) + (trained is None)
+    tally.check(not num_crashes, f"{num_crashes} decoders crashed or hung")
+    trained = trained or {"used": [], "quarantined": [], "left_out": [], "finite": True, "grown_mb": 0}
+    used, quarantined, keys = set(trained["used"]), set(trained["quarantined"]), {u.key for u in utterances}
+    tally.check(not trained["left_out"], f"left out before they were read: {trained['left_out']}")
+    is_partition = used | quarantined == keys and not used & quarantined
+    tally.check(is_partition, f"used and quarantined, or neither: {sorted(keys - (used ^ quarantined))}")
+    tally.check(quarantined <= set(rejected), f"prepare accepted: {sorted(quarantined - set(rejected))}")
+    is_sound = trained["finite"] and trained["grown_mb"] <= MAX_GROWTH_MB
+    tally.check(is_sound, f"features are not finite, or memory grew by {trained['grown_mb']} MB")
+    total, caught = Counter(clip.kind for clip in damaged), Counter(damaged[int(key)].kind for key in rejected)
+    lost = {str(number) for number, clip in enumerate(damaged) if clip.has_lost_audio}
+    tally.check(lost <= set(rejected), f"lost audio, not caught: {sorted(lost - set(rejected))}")
+    by_kind = ", ".join(f"{kind} {caught[kind]}/{total[kind]}" for kind in sorted(total))
+    return (
+        f"{clips} clips = {len(used)} used + {len(quarantined)} quarantined | {num_crashes} crashes or hangs | "
+        f"lost audio caught {len(lost & set(rejected))}/{len(lost)} | caught of all: {by_kind} | prepare rejects "
+        f"{len(rejected)} | memory +{trained['grown_mb']} MB"
+    )
+
+
+@contextlib.contextmanager
+def _quiet_decoders() -> Iterator[None]:
+    """Discard what libmpg123 writes to the stderr of the process."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _make_whole(name: str, seconds: float, seed: int) -> WholeClip:
+    """Noise with a tone, which compression cannot make small."""
+    times = np.arange(round(seconds * RATE)) / RATE
+    noise = np.random.default_rng(seed).normal(size=len(times))
+    file = io.BytesIO()
+    soundfile.write(file, 0.3 * np.sin(2 * np.pi * 440 * times) + 0.05 * noise, RATE, format=name)
+    return WholeClip(name, file.getvalue(), len(times) / RATE)
+
+
+KINDS = ("truncated", "holed", "zeroed", "flipped", "scribbled", "header", "huge", "page", "noise", "empty")
+
+
+def _damage(kind: str, rng: random.Random, whole: WholeClip) -> DamagedClip:
+    """Damage as by a disk, a download or an attacker."""
+    content, size, lost_s = bytearray(whole.content), len(whole.content), 0.0
+    start = rng.randrange(size)
+    end = min(size, start + rng.randint(1, size // 2))
+    match kind:
+        case "truncated":
+            del content[start:]
+            lost_s = whole.duration_s * (size - start) / size
+        case "holed":
+            del content[start:end]
+            lost_s = whole.duration_s * (end - start) / size
+        case "zeroed":
+            content[start:end] = bytes(end - start)
+        case "flipped":
+            content[start] ^= 1 << rng.randrange(8)
+        case "scribbled":
+            content[start:end] = rng.randbytes(end - start)
+        case "header":  # the first 64 bytes declare sizes, rates and channels
+            for _ in range(rng.randint(1, 4)):
+                content[rng.randrange(64)] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        case "huge":
+            _declare_huge(rng, whole.format, content)
+        case "page":  # a server's answer instead of the file
+            content, lost_s = b"<html><body>404 Not Found</body></html>\n" * rng.randint(1, 200), whole.duration_s
+        case "noise":
+            content, lost_s = rng.randbytes(size), whole.duration_s
+        case "empty":
+            content, lost_s = bytes(rng.choice((0, 0, 1, 44, 4096))), whole.duration_s
+    return DamagedClip(kind, whole, bytes(content), lost_s)
+
+
+def _declare_huge(rng: random.Random, name: str, content: bytearray) -> None:
+    """A header that declares far more audio than there is."""
+    if name == "WAV":
+        place = rng.choice((4, 16, 22, 24, 40))  # of the file, of `fmt `, channels, rate, of `data`
+        content[place : place + (2 if place == 22 else 4)] = b"\xff\xff\xff\x7f"[: 2 if place == 22 else 4]
+    elif name == "FLAC":
+        fields = int.from_bytes(content[18:26], "big")  # rate, channels, bits, and 36 bits of length
+        content[18:26] = (fields >> 36 << 36 | rng.randrange(1 << 30, 1 << 36)).to_bytes(8, "big")
+    else:
+        place = content.find(b"Xing") if b"Xing" in content else content.find(b"Info")
+        place = place + 8 if place >= 0 else 0  # the number of frames
+        content[place : place + 4] = b"\x7f\xff\xff\xff"
+
+
+def _read_batches(utterances: Sequence[Utterance]) -> dict[str, Any]:
+    """An epoch of training data: used keys, quarantined keys, and the growth of memory."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(HANG_S)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    config = DatasetConf(
+        max_bad_clips=1.0, spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=8)
+    )
+    tokenizer = make_tokenizer("char", UnitTable.from_units(("a",)))
+    dataset = SpeechDataset(utterances, tokenizer, config, training=True, seed=0)
+    used, quarantined, finite = set(), set(), True
+    for batch in batches(dataset, dataset.plan(0), 0):
+        used.update(batch.keys)
+        quarantined.update(clip.key for clip in batch.quarantined)
+        finite &= bool(batch.features.isfinite().all())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return {
+        "used": sorted(used),
+        "quarantined": sorted(quarantined),
+        "left_out": [key for key, _ in dataset.rejected],
+        "finite": finite,
+        "grown_mb": grown // 1024,
+    }

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of the fault tests: violations, commands in this process or in a child, kills of started programs."""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+sys.path.extend(str(Path(__file__).parents[1] / name) for name in (".", "score", "corpus"))
+
+from tiny_corpus import TinyCorpus
+
+from wenet_hs.bin.command import run_command
+
+PATIENCE_S = 180
+
+
+@dataclass
+class Tally:
+    """The violations of a promise, and the random numbers of a fault."""
+
+    seed: int = 1
+    violations: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.generator = random.Random(self.seed)
+
+    def check(self, holds: bool, otherwise: str) -> bool:
+        """Record a violation unless the promise holds. Returns whether it does."""
+        if not holds:
+            self.violations.append(" ".join(otherwise.split())[:600])
+        return holds
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+    """Its stderr without the log."""
+    log: str
+    """Warnings of the log."""
+    crash: str | None = None
+    """The traceback, if any."""
+
+    def is_user_error(self) -> bool:
+        """Whether it was refused properly: exit code 2, at least one line, no traceback."""
+        return self.code == 2 and self.crash is None and bool(self.err.strip()) and "Traceback" not in self.err
+
+    def summary(self) -> str:
+        """For a violation."""
+        return f"exit {self.code}: {(self.crash or self.err or self.log)[-400:]!r}"
+
+
+def call(module: ModuleType, *arguments: object) -> Ended:
+    """Run a command in this process."""
+    out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
+    crash = None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _log_to(log), warnings.catch_warnings():
+        try:
+            code = run_command(module, [str(argument) for argument in arguments])
+        except SystemExit as exit_:  # argparse
+            code = exit_.code if isinstance(exit_.code, int) else 1
+        except Exception:
+            code, crash = 1, traceback.format_exc()
+    return Ended(code, out.getvalue(), err.getvalue(), log.getvalue(), crash)
+
+
+@contextlib.contextmanager
+def _log_to(log: io.StringIO) -> Iterator[None]:
+    """Write warnings to `log` only; the earlier handlers are restored."""
+    root, handler = logging.getLogger(), logging.StreamHandler(log)
+    handlers, level = root.handlers, root.level
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.handlers = handlers
+        root.setLevel(level)
+
+
+def fork() -> int:
+    """`os.fork` without Python's warning about threads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
+def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
+    """Run `work` in a forked process. Returns its result (None if it has none) and its exit code or minus signal."""
+    reader, writer = os.pipe()
+    pid = fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(work(), pipe)
+            code = 0
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        content = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return json.loads(content) if content and code == 0 else None, code
+
+
+def call_in_child(module: ModuleType, *arguments: object) -> Ended:
+    """`call` in a forked process: nothing that it changes remains."""
+    record, _ = run_child(lambda: asdict(call(module, *arguments)))
+    return Ended(**record) if record else Ended(-1, "", "", "", "the process died")
+
+
+@contextlib.contextmanager
+def without_fsync() -> Iterator[None]:
+    """Make fsync do nothing, which is faster. No power failure is tested here."""
+    original = os.fsync
+    os.fsync = lambda fd: None
+    try:
+        yield
+    finally:
+        os.fsync = original
+
+
+# ---- programs
+
+
+class Program:
+    """A command as a program of its own, in its own process group. It appends stdout and stderr to a log file."""
+
+    def __init__(self, log: Path, command: str, *arguments: object, ranks: int = 1, max_restarts: int = 0) -> None:
+        self.log, self.ranks = log, ranks
+        line = ["-m", f"wenet_hs.bin.{command}", *map(str, arguments)]
+        if ranks > 1:
+            launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+            line = [*launch, "--max-restarts", str(max_restarts), *line]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {"WENET_HS_RANK_TIMEOUT_S": "60", **os.environ, "OMP_NUM_THREADS": "1"}
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, *line], stdout=file, stderr=file, env=environment, start_new_session=True
+            )
+
+    def wait(self) -> int:
+        """The exit code; a program that hangs is killed with its ranks."""
+        try:
+            return self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+    def finish(self) -> None:
+        """Wait for its success."""
+        code = self.wait()
+        if code != 0:
+            raise SystemExit(f"exit code {code}:\n{self.log.read_text()}")
+
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def wait_until(self, is_reached: Callable[[], bool]) -> bool:
+        """Wait for a condition. Returns False if the program ended first, or made no progress in time."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_reached():
+            if not self.is_running() or time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def rank_processes(self) -> dict[int, int]:
+        """Rank → process id of the ranks that torchrun is running, from Linux's /proc."""
+        children = [
+            pid for task in Path(f"/proc/{self.process.pid}/task").glob("*/children") for pid in _read(task).split()
+        ]
+        ranks = {}
+        for pid in children:
+            items = (item.split("=", 1) for item in _read(Path(f"/proc/{pid}/environ")).split("\0") if "=" in item)
+            variables = dict(items)
+            if "RANK" in variables:
+                ranks[int(variables["RANK"])] = int(pid)
+        return ranks
+
+
+def _read(path: Path) -> str:
+    """The content of a file of /proc; empty if the process has just ended."""
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def start_training(
+    corpus: TinyCorpus, model_dir: Path, *overrides: str, ranks: int = 1, max_restarts: int = 0
+) -> Program:
+    """`wenet-hs train` as a program; its log is `train.log`."""
+    log = model_dir / "train.log"
+    return Program(log, "train", *corpus.arguments(model_dir, *overrides), ranks=ranks, max_restarts=max_restarts)
+
+
+def last_step(model_dir: Path) -> int:
+    """The last optimizer step in metrics.jsonl, whether its line is complete or not; 0 before the first one."""
+    content = _read(model_dir / "metrics.jsonl")
+    digits = content.rpartition('{"kind": "train", "step": ')[2].partition(",")[0]
+    return int(digits) if digits.isdigit() else 0

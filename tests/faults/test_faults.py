@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every fault with few trials, and violations that the fault tests must notice."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import checkpoints
+import hostile
+import pytest
+import run_all
+import torch
+import user_errors
+from harness import Tally, last_step, start_training
+from tiny_corpus import TinyCorpus, bits, cut_back, outcome, write_tiny_corpus
+
+from wenet_hs import checkpoint as ckpt
+from wenet_hs.bin import train as train_command
+from wenet_hs.bin.command import run_command
+from wenet_hs.errors import CheckpointError
+from wenet_hs.score import score
+from wenet_hs.train.state import saved
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+
+def run_slow(name: str, trials: int, expected: str, **options: object) -> Any:
+    return pytest.param(name, trials, options, expected, marks=pytest.mark.slow, id=f"{name}-{trials}")
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "options", "expected"),
+    [
+        ("save_kills", 3, {"size": 500, "scenarios": 1}, "3 kills at random instants ("),
+        ("mutate_tables", 30, {"spellings": 50, "repeats": False}, "30 tables | "),
+        ("mutate_clips", 30, {}, "page 3/3"),
+        ("scored_sets", 12, {"pairs": 20}, "silent rates 0/12 | 20 random pairs"),
+        run_slow("save_kills", 100, "unloadable or lost 0/2"),
+        run_slow("resume_sweep", 8, "softmax 3/3", every=3),
+        run_slow("kill_training", 10, "48 steps | 10 kills (after step "),
+        run_slow("damaged_checkpoints", 60, "named, and the checkpoint before used,", cuts=20, trainings=3),
+        run_slow("full_disk", 20, "20 limits over the", trainings=2, disks=4),
+        run_slow("hostile_files", 16, "code run by the commands 0/32", yamls=8, arrays=8),
+        run_slow("mutate_tables", 700, "4 preparations", spellings=1500),
+        run_slow("mutate_clips", 1000, "page 100/100"),
+        run_slow("kill_ranks", 1, "2 ranks | 16 steps | 1 runs | rank 0 killed "),
+        run_slow("kill_recognition", 4, " | 4 kills in "),
+        run_slow("kill_recognition", 4, "2 ranks | 240 clips", ranks=2),
+        run_slow("signal_training", 2, "24 steps | 2 signals | ", epochs=6),
+        run_slow("user_mistakes", 25, "60 mistakes (exit 0: ", mistakes=60),
+    ],
+)
+def test_no_promise_is_violated(
+    name: str, trials: int, options: dict[str, object], expected: str, tmp_path: Path
+) -> None:
+    tally = Tally(seed=5)
+    figures = run_all.FAULTS[name].test(tmp_path, tally, trials, **options)
+    assert tally.violations == []
+    assert expected in figures
+
+
+@pytest.mark.slow
+def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save_in_place(folder: Path, step: int, files: dict[str, bytes]) -> Path:
+        path = ckpt.checkpoint_path(folder, step)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in {**files, ckpt.MANIFEST: ckpt._manifest(files)}.items():
+            with (path / name).open("wb") as file:
+                file.write(content)
+        return path
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(ckpt, "save_checkpoint", save_in_place)
+    tally = Tally()
+    checkpoints.kill_at_every_call(tmp_path, "save and rotate", 500, tally)
+    assert any("left a damaged checkpoint" in violation for violation in tally.violations)
+
+
+def test_a_silent_rate_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def score_decoded(reference: Mapping[str, str], hypothesis: Mapping[str, str], **named: Any) -> Any:
+        return score({key: reference[key] for key in reference.keys() & hypothesis.keys()}, hypothesis, **named)
+
+    monkeypatch.setattr("wenet_hs.bin.score.score", score_decoded)
+    tally = Tally()
+    user_errors.scored_sets(tmp_path, tally, 12, pairs=1)
+    assert any("a rate over other utterances" in violation for violation in tally.violations)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("import pickle", "from dill import loads", "np.load(p)", "np.load(p, allow_pickle=True)"),
+        *("torch.load(p, weights_only=careful)", "yaml.load(text, yaml.Loader)", "x = eval(text)"),
+        *("subprocess.run(line, shell=True)", "os.system(line)", "exec(line)"),
+    ],
+)
+def test_the_scan_finds_ways_to_run_code(text: str, tmp_path: Path) -> None:
+    (tmp_path / "wenet_hs").mkdir()
+    imports = "import os\nimport subprocess\n\nimport numpy as np\nimport torch\nimport yaml\n\n"
+    (tmp_path / "wenet_hs" / "unsafe.py").write_text(f"{imports}model.eval()\nnp.load(p, allow_pickle=False)\n{text}\n")
+    (tmp_path / "wenet_hs" / "unsafe.sh").write_text('# eval is evil\ncurl x | sh\neval "$line"\n')
+    num_files, found = hostile.scan_sources(tmp_path)
+    assert num_files == 2
+    assert [line.rpartition("/")[2].split(":")[:2] for line in found if ".sh" in line] == [
+        ["unsafe.sh", "2"],
+        ["unsafe.sh", "3"],
+    ]
+    assert {line.split(":")[1] for line in found if ".py" in line} == {"10"}
+
+
+def test_no_source_runs_code_that_came_with_data() -> None:
+    num_files, found = hostile.scan_sources()
+    assert found == []
+    assert num_files > 80
+
+
+def test_the_note_has_a_row_per_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def violate(folder: Path, tally: Tally, trials: int, **options: object) -> str:
+        tally.check(trials != 3, "bits differ")
+        return f"{trials} trials"
+
+    for name, fault in list(run_all.FAULTS.items()):
+        values = {field.name: getattr(fault, field.name) for field in fields(fault)} | {"test": violate, "quick": 1}
+        monkeypatch.setitem(run_all.FAULTS, name, run_all.Fault(**values))
+    out = str(tmp_path / "faults")
+    assert run_all.main(["--quick", "--out", out]) == 0
+    assert run_all.main(["full_disk", "--trials", "3", "--out", out]) == 1
+    note = (tmp_path / "faults.md").read_text("utf-8")
+    assert "violations in: python tests/faults/run_all.py full_disk --trials 3" in note and "- power loss" in note
+    rows = json.loads((tmp_path / "faults.json").read_text("utf-8"))["results"]
+    assert [row["exit_code"] for row in rows] == [int(name == "full_disk") for name in run_all.FAULTS]
+    assert "seed 1 · 3 trials · 0 s · 1 violations" in rows[4]["figure"]
+    assert run_all.main(["full_disk", "--quick", "--out", out]) == 0
+    assert "violation: bits differ" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_all.main(["earthquake"])
+
+
+# ---- what a checkpoint promises, case by case
+
+
+def test_a_checkpoint_that_was_being_replaced_comes_back(tmp_path: Path) -> None:
+    """Killed between the two renames of a save of the same step."""
+    path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"weights"})
+    path.rename(tmp_path / ".step-00000007.replaced")
+    ckpt.remove_litter(tmp_path)
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"weights"}
+    path.rename(tmp_path / ".step-00000007.replaced")
+    ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
+    ckpt.remove_litter(tmp_path)
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def to_bytes(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cos\nsystem\n(S'true'\ntR.", r"cannot be read \(Weights only load failed.*; use an earlier check"),
+        (b"", r"cannot be read \(.*\); use an earlier checkpoint$"),
+        (to_bytes([1, 2]), "is no dict of names; use an earlier checkpoint$"),
+        (to_bytes({1: 2}), "is no dict of names; use an earlier checkpoint$"),
+    ],
+)
+def test_an_invalid_file_of_a_checkpoint_is_named(content: bytes, message: str) -> None:
+    with pytest.raises(CheckpointError, match=f"^model.pt: {message}"):
+        saved(content, Path("model.pt"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
+    return write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed training of two epochs."""
+    return corpus.train(tmp_path_factory.mktemp("whole") / "m")
+
+
+@pytest.mark.slow
+def test_files_of_another_training_are_named(corpus: TinyCorpus, tmp_path: Path) -> None:
+    whole = corpus.train(tmp_path / "whole", "max_epoch=1")
+    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    for name, fault in (("optimizer.pt", "is of another optimizer"), ("rng.pt", "holds no random state")):
+        copy = cut_back(whole, tmp_path / name, 4)
+        ckpt.save_checkpoint(copy / "checkpoints", 4, {**files, name: to_bytes({"state": 1})})
+        with pytest.raises(CheckpointError, match=f"step-00000004/{name}: {fault}; use an earlier checkpoint$"):
+            corpus.train(copy, "max_epoch=1")
+
+
+def test_a_full_disk_costs_a_line_and_no_bit(corpus: TinyCorpus, tmp_path: Path, whole: Path) -> None:
+    """The limit is met by train.yaml, by TensorBoard and by the weights."""
+    folder = corpus.train(tmp_path / "m", "max_epoch=1")
+    before = bits(folder)
+    for limit in (500, 20_000, 151_000):
+        ended = checkpoints.train_with_limit(corpus, folder, limit)
+        (line,) = ended.err.splitlines()
+        assert ended.code == 2 and ": disk full while writing (File too large; " in line, limit
+        assert line.endswith("; last good checkpoint: step-00000004; make room and run the same command again"), limit
+        assert bits(folder) == before, limit
+        assert [path.name for path in (folder / "checkpoints").glob(".*")] == []
+    assert run_command(train_command, corpus.arguments(folder)) == 0
+    assert outcome(folder) == outcome(whole)
+
+
+def test_a_full_disk_at_the_first_checkpoint(corpus: TinyCorpus, tmp_path: Path, whole: Path) -> None:
+    ended = checkpoints.train_with_limit(corpus, tmp_path / "m", 100_000)
+    (line,) = ended.err.splitlines()
+    path = tmp_path / "m" / "checkpoints" / "step-00000001"
+    assert ended.code == 2 and line.startswith(f"{path}: disk full while writing (File too large")
+    assert "; no checkpoint was written before; make room" in line
+    assert run_command(train_command, corpus.arguments(tmp_path / "m")) == 0
+    assert outcome(tmp_path / "m") == outcome(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_training_on_a_full_disk(corpus: TinyCorpus, tmp_path: Path, whole: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode != 0:
+        pytest.skip("no disk can be mounted here")
+    try:
+        (line,) = checkpoints.train_with_limit(corpus, disk / "m", 10**9).err.splitlines()
+        assert "disk full while writing (No space left on device; need 0." in line
+        newest = ckpt.list_checkpoints(disk / "m" / "checkpoints")[-1]
+        assert f"last good checkpoint: {newest.name}; make room" in line
+        subprocess.run(["mount", "-o", "remount,size=9m", str(disk)], check=True)
+        assert run_command(train_command, corpus.arguments(disk / "m")) == 0
+        assert outcome(disk / "m") == outcome(whole)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.slow
+def test_a_silent_rank_ends_the_run_within_the_timeout(
+    corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WENET_HS_RANK_TIMEOUT_S", "5")
+    program = start_training(corpus, tmp_path, "max_epoch=8", "save_interval=2", "num_workers=0", ranks=2)
+    assert program.wait_until(lambda: last_step(tmp_path) > 0 and 1 in program.rank_processes())
+    rank = program.rank_processes()[1]
+    os.kill(rank, signal.SIGSTOP)
+    message = "another rank has not answered for 5 s"
+    assert program.wait_until(lambda: message in program.log.read_text())
+    time.sleep(0.1)
+    os.kill(rank, signal.SIGKILL)  # torchrun would wait half a minute for its end
+    assert program.wait() == 1
+    lines = [line for line in program.log.read_text().splitlines() if line.startswith("rank 0: ")]
+    advice = "see what it says, then run the same command again: it goes on with what is saved"
+    assert lines == [f"rank 0: {message}; {advice}"]
