@@ -33,12 +33,7 @@ LONGEST_CHAIN = 16
 KNOWN_CYCLES: tuple[set[str], ...] = ({"score.error_rate", "score.groups", "score.table", "score.record"},)
 """Cycles that are still to be removed: no other one may appear."""
 KNOWN_FUNCTION_IMPORTS = {
-    ("report.trees", "tree.draw"),
     ("score.error_rate", "score.record"),
-    ("tree.build", "tree.embedding"),
-    ("tree.tree", "tree.articulatory"),
-    ("tree.tree", "tree.brown"),
-    ("tree.tree", "tree.cluster"),
 }
 """Function-level imports that save loading no library and still have to move to the top of their module."""
 

@@ -2,12 +2,11 @@
 """`wenet-hs tree import | export` from files to files."""
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from wenet_hs.bin import tree_export, tree_import
+from wenet_hs.bin import tree as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
@@ -21,16 +20,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(module: ModuleType, *flags: str | Path) -> int:
-    return run_command(module, [str(flag) for flag in flags])
+def run(*flags: str | Path) -> int:
+    return run_command(command, [str(flag) for flag in flags])
 
 
 def imported(folder: Path, *flags: str | Path) -> int:
-    return run(tree_import, *flags, "--units", folder / "units.txt", "--out", folder / "back.json")
+    return run("import", *flags, "--units", folder / "units.txt", "--out", folder / "back.json")
 
 
 def test_export_and_import_of_the_originals_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tree_export, folder / "tree.json", "--original", folder / "their") == 0
+    assert run("export", folder / "tree.json", "--original", folder / "their") == 0
     assert capsys.readouterr().out == f"{folder / 'their'}: tree of 6 units, depth 4\n"
     assert imported(folder, "--original", folder / "their") == 0
     assert capsys.readouterr().out.startswith(f"{folder / 'back.json'}: original tree of 6 units | depth 4 | mean code")
@@ -47,11 +46,11 @@ def test_import_of_a_gensim_model(folder: Path, capsys: pytest.CaptureFixture[st
     assert imported(folder, "--gensim", folder / "w2v") == 2
     assert "add --trust_pickle" in capsys.readouterr().err
     assert imported(folder, "--gensim", folder / "w2v", "--trust_pickle") == 2
-    expected = f"{folder / 'w2v'}: units: 3 of 6 are no words of this model (<blank>, <unk>, <sos/eos>); --add_missing"
+    expected = f"{folder / 'w2v'}: units: 3 of 6 are not words of this model (<blank>, <unk>, <sos/eos>); --add_missing"
     assert capsys.readouterr().err.startswith(expected)
     assert imported(folder, "--gensim", folder / "w2v", "--trust_pickle", "--add_missing") == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == f"{folder / 'w2v'}: 1 of 4 words are no units and were left out"
+    assert out[0] == f"{folder / 'w2v'}: 1 of 4 words are not units and were left out"
     assert out[1].startswith(f"{folder / 'back.json'}: gensim tree of 6 units | depth 3")
     tree = Tree.load(folder / "back.json")
     assert [code[0] for code in tree.codes()] == ["1", "1", "1", "0", "0", "0"]
@@ -67,10 +66,3 @@ def test_faults_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -
         imported(folder)
     assert stop.value.code == 2
     assert "one of the arguments --original --gensim is required" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("module", [tree_import, tree_export])
-def test_help_opens_with_an_example(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run_command(module, ["--help"])
-    assert "Example: wenet-hs tree " in capsys.readouterr().out

@@ -152,7 +152,7 @@ def test_words_that_are_no_units_are_cut_out(units: str, codes: dict[str, str]) 
 
 def test_units_that_are_no_words() -> None:
     units = ("<blank>", "<unk>", "<sos/eos>", "x", *"abcde")
-    message = r"units: 4 of 9 are no words of this model \(<blank>, <unk>, <sos/eos>, …\); --add_missing puts them"
+    message = r"units: 4 of 9 are not words of this model \(<blank>, <unk>, <sos/eos>, …\); --add_missing puts them"
     with pytest.raises(DataError, match=message):
         tree_over(small_tree(), units)
     tree = tree_over(small_tree(), units, add_missing=True)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.brown import brown_children
-from wenet_hs.tree.brown_merges import _terms
+from wenet_hs.tree.brown import _terms, brown_children
 
 Class = frozenset[int]
 
@@ -20,7 +19,7 @@ Class = frozenset[int]
 def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None) -> Tree:
     """The tree itself; its own checks prove that the children are one complete tree."""
     names = tuple(map(str, range(len(frequencies))))
-    children = brown_children(sequences, frequencies, window=window)
+    children = brown_children(sequences, np.array(frequencies, dtype=np.float64), window=window)
     return Tree("brown", names, children, np.array(frequencies, dtype=np.float64))
 
 
@@ -119,7 +118,7 @@ def test_the_classes_of_a_grammar_are_found(window: int | None) -> None:
 SEQUENCES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=25), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEQUENCES, st.sampled_from([1, 2, 3, 4, 8, 100]))
 def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
     counts = counted(sequences, 8)
@@ -206,14 +205,13 @@ def test_names_of_units_do_not_matter_and_runs_agree() -> None:
         ([[0, 3]], [1.0, 1.0, 1.0], None, "sequences: unit 3 is not one of the 3 units 0…2"),
         ([[0, -1]], [1.0, 1.0], None, "sequences: unit -1 is not one of the 2 units"),
         ([[0, 1]], [1.0, 1.0], 0, "window: must be at least 1 class, got 0"),
-        ([[0, 1]], [1.0, -1.0], None, "frequencies: unit 1 has -1.0"),
     ],
 )
 def test_wrong_calls_are_refused(
     sequences: list[list[int]], frequencies: list[float], window: int | None, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        brown_children(sequences, frequencies, window=window)
+        brown_children(sequences, np.array(frequencies), window=window)
 
 
 @pytest.mark.parametrize("total", [1, 50, 100_000, 2**31])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.draw import tree_svg, unit_label
+from wenet_hs.tree.plot import tree_svg, unit_label
 from wenet_hs.tree.nary import NaryTree
 
 SVG = "{http://www.w3.org/2000/svg}"

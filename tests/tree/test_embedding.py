@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.tree import Tree
-from wenet_hs.tree.embedding import _num_epochs, checkpoint_vectors, read_embeddings, skip_gram_vectors
+from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, skip_gram_vectors
 
 UNITS = ("<blank>", "a", "b", "é", "▁")
 
@@ -109,11 +109,6 @@ def test_a_long_sequence_is_read_to_its_end() -> None:
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize(("num_tokens", "epochs"), [(1, 100), (25_000, 100), (100_000, 40), (500_000, 8), (10**9, 5)])
-def test_little_data_is_read_more_often(num_tokens: int, epochs: int) -> None:
-    assert _num_epochs(num_tokens) == epochs
-
-
 @pytest.mark.parametrize("unit_id", [-1, 3])
 def test_an_id_outside_the_table(unit_id: int) -> None:
     with pytest.raises(ValueError, match=f"sequences: unit id {unit_id}; with 3 units it must be 0…2"):
@@ -149,7 +144,7 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
     assert np.isnan(vectors[[0, 2]]).all()
     assert vectors[[1, 4, 3]].tolist() == [[1, 2], [3, 4], [5, 6.5]]
     assert caplog.messages == [
-        f"2 of 5 units have no vector in {path}; they hang where their frequency alone puts them: <blank> b"
+        f"2 of 5 units have no vector in {path}; they are placed by their frequency only: <blank> b"
     ]
 
 
@@ -163,19 +158,19 @@ def test_only_a_space_divides(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 2\nb 3\n", ":2: 2 fields, expected a unit and 2 numbers, divided by spaces"),
+        ("a 1 2\nb 3\n", ":2: 2 fields, expected a unit and 2 numbers, separated by spaces"),
         ("2 3\na 1 2\nb 3 4\n", ":2: 3 fields, expected a unit and 3 numbers"),
         ("a 1 2\n\nb 3 4\n", ":2: 0 fields, expected a unit and 2 numbers"),
         ("a\nb\n", ":1: 1 fields, expected a unit and its vector"),
         ("a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
         ("a 1 -inf\n", ":1: a value is NaN or infinite"),
         ("a 1 1e999\n", ":1: a value is NaN or infinite"),
-        ("a 1 two\n", ":1: 'two' is no number; expected a unit and its vector"),
-        ("2 2\na 1 2\na 3 4\n", ":3: 'a' stands already on line 2; keep one"),
-        ("é 1 2\ne\u0301 3 4\n", ":2: 'é' stands already on line 1; keep one"),
+        ("a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
+        ("2 2\na 1 2\na 3 4\n", ":3: 'a' is already on line 2; keep one"),
+        ("é 1 2\ne\u0301 3 4\n", ":2: 'é' is already on line 1; keep one"),
         ("9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
-        ("2 2\nx 1 2\ny 3 4\n", ": none of the 5 units is in it; its names must be those of units.txt"),
-        ("", ": none of the 5 units is in it"),
+        ("2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
+        ("", ": has none of the 5 units"),
         ("9" * 5000 + " 2\na 1 2\n", ":2: 3 fields, expected a unit and 1 numbers"),
         (b"1 2\na \x00\x00\x80\x3f\xff\xfe\n", ":2: not UTF-8 text at byte 4; save word2vec's binary form as text"),
     ],
@@ -218,7 +213,7 @@ def saved(**arrays: object) -> Callable[[Path], None]:
     [
         (saved(vectors=np.eye(2)), ": expected the arrays `units` and `vectors`, found 'vectors'"),
         (saved(), ": expected the arrays `units` and `vectors`, found nothing"),
-        (saved(units=np.array(["a", "a"]), vectors=np.eye(2)), ": units: 'a' stands there twice; keep one"),
+        (saved(units=np.array(["a", "a"]), vectors=np.eye(2)), ": units: 'a' occurs twice; keep one"),
         (saved(units=np.array([1, 2]), vectors=np.eye(2)), ": units: expected a list of names, found int64"),
         (saved(units=np.array(["a", "b"]), vectors=np.eye(3)), ": vectors: shape (3, 3), expected (2, F)"),
         (saved(units=np.array(["a", "b"]), vectors=np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
@@ -226,7 +221,7 @@ def saved(**arrays: object) -> Callable[[Path], None]:
             saved(units=np.array(["a", "b"]), vectors=np.array([[1, 2], [np.nan, 1]])),
             ": vectors: row 1 has a value that is NaN or infinite; only a whole row may be NaN (absent)",
         ),
-        (saved(units=np.array(["x", "y"]), vectors=np.eye(2)), ": none of the 5 units is in it"),
+        (saved(units=np.array(["x", "y"]), vectors=np.eye(2)), ": has none of the 5 units"),
         (saved(units=np.array(["a", None]), vectors=np.eye(2)), ": not a readable NumPy file"),
         (lambda path: path.write_bytes(b"PK\x03\x04 rubbish"), ": not a readable NumPy file"),
         (lambda path: path.write_bytes(b""), ": not a readable NumPy file"),
@@ -244,7 +239,7 @@ def test_faults_of_an_archive(tmp_path: Path, save: Callable[[Path], None], mess
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.ones((4, 2)), r"shape \(4, 2\), expected \(5, F\): one vector a unit, in their order"),
+        (np.ones((4, 2)), r"shape \(4, 2\), expected \(5, F\): one vector per unit, in their order"),
         (np.ones(5), r"shape \(5,\), expected \(5, F\)"),
         (np.array(["a"] * 5), "expected one array of numbers, found <U1"),
         (np.full((5, 2), np.inf), "row 0 has a value that is NaN or infinite"),
@@ -289,10 +284,10 @@ def test_output_rows_of_a_softmax(name: str, dtype: torch.dtype) -> None:
     [
         (
             {"head.inner_vector.weight": torch.zeros(2, 4)},
-            "final.pt: the output layer is head.inner_vector.weight, no flat softmax; give the checkpoint of a model "
+            "final.pt: the output layer is head.inner_vector.weight, not a flat softmax; give the checkpoint of a model "
             "with head: softmax",
         ),
-        ({"encoder.weight": torch.zeros(3, 2)}, "final.pt: no output layer of a decoder in it; give the checkpoint"),
+        ({"encoder.weight": torch.zeros(3, 2)}, "final.pt: has no output layer of a decoder; give the checkpoint"),
         (
             {"head.output.weight": torch.zeros(4, 2)},
             r"final.pt: head.output.weight has shape \(4, 2\), but there are 3 units; use the units.txt that",

@@ -11,8 +11,7 @@ from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
-from wenet_hs.tree.branches import Branches
-from wenet_hs.tree.languages import LanguageCost, code_lengths, language_costs
+from wenet_hs.tree.counts import LanguageCost, language_costs
 from wenet_hs.tree.nary import NaryTree
 
 TABLE = UnitTable.from_units("abc")  # <blank> <unk> <sos/eos> a b c
@@ -61,16 +60,15 @@ def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
 
 def test_a_choice_among_d_children_takes_log2_d_bits() -> None:
     tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 1, 1, 1, 1])
-    assert code_lengths(tree) == pytest.approx(np.log2([3, 3, 9, 9, 9]))
-    assert code_lengths(tree) @ tree.probabilities() == pytest.approx(tree.mean_code_length())
+    assert tree.code_lengths() == pytest.approx(np.log2([3, 3, 9, 9, 9]))
+    assert tree.code_lengths() @ tree.probabilities() == pytest.approx(tree.mean_code_length())
     deep = Tree.huffman([2.0**i for i in range(500)])
-    assert code_lengths(deep).tolist() == deep.depths().tolist()
+    assert deep.code_lengths().tolist() == deep.depths().tolist()
 
 
 def test_codes_of_branches_are_those_of_the_tree() -> None:
     tree = Tree.huffman(range(1, 40))
-    branches = Branches.of(tree)
-    assert [branches.code(branches.num_inner + unit) for unit in range(39)] == tree.codes()
-    assert branches.code(0) == ""
-    assert branches.shares[0] == pytest.approx(1.0)
-    assert Branches.of(Tree.huffman([0, 0])).shares.tolist() == [1.0, 0.5, 0.5]
+    assert [tree.code(tree.num_inner + unit) for unit in range(39)] == tree.codes()
+    assert tree.code(0) == ""
+    assert tree.shares[0] == pytest.approx(1.0)
+    assert Tree.huffman([0, 0]).shares.tolist() == [1.0, 0.5, 0.5]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.limit import code_lengths, least_depth
+from wenet_hs.tree.huffman import code_lengths, least_depth
 
 FIBONACCI = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]  # Huffman's tree of these is a comb of depth 9
 
@@ -42,7 +42,7 @@ def test_a_limit_that_binds() -> None:
     assert (weights[tree.children[:, 0]] <= weights[tree.children[:, 1]]).all()  # the less probable child is the left
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=7), st.integers(0, 2))
 def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int) -> None:
     max_depth = least_depth(len(frequencies)) + slack
@@ -51,7 +51,7 @@ def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int)
     assert int(tree.depths() @ tree.frequencies) == least_cost(frequencies, max_depth)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=60))
 def test_lengths_are_those_of_huffman_where_the_limit_leaves_room(frequencies: list[int]) -> None:
     plain = Tree.huffman(frequencies)
@@ -60,7 +60,7 @@ def test_lengths_are_those_of_huffman_where_the_limit_leaves_room(frequencies: l
     assert lengths @ np.sort(frequencies) == plain.depths() @ plain.frequencies
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(0, 1e306), min_size=2, max_size=60))
 def test_the_tightest_limit_is_a_balanced_tree(frequencies: list[float]) -> None:
     depths = Tree.huffman(frequencies, max_depth=least_depth(len(frequencies))).depths()

@@ -49,7 +49,6 @@ def test_figures_by_hand() -> None:
     assert SIX.depths().tolist() == [1, 2, 2, 2, 2, 2]
     assert SIX.num_leaves().tolist() == [6, 3, 2, 1, 1, 1, 1, 1, 1]
     assert SIX.weights().tolist() == [16, 4, 4, 8, 1, 1, 2, 2, 2]
-    assert SIX.mean_choices() == pytest.approx((8 * 3 + 4 * 6 + 4 * 5) / 16)
     assert SIX.mean_code_length() == pytest.approx(math.log2(3) + (4 * math.log2(3) + 4) / 16)
     assert SIX.entropy() == pytest.approx(0.5 + 2 / 16 * 4 + 3 * 2 / 16 * 3)
 
@@ -61,7 +60,7 @@ def test_binary_of_the_worked_example() -> None:
     assert (tree.kind, tree.units) == ("classes_binary", SIX.units)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(NARY)
 def test_going_binary_keeps_every_node(tree: NaryTree) -> None:
     binary = tree.binary()
@@ -71,7 +70,7 @@ def test_going_binary_keeps_every_node(tree: NaryTree) -> None:
     assert binary.mean_code_length() >= tree.entropy() - 1e-9
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(NARY)
 def test_the_numbering_is_breadth_first(tree: NaryTree) -> None:
     inner = tree.children[tree.children < tree.num_inner]
@@ -87,7 +86,7 @@ def test_the_numbering_is_breadth_first(tree: NaryTree) -> None:
     assert tree.mean_code_length() >= tree.entropy() - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TREES, st.integers(1, 50))
 def test_opening_from_the_top(tree: Tree, num_classes: int) -> None:
     two = NaryTree.from_binary(tree, num_classes)
@@ -104,7 +103,7 @@ def test_opening_from_the_top(tree: Tree, num_classes: int) -> None:
         assert all(weight <= lightest for weight in weights[1 : two.num_inner])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TREES, st.integers(1, 8))
 def test_cutting_levels(tree: Tree, levels: int) -> None:
     cut = NaryTree.cut(tree, levels)
@@ -124,7 +123,7 @@ def test_leaves_stay_in_their_order() -> None:
     assert flat.rows() == [[1 + unit for unit in by_code]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(COUNTS, st.integers(1, 50))
 def test_bins_fall_in_frequency(counts: list[int], num_classes: int) -> None:
     for by in ("mass", "size"):
@@ -160,15 +159,15 @@ def test_small_vocabularies(num_units: int) -> None:
     for nary in (NaryTree.from_binary(tree), NaryTree.cut(tree, 2), NaryTree.frequency_bins([1.0] * num_units)):
         assert (nary.depth, nary.num_inner) == ((0, 0), (1, 1), (nary.depth, nary.num_inner))[num_units - 1]
         assert nary.binary().num_units == num_units
-    assert NaryTree.frequency_bins([3.0]).mean_code_length() == NaryTree.frequency_bins([3.0]).mean_choices() == 0
+    assert NaryTree.frequency_bins([3.0]).mean_code_length() == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(NARY)
 def test_the_file_keeps_everything(tmp_path_factory: pytest.TempPathFactory, tree: NaryTree) -> None:
     path = tmp_path_factory.mktemp("nary") / "tree.json"
     tree.save(path)
-    assert load_tree(path) == NaryTree.load(path) == tree
+    assert load_tree(path) == tree
     assert hash(load_tree(path)) == hash(tree)
     assert tree != dataclasses.replace(tree, kind="other") and tree != "a tree"
 
@@ -178,7 +177,6 @@ def test_which_file_is_which(tmp_path: Path) -> None:
     binary = Tree.huffman([5, 9, 12, 13, 16])
     binary.save(path)
     assert load_tree(path) == binary
-    assert NaryTree.load(path).rows() == binary.children.tolist()
     pairs = NaryTree.cut(binary, 1)
     pairs.save(path)
     assert load_tree(path) == pairs
@@ -191,10 +189,10 @@ def test_which_file_is_which(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[1, 2, 3]], "1 inner nodes with 3 children for 4 units; every node but the root must be a child"),
+        ([[1, 2, 3]], "1 inner nodes with 3 children for 4 units; every node except the root must be a child"),
         ([[1, 2, 3, 9]], "inner node 0 has child 9; a child is 1…4"),
         ([[1, 2, 3, 3]], "node 3 is a child 2 times"),
-        ([[2, 1], [3, 4], [5, 6]], "inner node 2 stands where breadth-first order has 1"),
+        ([[2, 1], [3, 4], [5, 6]], "found inner node 2 where breadth-first order has 1"),
         ([[3, 4], [1, 2], [5, 6]], "inner node 1 is not under the root"),
     ],
 )
@@ -204,15 +202,14 @@ def test_what_is_no_tree(tmp_path: Path, rows: list[list[int]], message: str) ->
     path = tmp_path / "tree.json"
     fields = {"kind": "classes", "units": list("abcd"), "children": rows, "frequencies": [1] * 4, "options": {}}
     path.write_text(json.dumps({"format": "wenet_hs.tree/1", **fields}), encoding="utf-8")
-    for load in (load_tree, NaryTree.load):
-        with pytest.raises(DataError, match=f"tree.json: .*{message}"):
-            load(path)
+    with pytest.raises(DataError, match=f"tree.json: .*{message}"):
+        load_tree(path)
 
 
 def test_wrong_calls() -> None:
     with pytest.raises(ValueError, match="inner node 1 has 1 children; a decision needs at least two"):
         NaryTree.from_rows([[1, 2, 3], [4]], [1.0] * 3)
-    with pytest.raises(ValueError, match="offsets: expected 0 … 4, one more than inner nodes"):
+    with pytest.raises(ValueError, match="offsets: expected the start of each inner node's row and, at the end, 4"):
         dataclasses.replace(NaryTree.frequency_bins([1.0] * 4, 1), offsets=np.array([0, 3]))
     with pytest.raises(ValueError, match="0 inner nodes with 0 children for 2 units"):
         NaryTree.from_rows([], [1.0] * 2)
@@ -224,7 +221,7 @@ def test_wrong_calls() -> None:
         NaryTree.frequency_bins([1.0, 2.0], 0)
     with pytest.raises(ValueError, match="num_classes: must be at least 1, got -1"):
         NaryTree.from_binary(Tree.huffman([1, 2]), -1)
-    with pytest.raises(ValueError, match="levels_a_step: must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="levels_per_step: must be at least 1, got 0"):
         NaryTree.cut(Tree.huffman([1, 2]), 0)
     with pytest.raises(ValueError, match='by: must be "mass" or "size", got \'count\''):
         NaryTree.frequency_bins([1.0], by="count")  # type: ignore[arg-type]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.layout import layout_tree
+from wenet_hs.tree.plot import layout_tree
 from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.picture import _fonts, tree_png
+from wenet_hs.tree.plot import _fonts, tree_png
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the figures of a tree, its most frequent units and what it costs each language; draw it, or explore it.
+"""Print the figures of a tree, its most frequent units and its cost per language; draw or explore it.
 
 Example: wenet-hs tree show data/tree.json --svg tree.svg --png tree.png --html tree.html
 Example: wenet-hs tree show data/tree.json --data_list data/train/data.list --units data/units.txt
@@ -18,11 +18,9 @@ from wenet_hs.manifest import read_data_list
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree.branches import Branches
-from wenet_hs.tree.languages import HEADINGS, LanguageCost, language_costs
-from wenet_hs.tree.layout import label_width, unit_label
-from wenet_hs.tree.nary import NaryTree, load_tree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree.counts import HEADINGS, language_costs
+from wenet_hs.tree.plot import label_width, tree_png, tree_svg, unit_label
 
 NUM_SHOWN = 20
 MAX_CODE = 60
@@ -35,17 +33,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tree", type=Path, help="tree.json")
     parser.add_argument("--svg", type=Path, help="draw the tree into this file, for light and dark pages")
     parser.add_argument("--png", type=Path, help="the same drawing as a picture, dark on white")
-    parser.add_argument("--html", type=Path, help="a page to open branches and search units in, without a network")
+    parser.add_argument("--html", type=Path, help="a page to open branches and search units, without a network")
     parser.add_argument("--max_leaves", type=int, metavar="N", help=f"rows of --svg and --png (default: {MAX_LEAVES})")
     group = parser.add_argument_group("code lengths by language")
-    group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted, language by language")
+    group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted per language")
     group.add_argument("--units", type=Path, help="units.txt of the tree, for --data_list")
     group.add_argument("--tokenizer", choices=TOKENIZERS, help="as in the config (default: the tree's own, else char)")
     group.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
 
 
+def run(args: argparse.Namespace) -> None:
+    """Print the figures, the most frequent units and the languages; draw the tree where asked."""
+    _check_flags(args)
+    tree = load_tree(args.tree)
+    table = _language_table(args, tree) if args.data_list else []
+    print(figures(tree))
+    for name, value in tree.options.items():
+        print(f"  {_printable(name)}: {_printable(value)}")
+    _print_most_frequent(tree)
+    _print_table(table)
+    max_leaves = args.max_leaves or MAX_LEAVES
+    for path, draw in ((args.svg, tree_svg), (args.png, tree_png)):
+        if path:
+            write_atomic(path, draw(tree, max_leaves=max_leaves))
+            print(f"{path}: drawn")
+    if args.html:
+        from wenet_hs.tree.explore import tree_page  # imports jinja2, only for this flag
+
+        write_atomic(args.html, tree_page(tree, figures(tree).partition(" | ")[2], table))
+        print(f"{args.html}: written; open it in a browser")
+
+
 def figures(tree: Tree | NaryTree) -> str:
-    """Size, depth, code length and redundancy (how much of the code length is not entropy) in one line."""
+    """Size, depth, code length and redundancy (the code length above the entropy) in one line."""
     length, entropy = tree.mean_code_length(), tree.entropy()
     redundancy = max(0.0, length - entropy)  # sums of logarithms may end just below zero
     share = f" ({100 * redundancy / length:.1f} %)" if length > 0 else ""
@@ -55,22 +75,16 @@ def figures(tree: Tree | NaryTree) -> str:
     )
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print the figures, the most frequent units and the languages; draw the tree where asked."""
-    _check_flags(args)
-    tree = load_tree(args.tree)
-    costs = _language_costs(args, tree) if args.data_list else []
-    print(figures(tree))
-    for name, value in tree.options.items():
-        print(f"  {_one_line(name)}: {_one_line(value)}")
-    _print_most_frequent(tree)
-    if costs:
-        _print_table([HEADINGS, *(cost.cells() for cost in costs)])
-    _draw(args, tree, costs)
+def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
+    """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
+    if tokenizer == "bpe" and bpe_model is None:
+        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+    if tokenizer != "bpe" and bpe_model is not None:
+        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
 
 
-def _one_line(value: object) -> str:
-    """A value of a file as text that cannot speak to the terminal: what is not printable is escaped."""
+def _printable(value: object) -> str:
+    """A value of a file as text without control characters: what is not printable is escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:MAX_OPTION])
     return shown if len(text) <= MAX_OPTION else f"{shown}…"
@@ -88,7 +102,8 @@ def _check_flags(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{name}: is used with --data_list only; add --data_list, or leave --{name} out")
 
 
-def _language_costs(args: argparse.Namespace, tree: Tree | NaryTree) -> list[LanguageCost]:
+def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Sequence[str]]:
+    """The headings and one row per language."""
     table = UnitTable.read(args.units)
     if table.units != tree.units:
         different = next((i for i, (a, b) in enumerate(zip(table.units, tree.units, strict=False)) if a != b), None)
@@ -101,24 +116,17 @@ def _language_costs(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Lan
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
     check_bpe_model(kind, args.bpe_model)
-    return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
-
-
-def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
-    """Raise ConfigError unless the sentencepiece model is given where it is used, and nowhere else."""
-    if tokenizer == "bpe" and bpe_model is None:
-        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
-    if tokenizer != "bpe" and bpe_model is not None:
-        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
+    costs = language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
+    return [HEADINGS, *(cost.cells() for cost in costs)]
 
 
 def _print_most_frequent(tree: Tree | NaryTree) -> None:
-    branches, probabilities = Branches.of(tree), tree.probabilities()
+    probabilities = tree.probabilities()
     most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
     labels = {unit_id: unit_label(tree.units[unit_id]) for unit_id in most_frequent}
     width = max(map(label_width, labels.values()))
     for unit_id, label in labels.items():
-        code = branches.code(branches.num_inner + unit_id)
+        code = tree.code(tree.num_inner + unit_id)
         code = code if len(code) <= MAX_CODE else f"{code[: MAX_CODE - 1]}…"
         print(f"{_padded(label, width)}  {100 * probabilities[unit_id]:6.2f} %  {code}".rstrip())
 
@@ -133,22 +141,3 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def _padded(label: str, width: int) -> str:
     return label + " " * (width - label_width(label))
-
-
-def _draw(args: argparse.Namespace, tree: Tree | NaryTree, costs: Sequence[LanguageCost]) -> None:
-    max_leaves = args.max_leaves or MAX_LEAVES
-    if args.svg:
-        from wenet_hs.tree.draw import tree_svg
-
-        write_atomic(args.svg, tree_svg(tree, max_leaves=max_leaves))
-        print(f"{args.svg}: drawn")
-    if args.png:
-        from wenet_hs.tree.picture import tree_png
-
-        write_atomic(args.png, tree_png(tree, max_leaves=max_leaves))
-        print(f"{args.png}: drawn")
-    if args.html:
-        from wenet_hs.tree.explore import tree_page
-
-        write_atomic(args.html, tree_page(tree, figures(tree).partition(" | ")[2], costs))
-        print(f"{args.html}: written; open it in a browser")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import OutputHead, smoothing_weights
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
-from wenet_hs.tree.check import check_frequencies
+from wenet_hs.tree.fields import check_frequencies
 from wenet_hs.tree.nary import NaryTree
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)

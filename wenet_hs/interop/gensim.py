@@ -112,7 +112,7 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
         named = ", ".join(units[unit_id] for unit_id in missing[:_NUM_NAMED])
         more = ", …" if len(missing) > _NUM_NAMED else ""
         raise DataError(
-            f"units: {len(missing)} of {len(units)} are no words of this model ({named}{more}); "
+            f"units: {len(missing)} of {len(units)} are not words of this model ({named}{more}); "
             "--add_missing puts them into a subtree of their own under the root"
         )
     rows, root = _cut(tree, leaf_ids, len(units))

@@ -6,6 +6,7 @@ from html import escape
 from wenet_hs.report.markup import missing, section
 from wenet_hs.report.material import Material
 from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree.plot import tree_svg
 from wenet_hs.tree.tree import Tree
 
 MAX_LEAVES = 60
@@ -23,8 +24,6 @@ def trees_section(material: Material) -> str:
 
 
 def _tree(tree: Tree | NaryTree, names: str) -> str:
-    from wenet_hs.tree.draw import tree_svg  # drawing is asked for by this page alone
-
     part = f", its {MAX_LEAVES} most probable branches drawn" if tree.num_units > MAX_LEAVES else ""
     caption = (
         f"{names}: {tree.kind}, {tree.num_units:,} units{part}; depth {tree.depth}, mean code length "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees over the output units: built from counts, contexts or likeness, kept in `tree.json`, drawn."""
+"""Trees over the output units: built from frequencies, contexts or features; saved as `tree.json`; drawn."""
 
 from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree

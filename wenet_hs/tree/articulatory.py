@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phones as vectors of phonological features, from panphon's table (Mortensen et al. 2016), for `cluster_children`.
+"""Vectors of phonological features for phones in IPA, from panphon's table (Mortensen et al. 2016).
 
-What the table does not have is read by rules, so that every symbol of the IPA has its place:
+Symbols that are not in the table are read by these rules:
 
-- A letter with signs that the table does not know together loses signs, the last one first, until it is known. Each
-  sign also has a small coordinate of its own: `p̚` is beside `p`, not on it.
-- `tʃ` is read as `t͡ʃ` where the table has that. Any other symbol of several letters (`aɪ`, `ⁿd`) is the mean of its
-  parts, with half of their difference, last minus first, as further coordinates; with a vowel in it, it is a vowel.
-- Letters that the table does not tell apart (`r ɾ`, `ə ɜ`, `e ɐ`) have one vector, and so share a node.
-- Tone letters add their tone to the vowel before them, and are segments of their own where they stand alone.
+- A letter with diacritics that the table does not have together: diacritics are removed, the last one first, until the
+  table has it. Each diacritic also has a small coordinate of its own, so `p̚` is near `p` but not equal to it.
+- `tʃ` is read as `t͡ʃ` if the table has that. Any other symbol of several letters (`aɪ`, `ⁿd`) is the mean of its
+  parts; half of the difference, last minus first, gives further coordinates. With a vowel in it, it is a vowel.
+- Letters with equal features in the table (`r ɾ`, `ə ɜ`, `e ɐ`) have one vector, and so share a node.
+- Tone letters add their tone to the preceding vowel. Alone they are segments.
 - A symbol with any other character (`<blank>`, `▁`, letters of other scripts) has no vector.
 
-Only the table is read, from panphon's folder: its module imports pandas for it, which takes seconds.
+Only panphon's table is read; importing panphon would import pandas, which takes seconds.
 
 Dimension key: V units, K features of the table, F features of a vector.
 """
@@ -20,7 +20,7 @@ import csv
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import combinations, islice
@@ -30,56 +30,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.tree.cluster import log_without_vector
 
 _TABLE = "data/ipa_all.csv"
 _WEIGHTS = "data/feature_weights.csv"
 _INSTALL = 'pip install "wenet_hs[trees]"'
-_DEFAULT_WEIGHT = 0.25  # of the two tone features, which panphon's weights leave out: that of most features
-_SIGN_COORDINATE = 0.25  # a quarter of the least distance that one feature makes, squared
-_MAX_SIGNS = 6  # of a letter that are looked up; more are on no phone
+_DEFAULT_WEIGHT = 0.25  # of the two tone features, which are not in panphon's weights: the weight of most features
+_SIGN_COORDINATE = 0.25  # a quarter of the least distance of one feature, squared
+_MAX_SIGNS = 6  # diacritics of a letter that are looked up; no phone has more
 _SYLLABIC = "syl"
 
 _TIE = "\u0361"
 _TONES = frozenset("˥˦˧˨˩")
 _SIGN_CATEGORIES = frozenset(("Mn", "Lm", "Sk", "No"))
 _NASALS = {"ᵐ": "m", "ᶬ": "ɱ", "ⁿ": "n", "ᶯ": "ɳ", "ᶮ": "ɲ", "ᵑ": "ŋ", "ᶰ": "ɴ"}
-"""Before a letter: prenasalised. Behind one, ⁿ is a nasal release."""
+"""Before a letter: prenasalised. After a letter, ⁿ is a nasal release."""
 _SAME = str.maketrans({
     "g": "ɡ", ":": "ː", "'": "ʼ", "’": "ʼ", "ˁ": "ˤ", "ʱ": "\u0324", "ʴ": "˞",
     "\u035c": _TIE,  # the tie below
     "\u030a": "\u0325", "\u030d": "\u0329", "\u0311": "\u032f",  # above a descender: voiceless, syllabic, non-syllabic
     "˔": "\u031d", "˕": "\u031e", "ɚ": "ə˞", "ɝ": "ɜ˞", "ɩ": "ɪ", "ɷ": "ʊ",
     "ʦ": "t͡s", "ʣ": "d͡z", "ʧ": "t͡ʃ", "ʤ": "d͡ʒ", "ʨ": "t͡ɕ", "ʥ": "d͡ʑ",
-    # Letters that the table lacks, as a neighbour with a sign that this one never has:
+    # Letters that are not in the table, as a similar letter with a diacritic that this letter never has:
     "ʜ": "ħ\u0319", "ʢ": "ʕ\u0319", "ʡ": "ʔ\u0319", "ⱱ": "ʋ\u0306", "ȵ": "ɲ\u031f", "ȶ": "c\u031f", "ȡ": "ɟ\u031f",
     "ɿ": "ɨ\u033b", "ʅ": "ɨ\u033a",
 })  # fmt: skip
-"""Other ways to write a sign or letter of the table."""
+"""Other spellings of a diacritic or letter of the table."""
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A letter of a symbol, with the signs before and behind it."""
+class _Letter:
+    """A letter of a symbol with its diacritics."""
 
     letter: str
     before: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
-    tied: bool = False
-    """To the letter before it."""
+    after: tuple[str, ...] = ()
+    is_tied: bool = False
+    """Tied to the letter before it."""
 
     @property
     def signs(self) -> tuple[str, ...]:
-        return (*self.before, *self.behind)
+        return (*self.before, *self.after)
 
 
 _Key = tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
-"""A segment whatever the order of its signs: letter, signs before, signs behind, for each of the tied letters."""
+"""A segment without the order of its diacritics: letter, diacritics before and after, for each of the tied letters."""
 
 
 @dataclass(frozen=True)
-class _Table:
-    """panphon's segments, features scaled so that squared distances are weighted sums."""
+class _FeatureTable:
+    """panphon's segments, with features scaled so that squared distances are weighted sums."""
 
     segments: dict[_Key, NDArray[np.float64]]
     letters: frozenset[str]
@@ -91,7 +90,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Phone:
-    """(K,) features, (K,) half the way from the first part to the last, and how often each sign stands there."""
+    """(K,) mean features, (K,) half the difference between the last part and the first, number of each diacritic."""
 
     mean: NDArray[np.float64]
     contour: NDArray[np.float64]
@@ -99,59 +98,57 @@ class _Phone:
 
 
 def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
-    """A vector for each unit that the IPA can write; the others have NaN and are named in one line of the log.
+    """A vector for each unit that is a phone in IPA; the others have a row of NaN.
 
-    A Euclidean distance between rows is one between phones. NFC, NFD and other spellings of a phone (g, ɡ; t͡ʃ, tʃ, ʧ)
-    give the same row.
+    The Euclidean distance between rows is the distance between phones. NFC, NFD and other spellings of a phone (g, ɡ;
+    t͡ʃ, tʃ, ʧ) give the same row.
 
     Returns:
-        (V, F): panphon's features times the roots of their weights, the contours, and one coordinate for each sign
+        (V, F): panphon's features times the roots of their weights, the contours, and one coordinate per diacritic
         that any of the units has.
     Raises:
         ConfigError: panphon is not installed.
     """
-    table = _table()
+    table = _feature_table()
     phones = [_phone(unit, table) for unit in units]
     signs = sorted({sign for phone in phones if phone for sign in phone.signs})
-    num_features = len(next(iter(table.segments.values())))
-    vectors = np.full((len(units), 2 * num_features + len(signs)), np.nan)
+    vectors = np.full((len(units), 2 * len(table.weights) + len(signs)), np.nan)
     for row, phone in zip(vectors, phones, strict=True):
         if phone is not None:
             row[:] = (*phone.mean, *phone.contour, *(_SIGN_COORDINATE * phone.signs[sign] for sign in signs))
-    log_without_vector(vectors, units, "are no phones that the IPA can write")
     return vectors
 
 
 def phone_features(units: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The features of each unit as it begins and as it ends, -1 to 1, NaN for what is no phone; and their weights.
+    """The features of each unit at its start and at its end, -1 to 1, NaN for a unit that is not a phone; and weights.
 
-    The same readings as `articulatory_vectors`, without its coordinates for signs: `p̚` is `p` where panphon's table
-    does not know the sign. Both ends of a symbol of one segment are alike.
+    Symbols are read as in `articulatory_vectors`, without the coordinates for diacritics: `p̚` equals `p`. Both ends of
+    a symbol of one segment are equal.
 
     Returns:
         (V, K), (V, K) and (K,), panphon's weights.
     Raises:
         ConfigError: panphon is not installed.
     """
-    table = _table()
+    table = _feature_table()
     ends_2VK = np.full((2, len(units), len(table.weights)), np.nan)
     for index, unit in enumerate(units):
         phone = _phone(unit, table)
         if phone is not None:
             ends_2VK[:, index] = (phone.mean - phone.contour, phone.mean + phone.contour)
-    # A diphthong counts as a vowel from end to end, which its two ends may overshoot.
+    # A diphthong counts as a vowel from start to end, so its two ends may exceed the range.
     starts_VK, ends_VK = np.clip(ends_2VK / np.sqrt(table.weights), -1, 1)
     return starts_VK, ends_VK, table.weights
 
 
-def _phone(unit: str, table: _Table) -> _Phone | None:
-    read = _read(unit, table.letters)
+def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
+    read = _read_symbol(unit, table.letters)
     if read is None:
         return None
     parts, tones = read
     segments = _segments(parts, table)
-    groups = [group for group in (segments, [_tone(tone, table) for tone in tones]) if group]
-    # Tones and segments have their features apart, zero in the others', so that their sum is both.
+    groups = [group for group in (segments, [table.segments[((tone, (), ()),)] for tone in tones]) if group]
+    # Tones and segments use different features, zero in each other's, so their sum contains both.
     mean = np.sum([np.mean(group, axis=0) for group in groups], axis=0)
     contour = np.sum([(group[-1] - group[0]) / 2 for group in groups], axis=0)
     if segments:
@@ -159,95 +156,80 @@ def _phone(unit: str, table: _Table) -> _Phone | None:
     return _Phone(mean, contour, Counter(sign for part in parts for sign in part.signs))
 
 
-def _tone(letter: str, table: _Table) -> NDArray[np.float64]:
-    return table.segments[((letter, (), ()),)]
-
-
-def _segments(parts: Sequence[_Part], table: _Table) -> list[NDArray[np.float64]]:
-    """The features of each segment of a symbol; every letter alone is in the table."""
-    whole = _lookup(parts, table) if len(parts) == 2 or any(part.tied for part in parts) else None
+def _segments(parts: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np.float64]]:
+    """The features of each segment of a symbol. Every single letter is in the table."""
+    whole = _look_up(parts, table) if len(parts) == 2 or any(part.is_tied for part in parts) else None
     if whole is not None:
         return [whole]
-    found = [_lookup([part], table) for part in parts]
+    found = [_look_up([part], table) for part in parts]
     return [features for features in found if features is not None]
 
 
-def _lookup(parts: Sequence[_Part], table: _Table) -> NDArray[np.float64] | None:
-    """The features of these letters as one segment, with as many of their signs as the table knows together."""
+def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
+    """The features of these letters as one segment, with as many of their diacritics as the table has together."""
     places = [(index, place) for index, part in enumerate(parts) for place in range(len(part.signs))][:_MAX_SIGNS]
     for num_kept in range(len(places), -1, -1):
-        for kept in combinations(places, num_kept):  # the first signs first, so the last is the first to go
+        for kept in combinations(places, num_kept):  # in this order the last diacritic is removed first
             features = table.segments.get(_key(parts, frozenset(kept)))
             if features is not None:
                 return features
     return None
 
 
-def _key(parts: Sequence[_Part], kept: frozenset[tuple[int, int]]) -> _Key:
+def _key(parts: Sequence[_Letter], kept: frozenset[tuple[int, int]]) -> _Key:
     key = []
     for index, part in enumerate(parts):
-        behind = range(len(part.before), len(part.signs))
-        signs = [
-            tuple(sorted(part.signs[place] for place in side if (index, place) in kept))
-            for side in (range(len(part.before)), behind)
-        ]
-        key.append((part.letter, signs[0], signs[1]))
+        sides = range(len(part.before)), range(len(part.before), len(part.signs))
+        before, after = (tuple(sorted(part.signs[at] for at in side if (index, at) in kept)) for side in sides)
+        key.append((part.letter, before, after))
     return tuple(key)
 
 
-def _read(symbol: str, letters: frozenset[str]) -> tuple[list[_Part], str] | None:
-    """The letters of a symbol with their signs, and its tone letters; None if there is anything else in it."""
+def _read_symbol(symbol: str, letters: frozenset[str]) -> tuple[list[_Letter], str] | None:
+    """The letters of a symbol with their diacritics, and its tone letters; None if it has any other character."""
     text = unicodedata.normalize("NFD", unicodedata.normalize("NFD", symbol).translate(_SAME))
-    parts: list[_Part] = []
+    parts: list[_Letter] = []
     before: list[str] = []
-    tones, tied = "", False
+    tones, is_tied = "", False
     for character in text:
         if character in _TONES:
             tones += character
         elif character == _TIE and parts:
-            tied = True
+            is_tied = True
         elif character in letters or (character in _NASALS and not parts):
-            parts.append(_Part(_NASALS.get(character, character), tuple(before), (), tied))
-            before, tied = [], False
+            parts.append(_Letter(_NASALS.get(character, character), tuple(before), (), is_tied))
+            before, is_tied = [], False
         elif unicodedata.category(character) not in _SIGN_CATEGORIES:
             return None
         elif parts:
-            last = parts[-1]
-            parts[-1] = _Part(last.letter, last.before, (*last.behind, character), last.tied)
+            parts[-1] = replace(parts[-1], after=(*parts[-1].after, character))
         else:
             before.append(character)
     return (parts, tones) if (parts or tones) and not before else None
 
 
 @cache
-def _table() -> _Table:
-    """panphon's table; a letter is what it has as a segment of one character."""
-    with (_panphon_folder() / _TABLE).open(encoding="utf-8", newline="") as file:
+def _feature_table() -> _FeatureTable:
+    """panphon's table. Its segments of one character are the letters."""
+    folder = _panphon_folder()
+    with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    weights = np.array(_weights(header[1:]))
+    with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table
+        names, values = islice(csv.reader(file), 2)
+    weight_of = dict(zip(names, map(float, values), strict=True))
+    weights = np.array([weight_of.get(name, _DEFAULT_WEIGHT) for name in header[1:]])
     scales = np.sqrt(weights)
     features = {
         unicodedata.normalize("NFD", row[0]): scales * [("-0+".index(value) - 1) for value in row[1:]] for row in rows
     }
     letters = frozenset(text for text in features if len(text) == 1) - _TONES
     segments: dict[_Key, NDArray[np.float64]] = {((tone, (), ()),): features[tone] for tone in _TONES}
-    for text, values in features.items():
-        read = _read(text, letters)
+    for text, values_K in features.items():
+        read = _read_symbol(text, letters)
         if read is not None and read[0]:
-            parts = read[0]
-            everything = frozenset(
-                (index, place) for index, part in enumerate(parts) for place in range(len(part.signs))
-            )
-            segments.setdefault(_key(parts, everything), values)
-    return _Table(segments, letters, header.index(_SYLLABIC) - 1, weights)
-
-
-def _weights(names: Sequence[str]) -> list[float]:
-    """panphon's weight of each feature, by name: its file has another order than its table."""
-    with (_panphon_folder() / _WEIGHTS).open(encoding="utf-8", newline="") as file:
-        known, values = islice(csv.reader(file), 2)
-    weights = dict(zip(known, map(float, values), strict=True))
-    return [weights.get(name, _DEFAULT_WEIGHT) for name in names]
+            places = frozenset((index, place) for index, part in enumerate(read[0]) for place in range(len(part.signs)))
+            segments.setdefault(_key(read[0], places), values_K)
+    return _FeatureTable(segments, letters, header.index(_SYLLABIC) - 1, weights)
 
 
 def _panphon_folder() -> Path:
@@ -257,5 +239,5 @@ def _panphon_folder() -> Path:
     folder = Path(spec.submodule_search_locations[0])
     absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
     if absent:
-        raise ConfigError(f"--kind articulatory: {folder / absent[0]} is not there; run {_INSTALL} again")
+        raise ConfigError(f"--kind articulatory: {folder / absent[0]} is missing; run {_INSTALL} again")
     return folder

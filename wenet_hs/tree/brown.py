@@ -1,124 +1,399 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brown clustering of the units: those that stand in the same contexts share a branch (p-tHSM's best tree).
+"""Brown clustering of the units: units with the same neighbours share a branch (Numba kernel).
 
-Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs of classes, merge the one that loses
-least of the average mutual information of adjacent classes; and again, until one class is left. The merges are the
-tree. Above `FULL_UP_TO` units a window (Liang 2005, "Semi-supervised learning for natural language"): the most
-frequent units are the first classes, each next unit joins as a class of its own and the best pair is merged, and at
-the end the classes of the window are merged to the root. Units that have not joined yet count as one class. Within a
-class of the window the units are a Huffman tree: the order in which they joined would be a comb with the most
-frequent unit at its end (wikitext-2: 106 bits a word instead of 12.4).
+Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs of classes, merge the pair that loses
+the least average mutual information of adjacent classes, until one class is left. The merges are the tree.
 
-Dimension key: V units, M units that occur, B different bigrams.
+Above `FULL_UP_TO` units a window is used (Liang 2005, "Semi-supervised learning for natural language"). The most
+frequent units are the first classes. Each next unit joins as a class of its own, and the best pair is merged. At the
+end the classes of the window are merged up to the root. Units that have not joined yet count as one class. The units
+within a class of the window form a Huffman tree: their order of joining would give the most frequent unit the longest
+code (wikitext-2: 106 bits per word instead of 12.4).
+
+The kernel: with h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and
+column and T the sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T), so
+a merge changes a few terms h. They are fixed-point integers: their sums are exact in any order. For small n, h is n
+times a sum of logarithms of primes, so that ties such as h(4) = 4·h(2) are exact. The loss of every pair a < b is
+updated at each merge: for a pair without i and j, a merge of i and j changes only the terms of columns (rows) i and j.
+The reverse change happens when a unit leaves the class of units that have not joined.
+
+Dimension key: V units, M units that occur, B different bigrams; C slots of classes, of which the first m are in use.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from wenet_hs.tree.check import check_frequencies
-from wenet_hs.tree.huffman import breadth_first
-from wenet_hs.tree.unplaced import huffman_rows, with_unplaced
+from wenet_hs.tree.huffman import add_unplaced, huffman_rows
 
 FULL_UP_TO = 1000
-"""So many units that occur, and every one is a class of its own from the start."""
+"""The most units for which every unit is a class of its own from the start."""
 WINDOW = 400
-"""Classes of the window above that; time grows with its square, and so does what it tells apart."""
+"""Classes of the window above that; the time is proportional to its square."""
 MAX_BIGRAMS = 2**31
-"""Above that the fixed-point sums of the kernel would be coarse."""
+"""With more, the fixed-point sums of the kernel would be inaccurate."""
+TABLE = 2**16  # h of counts below this comes from a table
 
 Ints = NDArray[np.int64]
+Rows = tuple[Ints, Ints, Ints]
+Terms = tuple[Ints, float]
 
 
 def brown_children(
-    sequences: Sequence[Sequence[int]],
-    frequencies: Sequence[float] | NDArray[np.float64],
-    *,
-    window: int | None = None,
+    sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64], *, window: int | None = None
 ) -> Ints:
     """The children of Brown's tree in the numbering of `Tree`; the less frequent of two classes is on the left.
 
-    Deterministic: losses are sums of fixed-point integers. Equal losses: the pair with the lowest unit id in it, then
-    the lowest in its other class; equal frequencies: the class with the lowest unit id is on the left. Units with
-    frequency 0, and those in no bigram, hang where `with_unplaced` puts them; bigrams with a unit of frequency 0 are
-    left out.
+    Deterministic. Of equal losses, the pair with the lowest unit id in it is merged, then the one with the lowest id in
+    its other class. Of equal frequencies, the class with the lowest unit id is on the left. Units with frequency 0, and
+    those in no bigram, are placed by `add_unplaced`. Bigrams with a unit of frequency 0 are left out.
 
     Args:
-        sequences: unit ids in 0…V-1, a transcript each; a bigram never crosses from one to the next.
-        frequencies: (V,) finite, ≥ 0: the order in which units join the window, and what is heavier.
-        window: how many classes at a time; by default all units up to `FULL_UP_TO`, else `WINDOW`.
+        sequences: unit ids in 0…V-1, one sequence per transcript; a bigram never spans two sequences.
+        frequencies: (V,) finite, ≥ 0: the order in which units join the window, and the order of children.
+        window: number of classes; the default is all units up to `FULL_UP_TO`, else `WINDOW`.
     Returns:
         (V-1, 2) int64.
     Raises:
-        ValueError: an id outside 0…V-1, a window below 1, too many bigrams, or frequencies that are none.
+        ValueError: an id outside 0…V-1, a window below 1, or too many bigrams.
     """
-    weights_V = check_frequencies(frequencies)
-    firsts, seconds, counts = _bigrams(sequences, weights_V)
-    occurs_V = np.zeros(len(weights_V), dtype=bool)
+    firsts, seconds, counts = _bigrams(sequences, frequencies)
+    occurs_V = np.zeros(len(frequencies), dtype=bool)
     occurs_V[firsts] = occurs_V[seconds] = True
     occurring = np.flatnonzero(occurs_V)
-    ids_M = occurring[np.argsort(-weights_V[occurring], kind="stable")]
+    ids_M = occurring[np.argsort(-frequencies[occurring], kind="stable")]
     if window is None:
         window = max(1, len(ids_M)) if len(ids_M) <= FULL_UP_TO else WINDOW
     if window < 1:
         raise ValueError(f"window: must be at least 1 class, got {window}")
     pairs = np.zeros((0, 2), dtype=np.int64)
     if len(ids_M) > 1:
-        from wenet_hs.tree.brown_merges import brown_merges  # numba, only when there is something to merge
-
-        rank_V = np.zeros(len(weights_V), dtype=np.int64)
+        rank_V = np.zeros(len(frequencies), dtype=np.int64)
         rank_V[ids_M] = np.arange(len(ids_M))
         follow = _rows(rank_V[firsts], rank_V[seconds], counts, len(ids_M))
         precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
-        pairs = brown_merges(follow, precede, weights_V[ids_M], ids_M, min(window, len(ids_M)))
-    seen = _whole_tree(pairs, window, ids_M, weights_V) if len(ids_M) else pairs
-    return breadth_first(with_unplaced(seen, ids_M, weights_V))
+        merges = brown_merges(follow, precede, frequencies[ids_M], ids_M, min(window, len(ids_M)))
+        pairs = _whole_tree(merges, window, ids_M, frequencies)
+    return add_unplaced(pairs, ids_M, frequencies)
 
 
-def _bigrams(sequences: Sequence[Sequence[int]], weights_V: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
-    """The different bigrams of units that have a frequency: first units (B,), second units (B,), counts (B,)."""
-    num_units = len(weights_V)
+def _bigrams(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
+    """The different bigrams of units with a frequency: first units (B,), second units (B,), counts (B,)."""
+    num_units = len(frequencies)
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
     outside = np.flatnonzero((ids < 0) | (ids >= num_units))
     if len(outside):
         raise ValueError(f"sequences: unit {ids[outside[0]]} is not one of the {num_units} units 0…{num_units - 1}")
-    crosses = np.zeros(len(ids), dtype=bool)
-    crosses[np.cumsum(lengths)[lengths > 0] - 1] = True  # the last unit of a sequence is followed by nothing
-    begins = np.flatnonzero(~crosses)
+    is_last = np.zeros(len(ids), dtype=bool)
+    is_last[np.cumsum(lengths)[lengths > 0] - 1] = True
+    begins = np.flatnonzero(~is_last)
     if len(begins) > MAX_BIGRAMS:
-        raise ValueError(f"sequences: {len(begins)} bigrams are more than {MAX_BIGRAMS}; cluster a part of the text")
+        raise ValueError(f"sequences: {len(begins)} bigrams are more than {MAX_BIGRAMS}; use a part of the text")
     firsts, seconds = ids[begins], ids[begins + 1]
-    known = (weights_V[firsts] > 0) & (weights_V[seconds] > 0)
-    codes, counts = np.unique(firsts[known] * num_units + seconds[known], return_counts=True)
+    is_known = (frequencies[firsts] > 0) & (frequencies[seconds] > 0)
+    codes, counts = np.unique(firsts[is_known] * num_units + seconds[is_known], return_counts=True)
     return codes // num_units, codes % num_units, counts.astype(np.int64)
 
 
-def _rows(units: Ints, others: Ints, counts: Ints, num_units: int) -> tuple[Ints, Ints, Ints]:
-    """The bigrams row by row: starts (M+1,), and for the bigrams of each unit the other unit and the count (B,)."""
+def _rows(units: Ints, others: Ints, counts: Ints, num_units: int) -> Rows:
+    """The bigrams grouped by unit: starts (M+1,), and for the bigrams of each unit the other unit and the count."""
     order = np.argsort(units, kind="stable")
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(units, minlength=num_units))])
     return starts, others[order], counts[order]
 
 
-def _whole_tree(pairs: Ints, window: int, ids_M: Ints, weights_V: NDArray[np.float64]) -> Ints:
-    """Merges over ranks as merges over unit ids: Huffman's within the classes of the window, then those between them.
+def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.float64]) -> Ints:
+    """Merges of ranks as rows over unit ids: Huffman trees within the classes of the window, then their merges.
 
     The last row is the root of the units that occur; a value below V is a unit, V+n is row n.
     """
-    num_units, num_seen = len(weights_V), len(ids_M)
-    num_within = max(0, num_seen - window)  # merges until every unit had joined: they only say who is in which class
+    num_units, num_seen = len(frequencies), len(ids_M)
+    num_within = max(0, num_seen - window)  # merges made until every unit had joined; they only define the classes
     class_of = np.arange(num_seen + num_within)
     for row in range(num_within - 1, -1, -1):
-        class_of[pairs[row]] = class_of[num_seen + row]
-    new_node = np.arange(num_seen + len(pairs)) - num_seen + num_units
+        class_of[merges[row]] = class_of[num_seen + row]
+    new_node = np.arange(num_seen + len(merges)) - num_seen + num_units
     rows, num_rows = [], 0
     by_class = np.argsort(class_of[:num_seen], kind="stable")
     nodes, starts = np.unique(class_of[by_class], return_index=True)
     for node, members in zip(nodes, np.split(ids_M[by_class], starts[1:]), strict=True):
-        rows.append(huffman_rows(np.sort(members), weights_V, num_rows))
+        rows.append(huffman_rows(np.sort(members), frequencies, num_rows))
         num_rows += len(members) - 1
         new_node[node] = num_units + num_rows - 1 if len(members) > 1 else members[0]
-    return np.concatenate([*rows, new_node[pairs[num_within:]]])
+    return np.concatenate([*rows, new_node[merges[num_within:]]])
+
+
+# ---- the merges: O(C²) each for C classes, less if classes have few neighbours
+
+
+class _Classes(NamedTuple):
+    """The classes in the window, a slot each. First axis of three arrays: 0 what follows, 1 what precedes."""
+
+    counts: Ints
+    """(2, C, C): n(a, b), and its transpose, so that both directions are read along memory."""
+    rest: Ints
+    """(2, C): bigrams from each class to the units still to come, and from these to it."""
+    sums: Ints
+    """(2, C): l and r."""
+    losses: Ints
+    """(C, C): what the merge of a < b loses, in steps."""
+    lowest: Ints
+    """(C,): the lowest unit id in each class."""
+    node: Ints
+    """(C,): a rank, or M + the number of the merge."""
+    weight: NDArray[np.float64]
+    """(C,): the frequency."""
+    head: Ints
+    """(C,): the rank of a unit of each class."""
+    terms: Terms
+    """h(0), h(1), … in steps, and how many steps a nat is."""
+
+
+def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int) -> Ints:
+    """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class first.
+
+    Args:
+        follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end) with each rank.
+        weights_M, ids_M: frequencies and unit ids.
+        window: how many classes there may be while units join.
+    """
+    num_slots = min(window + 1, len(ids_M))
+    square, line = (num_slots, num_slots), (num_slots,)
+    shapes = ((2, *square), (2, *line), (2, *line), square, line, line, line)
+    counts, rest, sums, losses, lowest, node, head = (np.zeros(shape, dtype=np.int64) for shape in shapes)
+    classes = _Classes(
+        counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _terms(int(follow[2].sum()))
+    )
+    return np.asarray(_all_merges(classes, follow, precede, weights_M, ids_M, window))
+
+
+@njit(cache=True)
+def _all_merges(
+    classes: _Classes, follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int
+) -> Ints:
+    num_units = len(ids_M)
+    above = np.arange(num_units)  # union-find: from a unit to the head of its class
+    slot_of = np.full(num_units, -1, dtype=np.int64)  # of heads
+    pairs = np.zeros((num_units - 1, 2), dtype=np.int64)
+    m = merged = np.int64(0)  # a plain 0, or a plain 1 below, would compile its callees a second time for that constant
+    for unit in range(num_units):
+        slot_of[unit], classes.head[m] = m, unit
+        classes.lowest[m], classes.node[m], classes.weight[m] = ids_M[unit], unit, weights_M[unit]
+        for way in range(2):
+            _count(classes, follow if way == 0 else precede, unit, m, above, slot_of, way)
+        _join(classes, m)
+        m += 1
+        while m > window or (unit == num_units - 1 and m > 1):
+            i, j = _best_pair(classes.losses, classes.lowest, m)
+            j_first = (classes.weight[j], classes.lowest[j]) < (classes.weight[i], classes.lowest[i])
+            pairs[merged, 0], pairs[merged, 1] = classes.node[j if j_first else i], classes.node[i if j_first else j]
+            if _num_neighbours(classes, i, m) < _num_neighbours(classes, j, m):
+                i, j = j, i
+            _merge(classes, i, j, m)
+            above[classes.head[j]] = classes.head[i]
+            classes.node[i] = num_units + merged
+            m -= 1
+            merged += 1
+            if j < m:
+                _move(classes, m, j)
+                slot_of[classes.head[j]] = j
+    return pairs
+
+
+def _terms(total: int) -> Terms:
+    """The table for a text of so many bigrams; the steps are as fine as sums of 2·h(total) in 61 bits allow."""
+    scale = 2.0 ** (60 - math.ceil(math.log2(2 * total * math.log(total + 1) + 2)))
+    logarithms = np.zeros(min(TABLE, total + 1), dtype=np.int64)
+    for number in range(2, len(logarithms)):
+        if logarithms[number] == 0:  # a prime
+            power = number
+            while power < len(logarithms):
+                logarithms[power::power] += round(math.log(number) * scale)
+                power *= number
+    return np.arange(len(logarithms)) * logarithms, scale
+
+
+@njit(cache=True)
+def _term(terms: Terms, n: int) -> int:
+    table, scale = terms
+    return int(table[n]) if n < len(table) else int(n * math.log(n) * scale + 0.5)
+
+
+@njit(cache=True)
+def _apart(terms: Terms, x: int, y: int) -> int:
+    """h(x) + h(y) - h(x + y): what two cells have over one that holds both; 0 where either is empty, else < 0."""
+    if x == 0 or y == 0:
+        return 0
+    apart: int = _term(terms, x) + _term(terms, y) - _term(terms, x + y)
+    return apart
+
+
+@njit(cache=True)
+def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int) -> None:
+    """Fill row m of `counts` (and column m of its transpose) for a unit that joins; the remainder is `rest`."""
+    starts, others, counts = rows
+    row, transpose = classes.counts[way, m], classes.counts[1 - way]
+    for c in range(m + 1):
+        row[c] = 0
+    total = known = 0
+    for k in range(starts[unit], starts[unit + 1]):
+        total += counts[k]
+        other = others[k]
+        if other <= unit:
+            while above[other] != other:
+                above[other] = above[above[other]]
+                other = above[other]
+            row[slot_of[other]] += counts[k]
+            known += counts[k]
+    for c in range(m + 1):
+        transpose[c, m] = row[c]
+    classes.sums[way, m] = total
+    classes.rest[way, m] = total - known
+
+
+@njit(cache=True)
+def _num_neighbours(classes: _Classes, i: int, m: int) -> int:
+    number = 0
+    for c in range(m):
+        number += (classes.counts[0, i, c] != 0) + (classes.counts[1, i, c] != 0)
+    return number
+
+
+@njit(cache=True)
+def _join(classes: _Classes, m: int) -> None:
+    """The class in slot m leaves the units still to come: renew all losses. Its counts are filled in already."""
+    losses = classes.losses
+    for way in range(2):
+        into_m, rest = classes.counts[1 - way, m], classes.rest[way]  # bigrams that were in `rest` until now
+        for a in range(m):
+            rest[a] -= into_m[a]
+        _exchange(losses, classes.terms, rest, into_m, m, m, m, np.int64(-1))
+    for a in range(m):
+        losses[a, m] = _own_terms(classes, a, m)
+    for way in range(2):
+        counts = classes.counts[way]
+        for c in range(m):
+            if counts[m, c] != 0:
+                for a in range(m):
+                    if a != c:
+                        losses[a, m] += _apart(classes.terms, counts[a, c], counts[m, c])
+
+
+@njit(cache=True)
+def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
+    """Put class j, the emptier one, into i and renew all losses."""
+    terms, losses = classes.terms, classes.losses
+    for way in range(2):
+        _exchange(losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
+    change = np.zeros(m, np.int64)  # of the losses of i and each other class
+    for way in range(2):
+        counts = classes.counts[way]
+        for b in range(m):
+            change[b] -= _apart(terms, counts[i, j], counts[b, j])
+        for c in range(m):
+            if counts[j, c] != 0 and c != i and c != j:
+                for b in range(m):
+                    if b != c and counts[b, c] != 0:
+                        change[b] += _apart(terms, counts[i, c] + counts[j, c], counts[b, c])
+                        change[b] -= _apart(terms, counts[i, c], counts[b, c])
+    for b in range(m):
+        change[b] -= _own_terms(classes, i, b)
+    for way in range(2):
+        counts = classes.counts[way]
+        for c in range(m):
+            counts[i, c] += counts[j, c]
+        for c in range(m):
+            counts[c, i] += counts[c, j]
+        classes.rest[way, i] += classes.rest[way, j]
+        classes.sums[way, i] += classes.sums[way, j]
+    for b in range(m):
+        if b != i and b != j:
+            losses[min(b, i), max(b, i)] += change[b] + _own_terms(classes, i, b)
+    classes.weight[i] += classes.weight[j]
+    classes.lowest[i] = min(classes.lowest[i], classes.lowest[j])
+
+
+@njit(cache=True)
+def _move(classes: _Classes, last: int, slot: int) -> None:
+    """Put the last class into a slot that has become free."""
+    for way in range(2):
+        counts = classes.counts[way]
+        for c in range(last + 1):
+            counts[slot, c] = counts[last, c]
+        for c in range(last + 1):
+            counts[c, slot] = counts[c, last]
+        classes.rest[way, slot] = classes.rest[way, last]
+        classes.sums[way, slot] = classes.sums[way, last]
+    classes.weight[slot] = classes.weight[last]
+    for ids in (classes.lowest, classes.node, classes.head):
+        ids[slot] = ids[last]
+    for a in range(last):
+        if a != slot:
+            classes.losses[min(a, slot), max(a, slot)] = classes.losses[a, last]
+
+
+@njit(cache=True)
+def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
+    """Add sign × (what a column x + y contributes minus what x and y do) to every loss that has no part in i and j.
+
+    A pair changes only where y is not empty in one of its two classes, so y should be the emptier column.
+    """
+    x, y = x.copy(), y.copy()
+    x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair
+    hx, hy, change = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    for a in range(m):
+        hx[a], hy[a] = _term(terms, x[a]), _term(terms, y[a])
+        change[a] = _term(terms, x[a] + y[a]) - hx[a] - hy[a]
+    for a in range(m):
+        if y[a] == 0:
+            continue
+        for b in range(m):
+            if b == a or (y[b] != 0 and b < a) or (x[b] == 0 and y[b] == 0):
+                continue
+            moved = change[a] + change[b] - _term(terms, x[a] + y[a] + x[b] + y[b])
+            moved += _term(terms, x[a] + x[b])
+            moved += _term(terms, y[a] + y[b]) if y[b] != 0 else hy[a]
+            losses[min(a, b), max(a, b)] += sign * moved
+
+
+@njit(cache=True)
+def _own_terms(classes: _Classes, i: int, j: int) -> int:
+    """What the merge of i and j loses in their own sums and cells; the other classes' cells come on top."""
+    terms, block = classes.terms, 0
+    loss: int = 0
+    for way in range(2):
+        loss -= _apart(terms, classes.sums[way, i], classes.sums[way, j])
+        loss += _apart(terms, classes.rest[way, i], classes.rest[way, j])
+        for k in (i, j):
+            cell = classes.counts[0, i if way == 0 else j, k]
+            block += cell
+            loss += _term(terms, cell)
+    loss -= _term(terms, block)
+    return loss
+
+
+@njit(cache=True)
+def _best_pair(losses: Ints, lowest: Ints, m: int) -> tuple[int, int]:
+    """The pair i < j of least loss; of equal ones the pair with the lowest unit id, then the lowest other id."""
+    best = np.iinfo(np.int64).max
+    best_i = best_j = 0
+    for a in range(m - 1):
+        least = best
+        for b in range(a + 1, m):
+            least = min(least, losses[a, b])
+        if least > best:
+            continue
+        for b in range(a + 1, m):
+            if losses[a, b] != least:
+                continue
+            ids = min(lowest[a], lowest[b]), max(lowest[a], lowest[b])
+            best_ids = min(lowest[best_i], lowest[best_j]), max(lowest[best_i], lowest[best_j])
+            if least < best or ids < best_ids:
+                best, best_i, best_j = least, a, b
+    return best_i, best_j

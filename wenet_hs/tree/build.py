@@ -1,150 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a data list to a tree: how often each unit is to be predicted, and the tree of any kind that this gives.
+"""The table of tree kinds with their options, and `build_tree`, which builds a tree of any kind.
 
-Dimension key: V units.
+A new kind is one function and one entry in `KINDS`: `wenet-hs tree build --help` and the checks read this table.
 """
 
-import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.tree.limit import least_depth
+from wenet_hs.errors import ConfigError
+from wenet_hs.tree.articulatory import articulatory_vectors
+from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors
+from wenet_hs.tree.huffman import least_depth
 from wenet_hs.tree.nary import KIND as CLASSES
 from wenet_hs.tree.nary import NaryTree
 from wenet_hs.tree.tree import Tree
 
-logger = logging.getLogger(__name__)
-
-KINDS = ("huffman", "fano", "balanced", "alphabetical", "random", "brown", "embedding", "articulatory", CLASSES)
-WEIGHTINGS = ("pooled", "per_language")
-MOST_UNKNOWN = 0.2
-"""A share of unknown units above which transcripts and unit table do not belong together."""
 BINS, TOP_OF = "frequency", "top-of"
-_USES: dict[str, tuple[str, ...]] = {
-    "huffman": ("max_depth",),
-    "random": ("seed",),
-    "embedding": ("seed", "embeddings", "checkpoint"),
-    CLASSES: ("num_classes", "by"),
-}
 
 
 @dataclass(frozen=True)
-class BuildOptions:
-    """What shapes a tree besides the counts, each for some kinds alone; None leaves it to the kind."""
+class TreeSource:
+    """The inputs of a tree builder."""
 
-    max_depth: int | None = None
-    """huffman: edges to the deepest leaf, at most."""
-    seed: int | None = None
-    """random, and embedding where the vectors are trained: ≥ 0, default 0."""
-    embeddings: Path | None = None
-    """embedding: the file that the vectors were read from, word2vec's text or .npz or .npy."""
-    checkpoint: Path | None = None
-    """embedding: the trained softmax model, its folder or its .pt, whose output rows are the vectors."""
-    num_classes: int | None = None
-    """classes: how many children the root has, default √V."""
-    by: str | None = None
-    """classes: "frequency" (bins, the default), or "top-of KIND", the top of a binary tree of that kind."""
-
-    def given(self) -> dict[str, Any]:
-        """Those that are not None, as JSON values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: str(v) if isinstance(v, Path) else v for name, v in values.items() if v is not None}
+    units: Sequence[str]
+    frequencies: NDArray[np.float64]
+    """(V,) as `unit_frequencies` gives them."""
+    sequences: Sequence[Sequence[int]] | None = None
+    """The unit ids of each transcript, with the end of sentence."""
+    vectors: NDArray[np.floating[Any]] | None = None
+    """(V, F) embeddings; a row of NaN is a unit without one."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the kind that were given, by name."""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values for the tree's own `options`: what the user recorded, and the options of the kind."""
 
 
-def unit_frequencies(
-    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: str = "pooled"
-) -> NDArray[np.float64]:
-    """How often the decoder has to predict each unit: the units of the transcripts and one end of sentence each.
+@dataclass(frozen=True)
+class KindOption:
+    """An option that some kinds use: a flag of `wenet-hs tree build`."""
 
-    Blank and (where it is not the same unit) the begin of sentence are never predicted and have 0.
-
-    Args:
-        weighting: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
-            language (the paper's equation 2), so that each language has the same weight.
-    Returns:
-        (V,) counts, or frequencies that sum to the number of languages.
-    Raises:
-        ConfigError: no such weighting. DataError: per_language and an utterance without a language, or no utterance.
-    """
-    if weighting not in WEIGHTINGS:
-        raise ConfigError(f"--weighting: must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
-    num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
-    counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)  # no array of V for each utterance
-    for utterance in utterances:
-        if weighting == "per_language" and utterance.lang is None:
-            raise DataError(
-                f"utterance {utterance.key!r}: no language in the data list; add `lang`, or use --weighting pooled"
-            )
-        counters[utterance.lang].update([*tokenizer.encode(utterance.txt), eos])
-    if not counters:
-        raise DataError("data list: no utterances to count units in; run the stage that prepares the data again")
-    frequencies, pooled = np.zeros(num_units), np.zeros(num_units)
-    for lang in sorted(counters, key=str):  # a fixed order of summation
-        ids, counts = list(counters[lang]), np.array(list(counters[lang].values()), dtype=np.float64)
-        pooled[ids] += counts
-        frequencies[ids] += counts / counts.sum()
-    _warn_of_unknown(pooled, tokenizer)
-    return pooled if weighting == "pooled" else frequencies
+    help: str
+    type: Callable[[str], Any] = int
+    metavar: str | tuple[str, ...] = "N"
+    limits: Callable[[int], tuple[int, int | None]] | None = None
+    """From the number of units to the least and the largest value."""
 
 
-def _warn_of_unknown(counts: NDArray[np.float64], tokenizer: Tokenizer) -> None:
-    unk = tokenizer.table.special.unk
-    if unk is not None and counts[unk]:
-        share = counts[unk] / counts.sum()
-        if share > MOST_UNKNOWN:
-            raise DataError(
-                f"{counts[unk]:,.0f} of {counts.sum():,.0f} units ({share:.0%}) of the transcripts are not in the unit "
-                "table; give the --units that were made from this data and their --tokenizer"
-            )
-        logger.warning(
-            "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
-            "units.txt or --tokenizer belongs to other data",
-            counts[unk], counts.sum(), 100 * share,
-        )  # fmt: skip
+@dataclass(frozen=True)
+class TreeKind:
+    """One way to build a tree."""
 
-
-def with_blank_share(frequencies: NDArray[np.float64], blank: int, share: float) -> NDArray[np.float64]:
-    """The frequencies (V,) of a tree for CTC, where blank has `share` of all mass: there it is the most frequent unit.
-
-    Raises ConfigError when the share is not between 0 and 1.
-    """
-    if not 0 < share < 1:
-        raise ConfigError(f"--blank_share: must be between 0 and 1 and neither of them, got {share:g}")
-    changed = frequencies.copy()
-    changed[blank] = 0
-    changed[blank] = changed.sum() * share / (1 - share)
-    return changed
-
-
-def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer, *, begin: bool = False) -> list[list[int]]:
-    """The unit ids of each transcript with the end of sentence last: what bigrams and embeddings are learnt from.
-
-    Args:
-        begin: the end stands in front as well, as that of the sentence before. Brown's clustering is to have it so:
-            without it the end is followed by nothing, merges with any unit at no loss, and gets a long code (UCLA's
-            phones: 9 bits instead of 2, and 6.8 instead of 5.7 bits a phone).
-    """
-    eos = tokenizer.table.special.eos
-    return [[*([eos] * begin), *tokenizer.encode(utterance.txt), eos] for utterance in utterances]
-
-
-def needs_sequences(kind: str, options: BuildOptions) -> bool:
-    """Whether `build_tree` of this kind reads transcripts: brown, and embedding without vectors from elsewhere."""
-    kind = binary_kind(kind, options)
-    return kind == "brown" or (kind == "embedding" and not _vector_source(options))
-
-
-def _vector_source(options: BuildOptions) -> list[str]:
-    return [f"--{name}" for name in ("embeddings", "checkpoint") if name in options.given()]
+    build: Callable[[TreeSource], Tree | NaryTree]
+    summary: str
+    """Which units are near each other in the tree."""
+    options: Mapping[str, KindOption] = field(default_factory=dict)
+    needs_sequences: bool = False
+    """Whether it is built from transcripts."""
 
 
 def build_tree(
@@ -154,111 +70,163 @@ def build_tree(
     *,
     sequences: Sequence[Sequence[int]] | None = None,
     vectors: NDArray[np.floating[Any]] | None = None,
-    options: BuildOptions | None = None,
+    options: Mapping[str, Any] | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Tree | NaryTree:
-    """The tree of one kind over these units: the one place that knows all kinds.
+    """Build the tree of one kind over these units.
 
     Args:
         frequencies: (V,) as `unit_frequencies` gives them.
-        sequences: unit ids, a transcript each, where `needs_sequences`.
-        vectors: (V, F), a row of NaN for a unit without one; for embedding, in the place of training on `sequences`.
-        options: what shapes the tree. It stands in the tree's options, as does `record`, whatever else is to be known.
+        sequences: the unit ids of each transcript, required where `needs_sequences`.
+        vectors: (V, F), a row of NaN for a unit without one; for embedding, instead of training on `sequences`.
+        options: options of the kind by name; they are recorded in the tree's options.
+        record: what else is recorded there.
     Raises:
-        ConfigError: no such kind, an option that it does not use or that makes no sense, or a package that is missing.
-        ValueError: wrong frequencies, units, vectors or sequences, or none where the kind is built from them.
+        ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
+        ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
     """
-    options = options or BuildOptions()
+    options = options or {}
     check_options(kind, options, len(units))
-    source = _Source(units, frequencies, sequences, vectors)
-    if kind != CLASSES:
-        return _binary_tree(kind, source, options, record or {})
-    record = {**(record or {}), "by": options.by or BINS}
-    inner = binary_kind(kind, options)
-    if inner == CLASSES:
-        tree = NaryTree.frequency_bins(frequencies, options.num_classes, units=units)
-        return replace(tree, options={**record, **tree.options})
-    binary = _binary_tree(inner, source, replace(options, by=None, num_classes=None), record)
-    return NaryTree.from_binary(binary, options.num_classes)
+    source = TreeSource(units, frequencies, sequences, vectors, options, record or {})
+    return _build(kind, source)
 
 
-class _Source(NamedTuple):
-    """What `build_tree` builds from."""
-
-    units: Sequence[str]
-    frequencies: NDArray[np.float64]
-    sequences: Sequence[Sequence[int]] | None
-    vectors: NDArray[np.floating[Any]] | None
-
-
-def _binary_tree(kind: str, source: _Source, options: BuildOptions, record: Mapping[str, Any]) -> Tree:
-    units, frequencies = source.units, source.frequencies
-    kept = {**record, **options.given()}
-    match kind:
-        case "huffman":
-            return Tree.huffman(frequencies, units, kept, options.max_depth)
-        case "fano":
-            return Tree.fano(frequencies, units, kept)
-        case "balanced":
-            return Tree.balanced(frequencies, units, kept)
-        case "alphabetical":
-            return Tree.alphabetical(frequencies, units, kept)
-        case "random":
-            return Tree.random(frequencies, units, kept, options.seed or 0)
-        case "brown":
-            return Tree.brown(_transcripts(kind, source), frequencies, units, kept)
-        case "articulatory":
-            return Tree.articulatory(units, frequencies, kept)
-    if source.vectors is not None:
-        return Tree.embedding(source.vectors, frequencies, units, kept)
-    if _vector_source(options):
-        raise ValueError(f"vectors: {_vector_source(options)[0]} is set, so they must be given")
-    from wenet_hs.tree.embedding import skip_gram_vectors
-
-    kept["seed"] = options.seed or 0
-    vectors = skip_gram_vectors(_transcripts(kind, source), len(units), seed=kept["seed"])
-    return Tree.embedding(vectors, frequencies, units, kept)
-
-
-def _transcripts(kind: str, source: _Source) -> Sequence[Sequence[int]]:
-    if source.sequences is None:
+def _build(kind: str, source: TreeSource) -> Tree | NaryTree:
+    if KINDS[kind].needs_sequences and source.sequences is None and source.vectors is None:
+        if _vector_options(source.options):
+            raise ValueError(f"vectors: {_vector_options(source.options)[0]} is set, so they must be given")
         raise ValueError(f"sequences: kind {kind} is built from transcripts")
-    return source.sequences
+    given = {name: str(v) if isinstance(v, Path) else v for name, v in source.options.items()}
+    return KINDS[kind].build(replace(source, record={**source.record, **given}))
 
 
-def check_options(kind: str, options: BuildOptions, num_units: int) -> None:
-    """Raise ConfigError on a kind that does not exist, an option that it does not use, or a value out of range."""
+def needs_sequences(kind: str, options: Mapping[str, Any]) -> bool:
+    """Whether `build_tree` with these options is built from transcripts."""
+    return KINDS[binary_kind(kind, options)].needs_sequences and not _vector_options(options)
+
+
+def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
+    """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of range."""
     if kind not in KINDS:
         raise ConfigError(f"--kind: must be one of {', '.join(KINDS)}, got {kind!r}")
-    used = {*_USES.get(kind, ()), *_USES.get(binary_kind(kind, options), ())}
-    for name in options.given():
+    used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
+    for name, value in options.items():
         if name not in used:
-            users = " or ".join(user for user, names in _USES.items() if name in names)
+            users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
             raise ConfigError(f"--{name}: --kind {kind} does not use it, {users} does; leave it out")
-    sources = _vector_source(options)
+        limits = used[name].limits
+        least, most = limits(num_units) if limits else (value, None)
+        if value < least or (most is not None and value > most):
+            allowed = f"at least {least}" if value < least else f"at most {most}"
+            raise ConfigError(f"--{name}: must be {allowed} with {num_units} units, got {value}")
+    sources = _vector_options(options)
     if len(sources) == 2:
         raise ConfigError("--embeddings and --checkpoint: each gives the vectors; leave one out")
-    if sources and options.seed is not None:
+    if sources and "seed" in options:
         raise ConfigError(f"--seed: {sources[0]} gives the vectors, so none are trained; leave --seed out")
-    if options.max_depth is not None and options.max_depth < least_depth(num_units):
-        raise ConfigError(
-            f"--max_depth: {options.max_depth} is too small for {num_units} units; "
-            f"use at least {least_depth(num_units)}"
-        )
-    for name, least in (("seed", 0), ("num_classes", 2)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name}: must be at least {least}, got {value}")
-    if (options.num_classes or 0) > num_units:
-        raise ConfigError(f"--num_classes: {options.num_classes} classes, but there are {num_units} units; use fewer")
 
 
-def binary_kind(kind: str, options: BuildOptions) -> str:
-    """The kind of the binary tree that is built: that of `--by top-of KIND`, or the kind itself."""
-    if kind != CLASSES or options.by in (None, BINS):
+def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
+    """The kind of the binary tree that is built first: that of `--by top-of KIND`, or the kind itself."""
+    by = options.get("by", BINS)
+    if kind != CLASSES or by == BINS:
         return kind
-    top_of, _, inner = str(options.by).partition(" ")
+    top_of, _, inner = str(by).partition(" ")
     if top_of != TOP_OF or inner not in KINDS or inner == CLASSES:
         kinds = ", ".join(name for name in KINDS if name != CLASSES)
-        raise ConfigError(f"--by: must be {BINS}, or {TOP_OF} and one of {kinds}, got {options.by!r}")
+        raise ConfigError(f"--by: must be {BINS}, or {TOP_OF} and one of {kinds}, got {by!r}")
     return inner
+
+
+def _vector_options(options: Mapping[str, Any]) -> list[str]:
+    return [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
+
+
+# ---- the kinds that need more than one call
+
+
+def _random(source: TreeSource) -> Tree:
+    return Tree.random(source.frequencies, source.units, source.record, source.options.get("seed", 0))
+
+
+def _brown(source: TreeSource) -> Tree:
+    # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise nothing follows it,
+    # its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits instead of 2).
+    sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
+    return Tree.brown(sequences, source.frequencies, source.units, source.record)
+
+
+def _embedding(source: TreeSource) -> Tree:
+    vectors, record = source.vectors, source.record
+    if vectors is None:
+        seed = source.options.get("seed", 0)
+        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
+        record = {**record, "seed": seed}
+    return Tree.embedding(vectors, source.frequencies, source.units, record)
+
+
+def _articulatory(source: TreeSource) -> Tree:
+    log_without_vector(articulatory_vectors(source.units), source.units, "are not phones in IPA")
+    return Tree.articulatory(source.units, source.frequencies, source.record)
+
+
+def _classes(source: TreeSource) -> NaryTree:
+    options = dict(source.options)
+    by, num_classes = options.pop("by", BINS), options.pop("num_classes", None)
+    kept = {name: value for name, value in source.record.items() if name not in ("by", *source.options)}
+    record = {**kept, "by": by}
+    if by == BINS:
+        tree = NaryTree.frequency_bins(source.frequencies, num_classes, units=source.units)
+        return replace(tree, options={**record, **tree.options})
+    binary = _build(binary_kind(CLASSES, source.options), replace(source, options=options, record=record))
+    assert isinstance(binary, Tree)  # `binary_kind` never names `classes`
+    return NaryTree.from_binary(binary, num_classes)
+
+
+_SEED = "random, and embedding if it trains: seed (default: 0)"
+KINDS: dict[str, TreeKind] = {
+    "huffman": TreeKind(
+        lambda s: Tree.huffman(s.frequencies, s.units, s.record, s.options.get("max_depth")),
+        "their frequencies are similar; shortest mean code",
+        {"max_depth": KindOption("huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None))},
+    ),
+    "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units, s.record), "the same, split from the top"),
+    "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units, s.record), "their ids are near"),
+    "alphabetical": TreeKind(lambda s: Tree.alphabetical(s.frequencies, s.units, s.record), "they sort together"),
+    "random": TreeKind(_random, "chance", {"seed": KindOption(_SEED, limits=lambda _: (0, None))}),
+    "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
+    "embedding": TreeKind(
+        _embedding,
+        "their embeddings are similar",
+        {
+            "seed": KindOption(_SEED, limits=lambda _: (0, None)),
+            "embeddings": KindOption(
+                "embedding: file of vectors, word2vec's text or .npz or .npy (default: skip-gram with hierarchical "
+                "softmax is trained on the transcripts)",
+                Path,
+                "FILE",
+            ),
+            "checkpoint": KindOption(
+                "embedding: use the output rows of this trained softmax model, ours or WeNet's",
+                Path,
+                "MODEL_DIR_OR_PT",
+            ),
+        },
+        needs_sequences=True,
+    ),
+    "articulatory": TreeKind(_articulatory, "they are pronounced alike (phones in IPA)"),
+    CLASSES: TreeKind(
+        _classes,
+        "bins of equal frequency, or the top of a binary tree",
+        {
+            "num_classes": KindOption(
+                "classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)
+            ),
+            "by": KindOption(
+                "classes: bins of equal frequency, or the top of a binary tree of KIND (default: frequency)",
+                str,
+                ("frequency|top-of", "KIND"),
+            ),
+        },
+    ),
+}

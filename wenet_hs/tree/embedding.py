@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One vector a unit for `cluster_children`: trained on transcripts, read from a file, or a softmax model's output rows.
+"""Embeddings of the units: trained on transcripts, read from a file, or the output rows of a softmax model.
 
-A unit without a vector has a row of NaN. Cluster these by direction (`cosine=True`).
+A unit without a vector has a row of NaN. `Tree.embedding` clusters these vectors by direction.
 
 Dimension key: V units, F features.
 """
@@ -13,7 +13,6 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.tree.cluster import log_without_vector
+from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TRAINED_UNITS = 4_000_000  # that skip-gram sees in all epochs: seconds, and enough for a few hundred units
-_EPOCHS = (5, 100)  # at least and at most
-_MAX_BATCH = 10_000  # words that gensim trains on at once; it drops what is behind them
+logger = logging.getLogger(__name__)
+
+_TRAINED_UNITS = 4_000_000  # units that skip-gram reads in all epochs: seconds, and enough for a few hundred units
+_EPOCHS = (5, 100)  # minimum and maximum
+_MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
+_MAX_NAMED = 20
 _SOFTMAX_LAYERS = (
     "head.output.weight",
     "decoder.output_layer.weight",
@@ -37,8 +39,6 @@ _SOFTMAX_LAYERS = (
 )
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
 _HEADS = ("head.", "decoder.output_layer.", "decoder.left_decoder.output_layer.")
-_WHOLE_NUMBER = re.compile("[0-9]{1,12}")
-_MAX_SHOWN = 40
 
 
 def skip_gram_vectors(
@@ -52,21 +52,20 @@ def skip_gram_vectors(
 ) -> NDArray[np.float32]:
     """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
 
-    The same bits each time on one machine; its sums are BLAS's, and another sort of processor may round otherwise.
+    The result is reproducible on one machine. BLAS may round differently on another kind of processor.
 
-    The defaults are for some hundred phones or characters and some thousand utterances. What a phone is like shows in
-    its next neighbours, so the window is a syllable (3), not word2vec's 5; 64 dimensions hold what a few hundred units
-    can have in common; nothing is too rare or too frequent to count; and little data is read more often.
+    The defaults suit some hundred phones or characters and some thousand utterances: a window of about a syllable
+    instead of word2vec's 5, no minimum count, no downsampling of frequent units, more epochs for less data.
 
     Args:
         sequences: unit ids of each transcript.
         num_units: V.
         dim: F.
-        window: how many units to each side are context, at most; near ones count more.
-        epochs: passes over the data; None sees four million units in all, in 5 to 100 passes.
+        window: the largest number of context units on each side; near ones count more.
+        epochs: passes over the data; None reads four million units in total, in 5 to 100 passes.
         seed: ≥ 0.
     Returns:
-        (V, F); NaN in the rows of units that never occur, zero in that of a unit which is the only one.
+        (V, F); NaN in the rows of units that never occur, zero if only one unit occurs.
     Raises:
         ConfigError: gensim is not installed. ValueError: an id outside 0…V-1.
     """
@@ -75,16 +74,22 @@ def skip_gram_vectors(
     if wrong is not None:
         raise ValueError(f"sequences: unit id {wrong}; with {num_units} units it must be 0…{num_units - 1}")
     vectors_VF = np.full((num_units, dim), np.nan, dtype=np.float32)
-    if len(counts) < 2:  # nothing to predict, and gensim would wait for ever
+    if len(counts) < 2:  # nothing to predict, and gensim would not return
         vectors_VF[list(counts)] = 0.0
         return vectors_VF
-    # The vocabulary in an order of ours: gensim's own order of equal counts is the sorting routine's.
+    # gensim's own order of equal counts depends on its sorting routine, so the vocabulary is sorted here.
     present = sorted(counts, key=lambda unit_id: (-counts[unit_id], unit_id))
-    passes = _num_epochs(counts.total()) if epochs is None else epochs
-    with _quiet("gensim"):
+    least, most = _EPOCHS
+    passes = min(max(-(-_TRAINED_UNITS // counts.total()), least), most) if epochs is None else epochs
+    library = logging.getLogger("gensim")
+    level = library.level
+    library.setLevel(logging.ERROR)  # its progress does not belong in our log
+    try:
         model = _word2vec(vector_size=dim, window=window, seed=seed)
         model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
         _train(model, list(_sentences(sequences)), passes)
+    finally:
+        library.setLevel(level)
     vectors_VF[present] = model.wv.vectors
     return vectors_VF
 
@@ -96,17 +101,21 @@ def _word2vec(**settings: Any) -> Any:
         raise ConfigError(
             '--kind embedding: training embeddings needs gensim; run pip install "wenet_hs[trees]", or use --embeddings'
         ) from error
-    # One worker: two would change the weights in the order of the clock. sample=0: with a few hundred units each of
-    # them is a "frequent word", and most of the data would be thrown away.
+    # One worker, because the order of updates of two depends on timing. sample=0, because each of a few hundred units
+    # is a "frequent word", and most of the data would be dropped. hashfxn: Python's hash() differs per process.
     return Word2Vec(
         sg=1, hs=1, negative=0, min_count=1, sample=0, workers=1, sorted_vocab=0, hashfxn=_checksum, **settings
     )
 
 
-def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
-    """word2vec's passes over the data with a rate that falls in a line, in this thread.
+def _checksum(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8"))
 
-    `model.train` hands batches to a thread and waits for ever if that thread dies of an exception.
+
+def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
+    """word2vec's passes over the data with a linearly falling learning rate, in this thread.
+
+    `model.train` passes batches to a thread, and does not return if an exception ends that thread.
     """
     from gensim.models.word2vec import train_batch_sg
 
@@ -124,54 +133,53 @@ def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
         train_batch_sg(model, batches[step % len(batches)], rate, scratch, False)
 
 
-def _checksum(text: str) -> int:
-    """In the place of Python's own `hash`, which is another one in each process."""
-    return zlib.crc32(text.encode("utf-8"))
-
-
-def _num_epochs(num_tokens: int) -> int:
-    return min(max(-(-_TRAINED_UNITS // num_tokens), _EPOCHS[0]), _EPOCHS[1])
-
-
 def _sentences(sequences: Sequence[Sequence[int]]) -> Iterator[list[str]]:
     for sequence in sequences:
         for start in range(0, len(sequence), _MAX_BATCH):
             yield [str(unit_id) for unit_id in sequence[start : start + _MAX_BATCH]]
 
 
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Without the progress of a library in our log; its errors are exceptions."""
-    library = logging.getLogger(name)
-    level = library.level
-    library.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        library.setLevel(level)
-
-
 def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float64]:
     """The units' vectors in a file; names are compared in NFC.
 
-    `.npy` is an array (V, F) in the order of the units; `.npz` has the arrays `units`, (N,) names, and `vectors`,
-    (N, F); in both a row of NaN is a unit without a vector. Anything else is word2vec's text: an optional first line
-    `N F`, then a name and F numbers a line, divided by spaces.
+    `.npy` is an array (V, F) in the order of the units. `.npz` has the arrays `units`, (N,) names, and `vectors`,
+    (N, F). In both, a row of NaN is a unit without a vector. Any other file is word2vec's text: an optional first line
+    `N F`, then per line a name and F numbers, separated by spaces.
 
     Returns:
-        (V, F); NaN in the rows of units that the file does not have, which one line of the log names.
+        (V, F); NaN in the rows of units that are not in the file.
     Raises:
-        DataError: one line, whatever is wrong with the file. No code in it is ever run.
+        DataError: one line, whatever is wrong with the file. No code in the file is run.
     """
     path = Path(path)
-    match path.suffix:
-        case ".npy":
-            vectors = _checked(path, _load_numpy(path), len(units))
-        case ".npz":
-            vectors = _from_archive(path, units)
-        case _:
-            vectors = _arranged(path, _parse_text(path, {_nfc(unit) for unit in units}), units)
+    vectors = _checked(path, _load_numpy(path), len(units)) if path.suffix == ".npy" else _read_by_name(path, units)
     log_without_vector(vectors, units, f"have no vector in {path}")
+    return vectors
+
+
+def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
+    """Log the units whose row is NaN in one line: a warning unless all are special units like `<blank>`."""
+    absent = np.flatnonzero(np.isnan(vectors).all(axis=1)).tolist() if vectors.size else []
+    names = [units[unit_id] for unit_id in absent]
+    if not names:
+        return
+    level = logging.INFO if {*names} <= {*SPECIAL_UNITS, SOS, EOS} else logging.WARNING
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    logger.log(
+        level,
+        "%d of %d units %s; they are placed by their frequency only: %s%s",
+        len(names), len(units), reason, " ".join(names[:_MAX_NAMED]), more,
+    )  # fmt: skip
+
+
+def _read_by_name(path: Path, units: Sequence[str]) -> NDArray[np.float64]:
+    rows = _read_archive(path) if path.suffix == ".npz" else _read_text(path, {_nfc(unit) for unit in units})
+    found = [(unit_id, rows[_nfc(unit)]) for unit_id, unit in enumerate(units) if _nfc(unit) in rows]
+    if not found:
+        raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
+    vectors = np.full((len(units), len(found[0][1])), np.nan)
+    for unit_id, vector in found:
+        vectors[unit_id] = vector
     return vectors
 
 
@@ -181,12 +189,12 @@ def _nfc(unit: str) -> str:
 
 def _load_numpy(path: Path) -> Any:
     try:
-        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        content = path.read_bytes()
     except OSError as error:
-        if error.strerror is None:
-            raise _unreadable(path, error) from error
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except Exception as error:  # a damaged header is parsed as Python and raises whatever that may raise
+    try:
+        return np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # a damaged header is parsed as Python and may raise anything
         raise _unreadable(path, error) from error
 
 
@@ -200,7 +208,7 @@ def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
         raise DataError(f"{where}: expected one array of numbers, found {getattr(array, 'dtype', 'an archive')}")
     if array.ndim != 2 or len(array) != num_rows or not array.shape[1]:
-        raise DataError(f"{where}: shape {array.shape}, expected ({num_rows}, F): one vector a unit, in their order")
+        raise DataError(f"{where}: shape {array.shape}, expected ({num_rows}, F): one vector per unit, in their order")
     vectors = array.astype(np.float64)
     faulty = ~np.isfinite(vectors).all(axis=1) & ~np.isnan(vectors).all(axis=1)
     if faulty.any():
@@ -209,14 +217,14 @@ def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64
     return vectors
 
 
-def _from_archive(path: Path, units: Sequence[str]) -> NDArray[np.float64]:
+def _read_archive(path: Path) -> dict[str, NDArray[np.float64]]:
     archive = _load_numpy(path)
     if isinstance(archive, np.ndarray) or not {"units", "vectors"} <= set(archive.files):
         found = "one array" if isinstance(archive, np.ndarray) else ", ".join(map(repr, archive.files[:8])) or "nothing"
         raise DataError(f"{path}: expected the arrays `units` and `vectors`, found {found}")
     try:
         names, array = archive["units"], archive["vectors"]
-    except Exception as error:  # a member is read only now, and may be damaged in as many ways
+    except Exception as error:  # each array is read only now, and may be damaged
         raise _unreadable(path, error) from error
     if names.dtype.kind != "U" or names.ndim != 1:
         raise DataError(f"{path}: units: expected a list of names, found {names.dtype} of shape {names.shape}")
@@ -224,62 +232,48 @@ def _from_archive(path: Path, units: Sequence[str]) -> NDArray[np.float64]:
     rows: dict[str, NDArray[np.float64]] = {}
     for name, vector in zip(map(_nfc, names.tolist()), vectors, strict=True):
         if name in rows:
-            raise DataError(f"{path}: units: {name!r} stands there twice; keep one")
+            raise DataError(f"{path}: units: {name!r} occurs twice; keep one")
         rows[name] = vector
-    return _arranged(path, rows, units)
+    return rows
 
 
-def _arranged(path: Path, rows: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> NDArray[np.float64]:
-    """The rows in the order of the units, NaN where there is none."""
-    found = [(unit_id, rows[_nfc(unit)]) for unit_id, unit in enumerate(units) if _nfc(unit) in rows]
-    if not found:
-        raise DataError(f"{path}: none of the {len(units)} units is in it; its names must be those of units.txt")
-    vectors = np.full((len(units), len(found[0][1])), np.nan)
-    for unit_id, vector in found:
-        vectors[unit_id] = vector
-    return vectors
-
-
-def _parse_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
-    """The vectors of the wanted names in a file of word2vec's text; a line at a time, for such files are large."""
+def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
+    """The vectors of the wanted names in a file of word2vec's text, which is read line by line."""
     rows: dict[str, NDArray[np.float64]] = {}
     line_of: dict[str, int] = {}
     announced: int | None = None
     dim = number = 0
     for number, fields in _fields(path):
         where = f"{path}:{number}"
-        if number == 1 and len(fields) == 2 and all(map(_WHOLE_NUMBER.fullmatch, fields)):
+        if number == 1 and len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields):
             announced, dim = int(fields[0]), int(fields[1])
             continue
         if len(fields) < 2 or len(fields) - 1 != (dim or len(fields) - 1):
             expected = f"a unit and {dim} numbers" if dim else "a unit and its vector"
-            raise DataError(f"{where}: {len(fields)} fields, expected {expected}, divided by spaces")
+            raise DataError(f"{where}: {len(fields)} fields, expected {expected}, separated by spaces")
         dim = len(fields) - 1
         name = _nfc(fields[0])
-        if name not in wanted:
-            continue
         if name in line_of:
-            raise DataError(f"{where}: {name!r} stands already on line {line_of[name]}; keep one")
-        line_of[name] = number
-        rows[name] = _numbers(where, fields[1:])
+            raise DataError(f"{where}: {name!r} is already on line {line_of[name]}; keep one")
+        if name in wanted:
+            line_of[name] = number
+            rows[name] = _numbers(where, fields[1:])
     if announced is not None and announced != number - 1:
         raise DataError(f"{path}:1: announces {announced} vectors, but {number - 1} follow; copy the file again")
     return rows
 
 
 def _fields(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line; only a space divides, for U+3000 may be a unit."""
+    """The number and the fields of each line. Only a space separates, because U+3000 may be a unit."""
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
-                try:
-                    line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(
-                        f"{path}:{number}: not UTF-8 text at byte {error.start}; "
-                        "save word2vec's binary form as text, or as .npz"
-                    ) from error
+                line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode("utf-8")
                 yield number, [field for field in line.rstrip("\r\n").split(" ") if field]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: not UTF-8 text at byte {error.start}; save word2vec's binary form as text, or as .npz"
+        ) from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
@@ -290,20 +284,17 @@ def _numbers(where: str, fields: Sequence[str]) -> NDArray[np.float64]:
         try:
             values.append(float(field))
         except ValueError as error:
-            raise DataError(f"{where}: {field[:_MAX_SHOWN]!r} is no number; expected a unit and its vector") from error
+            raise DataError(f"{where}: {field[:40]!r} is not a number; expected a unit and its vector") from error
     if not np.isfinite(values).all():
         raise DataError(f"{where}: a value is NaN or infinite; leave the unit out if it has no vector")
     return np.array(values)
 
 
 def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str) -> NDArray[np.float64]:
-    """The rows of the output layer of a trained softmax model: units that need like decoder states have like rows.
-
-    The bias stays out: it says how frequent a unit is.
+    """The rows of the output layer of a trained softmax model, without its bias, which encodes the frequency.
 
     Args:
-        state: the state_dict of a model of ours or WeNet's; this layer cannot load it, `interop.weights.load_state`
-            does, and `bin/tree_build.py` hands it over.
+        state: the state_dict of a model of ours or of WeNet.
         num_units: V.
         where: the name of the checkpoint in messages.
     Returns:
@@ -314,7 +305,7 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
         other = next((key for key in state if key.startswith(_HEADS)), None)
-        found = f"the output layer is {other}, no flat softmax" if other else "no output layer of a decoder in it"
+        found = f"the output layer is {other}, not a flat softmax" if other else "has no output layer of a decoder"
         raise CheckpointError(f"{where}: {found}; give the checkpoint of a model with head: softmax")
     weight = state[name]
     if weight.dim() != 2 or len(weight) != num_units:

@@ -10,18 +10,10 @@ blocks of `BLOCK_SIZE`.
 Dimension key: V units, F features, M distinct vectors (or those of one block).
 """
 
-import logging
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
-from wenet_hs.tree.check import check_frequencies
-from wenet_hs.tree.huffman import breadth_first, huffman_children
-from wenet_hs.tree.unplaced import with_unplaced
-
-logger = logging.getLogger(__name__)
+from wenet_hs.tree.huffman import add_unplaced, huffman_children
 
 DIRECT_LIMIT = 10_000
 """The most distinct vectors that are clustered from one matrix of distances: 0.8 GB."""
@@ -32,16 +24,15 @@ _AXIS_STEPS = 8  # of power iteration: 2-means needs a good start, not the axis 
 _LEAST_SHARE = 1 / 16  # of a half; smaller ones could make as many levels as units
 _NOISE = 2.0**-36  # of the largest distance: what differs by less is equal; that of float64 is below 2^-45
 _NO_DIRECTION = 2.0**-32  # where the largest value is near one: what is left after centring is noise
-_MAX_NAMED = 20
 
 
-def cluster_children(
+def ward_children(
     vectors: NDArray[np.floating], frequencies: NDArray[np.float64], *, cosine: bool = False
 ) -> NDArray[np.int64]:
     """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
 
     The left child is the less frequent one, of equal ones the one with the lowest unit id. Units of one and the same
-    vector form one Huffman tree. Units without a vector hang where `with_unplaced` puts them.
+    vector form one Huffman tree. Units without a vector hang where `add_unplaced` puts them.
 
     Args:
         vectors: (V, F); a row of NaN is a unit without a vector.
@@ -53,10 +44,10 @@ def cluster_children(
     Raises:
         ValueError: wrong shapes, a row that is partly NaN, an infinite value, frequencies as in `Tree`.
     """
-    weights = check_frequencies(frequencies)
+    weights = frequencies
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(weights):
-        raise ValueError(f"vectors: shape {rows_VF.shape} for {len(weights)} units; expected one row a unit")
+        raise ValueError(f"vectors: shape {rows_VF.shape} for {len(weights)} units; expected one row per unit")
     absent_VF = np.isnan(rows_VF)
     absent = absent_VF.all(axis=1) if rows_VF.shape[1] else np.zeros(len(rows_VF), dtype=bool)
     wrong = np.flatnonzero((absent_VF.any(axis=1) & ~absent) | np.isinf(rows_VF).any(axis=1))
@@ -65,26 +56,7 @@ def cluster_children(
     forest, placed = _Forest(weights), np.flatnonzero(~absent)
     if len(placed):
         _cluster(forest, rows_VF, placed, cosine)
-    return breadth_first(with_unplaced(np.array(forest.pairs, dtype=np.int64).reshape(-1, 2), placed, weights))
-
-
-def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
-    """Name the units whose row is NaN in one line; a warning unless they are all special ones like `<blank>`."""
-    absent = np.flatnonzero(np.isnan(vectors).all(axis=1)).tolist() if vectors.size else []
-    if not absent:
-        return
-    names = [units[unit_id] for unit_id in absent]
-    level = logging.INFO if {*names} <= {*SPECIAL_UNITS, SOS, EOS} else logging.WARNING
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    listed = " ".join(names[:_MAX_NAMED]) + more
-    logger.log(
-        level,
-        "%d of %d units %s; they hang where their frequency alone puts them: %s",
-        len(names),
-        len(units),
-        reason,
-        listed,
-    )
+    return add_unplaced(np.array(forest.pairs, dtype=np.int64).reshape(-1, 2), placed, weights)
 
 
 class _Forest:

@@ -1,11 +1,6 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The script of the page that explores a tree. Names of units reach the page as `textContent` alone, never as HTML.
-
-Nodes are numbered as in the data: inner nodes 0…K-1, units K…K+L-1, then stubs. Every loop over the tree is a loop:
-a tree may be thousands of levels deep.
-"""
-
-SCRIPT = r"""
+// Script of the tree explorer. Unit names are inserted only as `textContent`, never as HTML.
+// Nodes are numbered as in the data: inner nodes 0…K-1, units K…K+L-1, then stubs.
+// No function recurses, because a tree may be thousands of levels deep.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const K = data.rows.length, L = data.names.length, S = data.stubs.length, total = K + L + S;
@@ -157,7 +152,7 @@ function describe(node) {
   if (isUnit(node)) facts.push(`id ${data.ids[node - K]}`);
   facts.push(percent(p));
   if (p > 0 && isUnit(node)) facts.push(`ideal length ${(-Math.log2(p) + 0).toFixed(2)} bits`);
-  if (code) facts.push(data.binary ? `code ${code} (${level[node]} bits)` : `way ${code} (${level[node]} choices)`);
+  if (code) facts.push(data.binary ? `code ${code} (${level[node]} bits)` : `path ${code} (${level[node]} choices)`);
   detail.replaceChildren(name, " · " + facts.join(" · "));
   if (node < K) detail.append(" · most probable: ", make("bdi", "", names(node)));
 }
@@ -241,7 +236,7 @@ function search() {
   const all = groups.flat();
   found = all.slice(0, 8);
   marked = 0;
-  el("said").textContent = typed ? `${number(all.length)} ${all.length === 1 ? "unit" : "units"} found` : "";
+  el("status").textContent = typed ? `${number(all.length)} ${all.length === 1 ? "unit" : "units"} found` : "";
   listFound();
 }
 
@@ -302,4 +297,3 @@ el("fold").addEventListener("click", () => {
 prepare();
 openMore(FIRST_ROWS);
 draw();
-"""

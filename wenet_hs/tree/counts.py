@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of the units in transcripts, and what a tree costs each language in bits per unit.
+
+Dimension key: V units.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.tree.tree import Tree, UnitTree, entropy_bits, to_probabilities
+
+logger = logging.getLogger(__name__)
+
+WEIGHTINGS = ("pooled", "per_language")
+MOST_UNKNOWN = 0.2
+"""If the share of unknown units is larger, transcripts and unit table do not belong together."""
+NO_LANGUAGE = "(none)"
+ALL = "(all)"
+HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
+
+
+def unit_frequencies(
+    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: str = "pooled"
+) -> NDArray[np.float64]:
+    """How often the decoder has to predict each unit: the units of the transcripts and one end of sentence each.
+
+    Blank and (unless it is the same unit) the start of sentence are never predicted and have frequency 0.
+
+    Args:
+        weighting: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
+            language (the paper's equation 2), so that each language has the same weight.
+    Returns:
+        (V,) counts, or frequencies that sum to the number of languages.
+    Raises:
+        ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance; more
+            than `MOST_UNKNOWN` of the units are unknown.
+    """
+    if weighting not in WEIGHTINGS:
+        raise ConfigError(f"--weighting: must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
+    num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
+    counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
+    for utterance in utterances:
+        if weighting == "per_language" and utterance.lang is None:
+            raise DataError(
+                f"utterance {utterance.key!r}: no language in the data list; add `lang`, or use --weighting pooled"
+            )
+        counters[utterance.lang].update([*tokenizer.encode(utterance.txt), eos])
+    if not counters:
+        raise DataError("data list: no utterances to count units in; run the stage that prepares the data again")
+    frequencies, pooled = np.zeros(num_units), np.zeros(num_units)
+    for lang in sorted(counters, key=str):  # a fixed order of summation
+        ids, counts = list(counters[lang]), np.array(list(counters[lang].values()), dtype=np.float64)
+        pooled[ids] += counts
+        frequencies[ids] += counts / counts.sum()
+    _check_unknown(pooled, tokenizer.table.special.unk)
+    return pooled if weighting == "pooled" else frequencies
+
+
+def _check_unknown(counts: NDArray[np.float64], unk: int | None) -> None:
+    if unk is None or not counts[unk]:
+        return
+    share = counts[unk] / counts.sum()
+    if share > MOST_UNKNOWN:
+        raise DataError(
+            f"{counts[unk]:,.0f} of {counts.sum():,.0f} units ({share:.0%}) of the transcripts are not in the unit "
+            "table; give the --units that were made from this data and their --tokenizer"
+        )
+    logger.warning(
+        "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
+        "units.txt or --tokenizer belongs to other data",
+        counts[unk], counts.sum(), 100 * share,
+    )  # fmt: skip
+
+
+def with_blank_share(frequencies: NDArray[np.float64], blank: int, share: float) -> NDArray[np.float64]:
+    """The frequencies (V,) for a tree under CTC, where blank has `share` of the total.
+
+    Raises ConfigError unless 0 < share < 1.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(f"--blank_share: must be greater than 0 and less than 1, got {share:g}")
+    changed = frequencies.copy()
+    changed[blank] = 0
+    changed[blank] = changed.sum() * share / (1 - share)
+    return changed
+
+
+def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[list[int]]:
+    """The unit ids of each transcript, followed by the end of sentence."""
+    eos = tokenizer.table.special.eos
+    return [[*tokenizer.encode(utterance.txt), eos] for utterance in utterances]
+
+
+@dataclass(frozen=True)
+class LanguageCost:
+    """The code length of a tree for one language; lengths are means in bits per unit."""
+
+    lang: str
+    """The corpus's code; "(none)" for utterances without a language, "(all)" for all utterances together."""
+    num_units: int
+    """Number of units counted, including one end of sentence per utterance."""
+    entropy: float
+    """Entropy of the language's own distribution: the lower bound of any code."""
+    own_tree: float
+    """The code length of a Huffman tree built for this language only."""
+    code_length: float
+    """The code length of the tree that is shown."""
+
+    @property
+    def excess(self) -> float:
+        """Bits above the entropy, ≥ 0."""
+        return max(0.0, self.code_length - self.entropy)  # sums of logarithms may end just below zero
+
+    def cells(self) -> tuple[str, ...]:
+        """The values as text, in the order of `HEADINGS`."""
+        share = f" ({100 * self.excess / self.code_length:.1f} %)" if self.code_length > 0 else ""
+        lengths = (self.entropy, self.own_tree, self.code_length)
+        return (self.lang, f"{self.num_units:,}", *(f"{bits:.3f}" for bits in lengths), f"{self.excess:.3f}{share}")
+
+
+def language_costs(tree: UnitTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:
+    """One row per language, sorted by code, and one for all utterances unless there is exactly one language.
+
+    The tokenizer's table has the units of the tree. Raises DataError when there are no utterances.
+    """
+    by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
+    for utterance in utterances:
+        by_language[utterance.lang or NO_LANGUAGE].append(utterance)
+    counts = {lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())}
+    if len(counts) != 1:
+        counts[ALL] = np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
+    lengths_V, costs = tree.code_lengths(), []
+    for lang, counts_V in counts.items():
+        own = Tree.huffman(counts_V[counts_V > 0])
+        bits = float(to_probabilities(counts_V) @ lengths_V)
+        costs.append(LanguageCost(lang, int(counts_V.sum()), entropy_bits(counts_V), own.mean_code_length(), bits))
+    return costs
