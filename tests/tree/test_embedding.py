@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.tree import Tree
-from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, skip_gram_vectors
+from wenet_hs.tree.embedding import checkpoint_vectors, log_without_vector, read_embeddings, skip_gram_vectors
 
 UNITS = ("<blank>", "a", "b", "é", "▁")
 
@@ -284,8 +284,8 @@ def test_output_rows_of_a_softmax(name: str, dtype: torch.dtype) -> None:
     [
         (
             {"head.inner_vector.weight": torch.zeros(2, 4)},
-            "final.pt: the output layer is head.inner_vector.weight, not a flat softmax; give the checkpoint of a model "
-            "with head: softmax",
+            "final.pt: the output layer is head.inner_vector.weight, not a flat softmax; give the checkpoint of a "
+            "model with head: softmax",
         ),
         ({"encoder.weight": torch.zeros(3, 2)}, "final.pt: has no output layer of a decoder; give the checkpoint"),
         (
@@ -302,3 +302,15 @@ def test_output_rows_of_a_softmax(name: str, dtype: torch.dtype) -> None:
 def test_faults_of_a_checkpoint(state: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         checkpoint_vectors(state, 3, "final.pt")
+
+
+def test_units_without_a_vector_are_listed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    units = ["<blank>", "a", "ж", "b"]
+    log_without_vector(np.array([[np.nan], [1.0], [np.nan], [2.0]]), units, "have no vector")
+    log_without_vector(np.array([[np.nan], [1.0], [3.0], [2.0]]), units, "have no vector")
+    log_without_vector(np.zeros((4, 1)), units, "have no vector")
+    log_without_vector(np.full((30, 2), np.nan), [f"u{unit}" for unit in range(30)], "have no vector")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+    assert caplog.messages[0] == "2 of 4 units have no vector; they are placed by their frequency only: <blank> ж"
+    assert caplog.messages[2].endswith("u18 u19 and 10 more")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Huffman's algorithm: hand-worked codes, the order of ties, no combs, and a literal heap as the second opinion."""
+"""Trees from frequencies or an order of the units: Huffman, depth limit, Fano, balanced, units without features."""
 
 import heapq
+import itertools
 import math
 import time
 
@@ -11,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
+from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, code_lengths, least_depth, random_order
 
+NAN = float("nan")
+FIBONACCI = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]  # the depth of their Huffman tree is 9
 FREQUENCIES = st.lists(st.integers(0, 20), min_size=1, max_size=40)
 
 
@@ -93,12 +97,6 @@ def test_one_and_two_units() -> None:
     assert Tree.huffman([3.0, 2.0]).codes() == ["1", "0"]
 
 
-def test_is_deterministic_and_indifferent_to_scale() -> None:
-    frequencies = np.random.default_rng(0).zipf(1.5, size=200).clip(max=1000)
-    assert Tree.huffman(frequencies) == Tree.huffman(frequencies.tolist())
-    assert Tree.huffman(frequencies).codes() == Tree.huffman(frequencies / 1024).codes()
-
-
 def test_three_hundred_thousand_units_in_seconds() -> None:
     frequencies = 1.0 / np.arange(1, 300_001)
     begin = time.perf_counter()
@@ -133,8 +131,217 @@ def test_wrong_input_is_refused(frequencies: list[float], units: list[str] | Non
         Tree.huffman(frequencies, units)
 
 
+def least_cost(frequencies: list[int], max_depth: int) -> int:
+    """The cost of the best of all codes: every multiset of lengths with Kraft's sum 1, the longest for the rarest."""
+    ascending = sorted(frequencies)
+    return min(
+        sum(length * count for length, count in zip(reversed(lengths), ascending, strict=True))
+        for lengths in itertools.combinations_with_replacement(range(1, max_depth + 1), len(frequencies))
+        if sum(2 ** (max_depth - length) for length in lengths) == 2**max_depth
+    )
+
+
+def test_code_lengths_worked_by_hand() -> None:
+    # Units 1 1 2 3 5. Level 1: these; packages 2 5. Level 2: 1 1 2 [2] 3 5 [5]; packages 2 4 8.
+    # Level 3: 1 1 2 [2] 3 [4] 5 [8]; the first 2V-2 = 8: all five units and three packages. They take six of level 2:
+    # 1 1 2 [2] 3 5, five units and a package, which takes two of level 1: 1 1.
+    assert code_lengths(np.array([1.0, 1, 2, 3, 5]), 3).tolist() == [3, 3, 2, 2, 2]
+
+
+def test_a_limit_that_binds() -> None:
+    assert Tree.huffman(FIBONACCI).depth == 9
+    tree = Tree.huffman(FIBONACCI, max_depth=5)
+    assert tree.depth == 5
+    assert tree.options == {"max_depth": 5}
+    assert int(tree.depths() @ tree.frequencies) == least_cost(FIBONACCI, 5)
+    weights = tree.weights()
+    assert (weights[tree.children[:, 0]] <= weights[tree.children[:, 1]]).all()  # the less probable child is the left
+
+
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.floats(0, 1e300), min_size=2, max_size=60))
-def test_any_finite_floats_give_a_valid_tree(frequencies: list[float]) -> None:
-    tree = Tree.huffman(frequencies)
-    assert sorted(tree.children.reshape(-1).tolist()) == list(range(1, 2 * len(frequencies) - 1))
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=7), st.integers(0, 2))
+def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int) -> None:
+    max_depth = least_depth(len(frequencies)) + slack
+    tree = Tree.huffman(frequencies, max_depth=max_depth)
+    assert tree.depth <= max_depth
+    assert int(tree.depths() @ tree.frequencies) == least_cost(frequencies, max_depth)
+
+
+def test_weights_of_any_size_do_not_overflow() -> None:
+    tree = Tree.huffman([2.0**exponent for exponent in range(-1000, 1000)], max_depth=13)
+    assert tree.depth == 13
+    assert tree.depths()[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("num_units", "max_depth", "message"),
+    [
+        (12, 3, "max_depth: 3 is too small for 12 units, which need at least 4"),
+        (2, 0, "max_depth: 0 is too small for 2 units, which need at least 1"),
+        (1, -1, "max_depth: -1 is too small for 1 units, which need at least 0"),
+    ],
+)
+def test_a_limit_that_no_tree_meets_is_refused(num_units: int, max_depth: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tree.huffman([1] * num_units, max_depth=max_depth)
+
+
+def test_one_unit_needs_no_depth() -> None:
+    assert Tree.huffman([5], max_depth=0).depth == 0
+    assert [least_depth(num_units) for num_units in (1, 2, 3, 4, 5, 8, 9)] == [0, 1, 2, 2, 3, 3, 4]
+
+
+def literal_fano(frequencies: list[int]) -> list[str]:
+    """Fano's rule word for word, one range after the other, with every cut tried."""
+    codes = [""] * len(frequencies)
+    waiting = [sorted(range(len(frequencies)), key=lambda unit: (-frequencies[unit], unit))]
+    while waiting:
+        units = waiting.pop()
+        if len(units) == 1:
+            continue
+        masses = [frequencies[unit] for unit in units]
+        if sum(masses):
+            cut = min(range(1, len(units)), key=lambda place: abs(sum(masses[:place]) - sum(masses[place:])))
+        else:
+            cut = (len(units) + 1) // 2
+        for half, bit in ((units[:cut], "0"), (units[cut:], "1")):
+            for unit in half:
+                codes[unit] += bit
+            waiting.append(half)
+    return codes
+
+
+def test_fano_worked_by_hand() -> None:
+    # 16 13 | 12 9 5 (29 against 26; 16 against 39 is farther); 16 | 13; 12 | 9 5 (12 against 14); 9 | 5
+    assert Tree.fano([5, 9, 12, 13, 16], units=list("abcde")).codes() == ["111", "110", "10", "01", "00"]
+    # Fano's own weakness: 15 | 7 6 6 5 is 15 against 24, 15 7 | 6 6 5 is 22 against 17, which is nearer.
+    tree = Tree.fano([15, 7, 6, 6, 5])
+    assert tree.codes() == ["00", "01", "10", "110", "111"]
+    assert tree.mean_code_length() > Tree.huffman([15, 7, 6, 6, 5]).mean_code_length()
+
+
+def test_fano_ties_go_by_id_and_to_fewer_units_on_the_left() -> None:
+    assert Tree.fano([2, 2, 2]).codes() == ["0", "10", "11"]  # 2 | 2 2 is as near as 2 2 | 2
+    assert Tree.fano([0, 3, 0, 0, 3, 0, 0]).codes() == ["11000", "0", "11001", "1101", "10", "1110", "1111"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(FREQUENCIES)
+def test_fano_equals_the_literal_rule(frequencies: list[int]) -> None:
+    assert Tree.fano(frequencies).codes() == literal_fano(frequencies)
+
+
+def test_fano_keeps_small_masses_beside_large_ones() -> None:
+    tree = Tree.fano([2.0**-exponent for exponent in range(1000)])
+    assert tree.depths().tolist() == [*range(1, 1000), 999]
+    assert Tree.fano([1e300, 1e-300, 1e-300, 1e-300]).depths().tolist() == [1, 2, 3, 3]
+    assert Tree.fano([8e307, 5e307, 4e307]).depths().tolist() == [1, 2, 2]
+
+
+def test_balanced_halves_the_order_of_the_ids() -> None:
+    tree = Tree.balanced([9, 1, 1, 5, 7], units=list("abcde"))
+    assert (tree.kind, tree.codes()) == ("balanced", ["000", "001", "01", "10", "11"])
+    assert tree.frequencies.tolist() == [9, 1, 1, 5, 7]
+    assert Tree.balanced([1, 2]).codes() == ["0", "1"]
+
+
+def test_alphabetical_halves_the_order_of_the_texts() -> None:
+    units = ["z", "б", "E", "é", "e", "ea", "f", "α", "a"]
+    assert [units[unit] for unit in alphabetical_order(units)] == ["a", "E", "e", "ea", "é", "f", "z", "α", "б"]
+    tree = Tree.alphabetical([1, 1, 1, 1], ["d", "C", "b", "a"])
+    assert (tree.kind, tree.codes()) == ("alphabetical", ["11", "10", "01", "00"])
+
+
+def test_a_seed_is_one_tree_for_ever() -> None:
+    assert random_order(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+    tree = Tree.random([1] * 40, seed=3)
+    assert tree == Tree.random([1] * 40, seed=3)
+    assert tree.options == {"seed": 3}
+    assert tree.codes() != Tree.random([1] * 40, seed=4).codes()
+    with pytest.raises(ValueError, match="seed: must be at least 0, got -1"):
+        Tree.random([1, 2], seed=-1)
+
+
+@pytest.mark.parametrize("num_units", [1, 2, 3, 17, 1000])
+def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
+    counts, names = np.ones(num_units), [f"u{unit}" for unit in range(num_units)]
+    for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts), Tree.fano(0 * counts)):
+        depths = tree.depths()
+        assert (depths.min(), depths.max()) == (math.floor(math.log2(num_units)), math.ceil(math.log2(num_units)))
+
+
+@pytest.mark.slow
+def test_three_hundred_thousand_units_in_any_order_in_seconds() -> None:
+    counts, names = np.ones(300_000), [f"u{unit}" for unit in range(300_000)]
+    begin = time.perf_counter()
+    for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts)):
+        assert tree.depth == 19
+    assert time.perf_counter() - begin < 30
+
+
+def completed(frequencies: list[float], placed: list[int]) -> Tree:
+    """A comb over the placed units, the first one deepest, and the others hung where they belong."""
+    weights, num_units = np.array(frequencies), len(frequencies)
+    pairs = [(placed[0] if n == 0 else num_units + n - 1, unit) for n, unit in enumerate(placed[1:])]
+    rows = add_unplaced(np.array(pairs, dtype=np.int64).reshape(-1, 2), np.array(placed, dtype=np.int64), weights)
+    return Tree("comb", tuple(map(str, range(num_units))), rows, weights)
+
+
+def test_what_never_occurs_is_the_sibling_of_the_least_frequent_unit() -> None:
+    # 0 and 1 never occur; 4 is the least frequent. All other codes are those of the comb.
+    tree = completed([0, 0, 5, 4, 2, 4], [2, 3, 4, 5])
+    assert tree.codes() == ["0100", "0101", "000", "001", "011", "1"]
+    assert completed([0, 5, 4, 2, 4], [1, 2, 3, 4]).codes() == ["010", "000", "001", "011", "1"]
+
+
+def test_what_occurs_is_as_near_to_the_root_as_it_is_frequent() -> None:
+    # <blank>, <unk>, <sos/eos> and three phones: the end of sentence is one decision, and costs the phones one.
+    tree = completed([0, 0, 9, 3, 2, 5], [3, 4, 5])
+    assert tree.codes() == ["10100", "10101", "0", "100", "1011", "11"]
+    # Under CTC <blank> is most of the mass: it comes first, then the end, then the phones.
+    assert [len(code) for code in completed([40, 0, 6, 3, 2, 5], [3, 4, 5]).codes()] == [1, 5, 2, 4, 5, 3]
+    # Rare ones are one subtree.
+    assert [len(code) for code in completed([1, 1, 2, 30, 20, 50], [3, 4, 5]).codes()] == [3, 3, 2, 3, 3, 2]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 1, 2, 7, 30]), min_size=1, max_size=12), st.randoms())
+def test_always_a_tree_that_costs_no_more_than_a_subtree_at_the_root(frequencies: list[float], rng: object) -> None:
+    placed = [unit for unit in range(len(frequencies)) if rng.random() < 0.5]  # type: ignore[attr-defined]
+    others = [unit for unit in range(len(frequencies)) if unit not in placed]
+    tree = completed(frequencies, placed) if placed else None
+    if tree is None or not others:
+        return
+    alone = completed([frequencies[unit] for unit in placed], list(range(len(placed))))
+    beside = Tree.huffman([frequencies[unit] for unit in others])
+    at_root = [0] * len(frequencies)
+    for units, subtree in ((placed, alone), (others, beside)):
+        for unit, depth in zip(units, subtree.depths().tolist(), strict=True):
+            at_root[unit] = depth + 1
+    assert tree.mean_code_length() <= tree.probabilities() @ at_root + 1e-9
+    assert completed(frequencies, placed) == tree
+    weights, lighter = tree.weights(), tree.children
+    if any(frequencies) and others != [unit for unit in others if frequencies[unit] == 0]:
+        root_left, root_right = lighter[0]
+        assert weights[root_left] <= weights[root_right]
+
+
+def test_nothing_occurs() -> None:
+    assert completed([0, 0, 0, 0], [1, 2]).num_units == 4
+    assert completed([0, 0], [1]).codes() == ["0", "1"]
+    assert completed([0], [0]).codes() == [""]
+
+
+@pytest.mark.parametrize("kind", ["brown", "embedding"])
+def test_special_units_cost_the_units_nothing(kind: str) -> None:
+    # <blank> and <unk> never occur: without them the others have the same code lengths, but for the rarest one.
+    frequencies = np.array([0.0, 0, 6, 4, 3, 2])
+    sequences = [[3, 4, 2], [4, 3, 2], [5, 4, 2], [3, 5, 2], [3, 2], [2, 2]]
+    vectors = np.array([[NAN], [NAN], [0.0], [1], [1.5], [4]]) * [1.0, 1.0]
+    if kind == "brown":
+        tree = Tree.brown(sequences, frequencies)
+        alone = Tree.brown([[unit - 2 for unit in sequence] for sequence in sequences], frequencies[2:])
+    else:
+        tree, alone = Tree.embedding(vectors, frequencies), Tree.embedding(vectors[2:], frequencies[2:])
+    assert tree.depths()[2:5].tolist() == alone.depths()[:3].tolist()
+    assert tree.depths()[5] == alone.depths()[3] + 1

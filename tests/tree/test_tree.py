@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Tree value: paths, counts, figures, equality, and what is not a tree."""
+"""The Tree value: paths, counts, figures, equality; `tree.json`: round trip and one line for each fault."""
 
 import dataclasses
 import itertools
+import json
+import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wenet_hs.errors import DataError
 from wenet_hs.tree import Tree
 from wenet_hs.tree import tree as tree_module
 
 TREES = st.lists(st.integers(0, 9), min_size=1, max_size=40).map(Tree.huffman)
+GOOD: dict[str, Any] = {
+    "format": "wenet_hs.tree/1",
+    "kind": "huffman",
+    "units": ["a", "▁", "ñ"],
+    "children": [[1, 4], [2, 3]],
+    "frequencies": [1, 2.5, 4],
+    "options": {"weighting": "pooled"},
+}
 FIVE = Tree.huffman([5, 9, 12, 13, 16], units=list("abcde"))
 
 
@@ -114,22 +127,122 @@ def test_a_comb_too_deep_for_a_table_is_refused(monkeypatch: pytest.MonkeyPatch)
         FIVE.paths()
 
 
-@pytest.mark.parametrize(
-    ("children", "message"),
-    [
-        ([[1, 2]], "1 inner nodes for 3 units; there must be 2"),
-        ([[1, 4], [2, 5]], "inner node 1 has child 5; a child is 1…4"),
-        ([[0, 4], [2, 3]], "inner node 0 has child 0; a child is 1…4"),
-        ([[1, 4], [2, 2]], "node 2 is a child 2 times; each must be one exactly once"),
-        ([[2, 3], [1, 4]], r"inner node 1 is not under the root \(a cycle\)"),
-    ],
-)
-def test_what_is_no_tree_is_refused(children: list[list[int]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Tree("huffman", ("a", "b", "c"), np.array(children), np.ones(3))
-
-
 def test_numbering_that_is_not_breadth_first_is_refused() -> None:
     children = np.array([[2, 1], [3, 4], [5, 6]])
     with pytest.raises(ValueError, match="found inner node 2 where breadth-first order has 1"):
         Tree("huffman", tuple("abcd"), children, np.ones(4))
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "tree.json"
+    path.write_text(json.dumps({k: v for k, v in (GOOD | changes).items() if v is not None}), "utf-8")
+    return path
+
+
+def test_loads_the_documented_format(tmp_path: Path) -> None:
+    tree = Tree.load(written(tmp_path))
+    assert tree == Tree.huffman([1, 2.5, 4], units=["a", "▁", "ñ"], options={"weighting": "pooled"})
+    assert tree.codes() == ["00", "01", "1"]
+
+
+def test_saves_the_documented_format(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "tree.json"
+    Tree.huffman([1, 2.5, 4], units=["a", "▁", "ñ"], options={"weighting": "pooled"}).save(path)
+    text = path.read_text("utf-8")
+    assert json.loads(text) == GOOD
+    assert "▁" in text  # units can be read in the file
+    assert [entry.name for entry in path.parent.iterdir()] == ["tree.json"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(frequencies=st.lists(st.floats(0, 1e30), min_size=1, max_size=30))
+def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, frequencies: list[float]) -> None:
+    path = tmp_path_factory.mktemp("tree") / "tree.json"
+    tree = Tree.huffman(frequencies, options={"num_utterances": 3})
+    tree.save(path)
+    assert Tree.load(path) == tree
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "wenet_hs.tree/2"}, 'format is "wenet_hs.tree/2", expected "wenet_hs.tree/1"; make it with'),
+        ({"format": None}, "format is null, expected"),
+        ({"kind": 3}, "kind is 3, expected text"),
+        ({"kind": "two\nlines"}, r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
+        ({"kind": ""}, "kind: '' is not the name of a kind"),
+        ({"options": {"a": {"b": "\ud800"}}}, "options: a number that is not finite, or a string that is not text"),
+        ({"units": None}, "the field 'units' is missing; build the tree again"),
+        ({"options": []}, "options is list, expected an object"),
+        ({"surplus": 1}, 'unknown field "surplus"; a wenet_hs.tree/1 file has format, kind, units'),
+        ({"units": ["a", "b"]}, "2 names for 3 frequencies; there must be one per unit"),
+        ({"units": ["a", "b", 3]}, "unit 2 is 3; expected a non-empty text"),
+        ({"units": ["a", "b", ["c"]]}, r"unit 2 is \['c'\]; expected a non-empty text"),
+        ({"units": ["a", "b", "a"]}, "'a' is both unit 0 and unit 2; names must differ"),
+        ({"frequencies": [1, 2]}, "3 names for 2 frequencies"),
+        ({"frequencies": [1, 2, "3"]}, 'unit 2 has "3", expected a number'),
+        ({"frequencies": [1, True, 3]}, "unit 1 has true, expected a number"),
+        ({"frequencies": [1, -2, 3]}, "unit 1 has -2.0; each must be finite and not negative"),
+        ({"frequencies": [1, 10**400, 3]}, "a number is too large; scale them down"),
+        ({"frequencies": [], "units": [], "children": []}, "the list is empty; a tree needs at least one unit"),
+        ({"children": [[1, 4]]}, "1 inner nodes for 3 units; there must be 2"),
+        ({"children": [[1, 4], [2, 2]]}, "node 2 is a child 2 times; each must be one exactly once"),
+        ({"children": [[2, 3], [1, 4]]}, r"inner node 1 is not under the root \(a cycle\)"),
+        ({"children": [[1, 4], [2, 99]]}, "inner node 1 has child 99; a child is 1…4"),
+        ({"children": [[1, 4], [2]]}, r"inner node 1 is list, expected \[left, right\] as node numbers"),
+        ({"children": [[1, 4], [2, 3.0]]}, r"expected \[left, right\] as node numbers"),
+        ({"children": [[1, 4], [2, 2**70]]}, r"expected \[left, right\] as node numbers"),
+        ({"children": [[True, 4], [2, 3]]}, r"expected \[left, right\] as node numbers"),
+        ({"children": [[1, 4], 7]}, r"inner node 1 is 7, expected \[left, right\] as node numbers"),
+        (
+            {"children": [[1, 2, 3]]},
+            "inner node 0 has 3 children, so this is an n-ary tree, for `head: class`; build a",
+        ),
+    ],
+)
+def test_each_fault_is_one_line_with_the_path(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = written(tmp_path, **changes)
+    with pytest.raises(DataError, match=message) as fault:
+        Tree.load(path)
+    assert str(fault.value).startswith(f"{path}: ")
+    assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ":1: not JSON"),
+        ('{"format": 1,\n oops}', ":2: not JSON"),
+        ("[1, 2]", "format is list, expected"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"format": "wenet_hs.tree/1", "children": ' + "[" * 200_000, "nested too deeply"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ('{"a": ' + "9" * 5000 + "}", "not JSON"),
+        (json.dumps(GOOD).replace("{", '{"kind": "fano", ', 1), 'the key "kind" occurs twice'),
+        (json.dumps(GOOD).replace('"pooled"', '{"a": 1, "a": 2}'), 'the key "a" occurs twice'),
+        (json.dumps(GOOD).replace('"pooled"', "1e999"), "options: a number that is not finite"),
+        (json.dumps(GOOD).replace("2.5", "1e999"), "unit 1 has inf; each must be finite"),
+    ],
+)
+def test_hostile_text_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "tree.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(DataError, match=message):
+        Tree.load(path)
+
+
+def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="tree.json: cannot be read"):
+        Tree.load(tmp_path / "tree.json")
+    (tmp_path / "tree.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(DataError, match="tree.json:1: not UTF-8"):
+        Tree.load(tmp_path / "tree.json")
+
+
+@pytest.mark.slow
+def test_a_million_nodes_load_in_seconds(tmp_path: Path) -> None:
+    tree = Tree.huffman(1.0 / np.arange(1, 1_000_002))
+    tree.save(tmp_path / "tree.json")
+    begin = time.perf_counter()
+    assert Tree.load(tmp_path / "tree.json") == tree
+    assert time.perf_counter() - begin < 10

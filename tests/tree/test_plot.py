@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SVG of a tree: well-formed, complete for small trees, folded for large ones, any unit readable."""
+"""The drawing of a tree as SVG and PNG: complete for small trees, folded for large ones, every unit readable."""
 
 import re
+import struct
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.plot import tree_svg, unit_label
 from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree.plot import _fonts, layout_tree, tree_png, tree_svg, unit_label
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -77,21 +78,15 @@ def test_max_leaves_must_be_positive() -> None:
         ("\u200d", "U+200D"),
         ("\u3000", "U+3000"),
         ("x" * 40, "x" * 23 + "…"),
+        ("\uffff", "U+FFFF"),
+        ("\ue000", "U+E000"),
+        ("a\u0378", "aU+0378"),
     ],
 )
 def test_units_are_readable(unit: str, label: str) -> None:
     assert unit_label(unit) == label
     if unit != " ":
         assert label in texts(tree_svg(Tree.huffman([1, 2], units=[unit, "other"])))
-
-
-def test_what_xml_cannot_hold_is_replaced() -> None:
-    assert "U+FFFF" in texts(tree_svg(Tree.huffman([1, 2], units=["\uffff", "a"])))
-
-
-def test_units_without_a_shape_of_their_own_are_numbers() -> None:
-    assert unit_label("\ue000") == "U+E000"
-    assert unit_label("a\u0378") == "aU+0378"
 
 
 def test_children_of_an_nary_tree_hang_on_one_line() -> None:
@@ -127,3 +122,37 @@ def test_a_very_deep_tree_stays_narrow() -> None:
     width = int(re.search(r'width="(\d+)"', svg)[1])  # type: ignore[index]
     assert width < 1200
     assert max(len(code) for code in texts(svg)[2::3]) == 40
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [Tree.huffman(range(1, 51)), NaryTree.from_rows([[1, 2, 3], [4, 5]], [1, 2, 3, 4]), Tree.huffman([1.0])],
+    ids=["binary", "n-ary", "one unit"],
+)
+def test_the_picture_is_the_layout_twice_as_fine(tree: Tree | NaryTree) -> None:
+    layout = layout_tree(tree, max_leaves=60)
+    assert size_of(tree_png(tree)) == (2 * round(layout.width), 2 * round(layout.height))
+
+
+def test_phones_and_marks_have_a_shape() -> None:
+    """Nothing here may warn of a missing glyph: a warning is an error in these tests."""
+    units = [*"ʃʒθðŋɲɹʔɛɔəɪʊжщя", "tʃ", "ã", "o̞", "n̪", "\u0301", "\u0329", "▁", " ", "$x_1$", "<b>", "\\frac{"]
+    families, missing = _fonts(units)
+    assert families[0] == "DejaVu Sans"
+    assert not missing
+    assert size_of(tree_png(Tree.huffman(range(len(units)), units)))
+
+
+def test_a_character_that_no_font_has_is_its_number() -> None:
+    rare = "\U000323af"  # the last ideograph of extension H
+    _, missing = _fonts([rare, "a"])
+    tree = Tree.huffman([1, 1], units=[rare, "a"])
+    assert tree_png(tree)  # and no warning
+    assert missing <= {rare}
+    assert _fonts(["a"])[1] == frozenset()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From counts to trees: end of sentence once an utterance, pooled or by language; every kind by one door."""
+"""Counts of units, code lengths per language, and `build_tree` for every kind with its options."""
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 from wenet_hs.tree.build import KINDS, build_tree, needs_sequences
-from wenet_hs.tree.counts import unit_frequencies, unit_sequences, with_blank_share
+from wenet_hs.tree.counts import LanguageCost, language_costs, unit_frequencies, unit_sequences, with_blank_share
 from wenet_hs.tree.nary import NaryTree, load_tree
 
+TABLE = UnitTable.from_units("abc")  # <blank> <unk> <sos/eos> a b c
 UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
 
 
@@ -142,12 +144,6 @@ def test_every_kind_refuses_what_is_no_frequency(kind: str, counts: list[float])
         build_tree(kind, ("a", "b"), np.array(counts), sequences=[[0, 1]])
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
-def test_every_kind_refuses_a_unit_twice(kind: str) -> None:
-    with pytest.raises(ValueError, match="units: 'a' is both unit 0 and unit 1; names must differ"):
-        build_tree(kind, ("a", "a"), np.ones(2), sequences=[[0, 1]])
-
-
 def test_build_tree_matches_the_kind_and_records_what_shaped_it() -> None:
     def options_of(kind: str, **options: Any) -> dict[str, Any]:
         record = {"weighting": "pooled"}
@@ -240,3 +236,45 @@ def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: di
     with pytest.raises(ConfigError, match=message) as fault:
         build_tree(kind, ("a", "b", "c"), np.ones(3), sequences=[[0]], options=options)
     assert "\n" not in str(fault.value)
+
+
+def test_two_languages_by_hand() -> None:
+    huffman = Tree.huffman([0, 0, 8, 4, 2, 1])
+    lengths = dict(zip(TABLE.units, huffman.depths().tolist(), strict=True))
+    assert lengths == {"<sos/eos>": 1, "a": 2, "b": 3, "c": 4, "<blank>": 5, "<unk>": 5}
+    said = [utterance("aaa", "ca"), utterance("bb", "es"), utterance("cc", "es")]
+    ca, es, both = language_costs(huffman, said, make_tokenizer("char", TABLE))
+    # ca: a a a end, p = 3/4 and 1/4. es: b b end c c end, three thirds.
+    assert (ca.lang, ca.num_units, es.lang, es.num_units, both.lang, both.num_units) == ("ca", 4, "es", 6, "(all)", 10)
+    assert ca.entropy == pytest.approx(2 - 0.75 * math.log2(3))
+    assert (ca.own_tree, ca.code_length) == (1.0, (3 * 2 + 1) / 4)
+    assert es.entropy == pytest.approx(math.log2(3))
+    assert es.own_tree == pytest.approx((1 + 2 + 2) / 3)
+    assert es.code_length == pytest.approx((2 * 3 + 2 * 4 + 2 * 1) / 6)
+    assert es.excess == pytest.approx(8 / 3 - math.log2(3))
+    assert both.code_length == pytest.approx((7 + 16) / 10)
+
+
+def test_one_language_needs_no_sum_and_none_is_named() -> None:
+    tree = Tree.huffman([0, 0, 1, 1, 1, 1])
+    assert [cost.lang for cost in language_costs(tree, [utterance("a", None)], make_tokenizer("char", TABLE))] == [
+        "(none)"
+    ]
+    said = [utterance("a", None), utterance("a", "zh")]
+    rows = language_costs(tree, said, make_tokenizer("char", TABLE))
+    assert [cost.lang for cost in rows] == ["(none)", "zh", "(all)"]
+
+
+def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
+    cost = LanguageCost("ca", 12345, 4.0, 4.05, 5.0)
+    assert cost.cells() == ("ca", "12,345", "4.000", "4.050", "5.000", "1.000 (20.0 %)")
+    assert LanguageCost("x", 1, 0.0, 0.0, 0.0).cells()[-1] == "0.000"
+    assert LanguageCost("x", 1, 1.0 + 1e-15, 1.0, 1.0).cells()[-1] == "0.000 (0.0 %)"  # not "-0.000"
+
+
+def test_a_choice_among_d_children_takes_log2_d_bits() -> None:
+    tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 1, 1, 1, 1])
+    assert tree.code_lengths() == pytest.approx(np.log2([3, 3, 9, 9, 9]))
+    assert tree.code_lengths() @ tree.probabilities() == pytest.approx(tree.mean_code_length())
+    deep = Tree.huffman([2.0**i for i in range(500)])
+    assert deep.code_lengths().tolist() == deep.depths().tolist()
