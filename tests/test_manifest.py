@@ -17,7 +17,7 @@ keys = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lamb
 seconds = st.none() | st.floats(0, 1e5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(key=keys, wav=words, lang=st.none() | words, speaker=st.none() | words, duration=seconds)
 def test_what_was_written_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory,

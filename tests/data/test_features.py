@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-Mel features: against Kaldi's formula written out, and what dither may and may not do."""
+"""Log-Mel features against Kaldi's formula, dither, and features of a batch on the device."""
 
 from pathlib import Path
 
@@ -9,12 +9,16 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torchaudio.compliance import kaldi
 
-from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, ResampleConf
+from wenet_hs.data.dataset import SpeechDataset, batches, with_features
 from wenet_hs.data.features import count_frames, fbank, num_frames, utterance_features, waveform_features
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.units import UnitTable
 
 
 def noise(num_samples: int, seed: int = 0) -> torch.Tensor:
@@ -46,12 +50,13 @@ def test_each_frame_is_kaldis_formula() -> None:
 
 
 def test_no_dither_is_exactly_torchaudio() -> None:
+    assert torch.isfinite(fbank(torch.zeros(1600))).all()
     waveform = noise(8000)
     expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=40, dither=0.0, energy_floor=0.0)
     assert torch.equal(fbank(waveform, num_mel_bins=40), expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     num_samples=st.integers(0, 5000),
     rate=st.sampled_from([8000, 11025, 16000]),
@@ -69,20 +74,6 @@ def test_num_frames_is_what_fbank_makes(num_samples: int, rate: int, length: flo
 @pytest.mark.parametrize(("num_samples", "frames"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16000, 98)])
 def test_num_frames_snips_edges(num_samples: int, frames: int) -> None:
     assert num_frames(num_samples, DatasetConf()) == frames
-
-
-def test_silence_is_finite() -> None:
-    assert torch.isfinite(fbank(torch.zeros(1600))).all()
-
-
-def test_louder_is_higher_by_the_logarithm_of_the_power() -> None:
-    waveform = noise(4000)
-    torch.testing.assert_close(fbank(waveform * 2) - fbank(waveform), torch.full((23, 80), np.log(4.0)).float())
-
-
-def test_dither_needs_a_generator() -> None:
-    with pytest.raises(ValueError, match="dither needs a generator"):
-        fbank(noise(1000), dither=1.0)
 
 
 def test_dither_is_the_generators_and_leaves_the_global_state_alone() -> None:
@@ -112,7 +103,9 @@ def test_dither_has_kaldis_distribution() -> None:
     assert abs(float(neighbours)) < 0.02
 
 
-def test_nonsense_in_the_config_is_the_users_fault() -> None:
+def test_faults_of_the_settings() -> None:
+    with pytest.raises(ValueError, match="dither needs a generator"):
+        fbank(noise(1000), dither=1.0)
     with pytest.raises(ConfigError, match=r"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got 2"):
         fbank(noise(1000), num_mel_bins=2)
     with pytest.raises(ConfigError, match=r"fbank_conf: a frame of 0.1 ms is under two samples at 16000 Hz"):
@@ -146,3 +139,43 @@ def test_faults_name_the_utterance_and_the_file(tmp_path: Path) -> None:
         DataError, match=r"k7: .*a\.wav: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"
     ):
         utterance_features(Utterance(key="k7", wav=str(path), txt="x", start=0.2, end=99), DatasetConf())
+
+
+# Features of a batch on the device
+
+WORKER = DatasetConf(
+    speed_perturb=True, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3), max_bad_clips=0.5
+)
+DEVICE = WORKER.model_copy(update={"features_on": "device"})
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_same_features_to_a_thousandth(tmp_path: Path, training: bool) -> None:
+    rng, utterances = np.random.default_rng(0), []
+    for number in range(7):
+        path = tmp_path / f"{number}.wav"
+        soundfile.write(path, 0.1 * rng.normal(size=8000 + 1777 * number), 16000)
+        utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=0.5 + 1777 * number / 16000))
+    tokenizer = make_tokenizer("char", UnitTable.from_units(("a",)))
+    one, other = (SpeechDataset(utterances, tokenizer, conf, training=training, seed=0) for conf in (WORKER, DEVICE))
+    Path(utterances[3].wav).unlink()
+    plan = one.plan(0)
+    made = [with_features(batch, DEVICE) for batch in batches(other, plan, 1)]
+    for batch, reference in zip(made, batches(one, plan, 1), strict=True):
+        assert batch.wave_masks is None
+        assert (batch.keys, batch.num_frames, batch.quarantined, batch.num_targets, batch.audio_seconds) == (
+            *(reference.keys, reference.num_frames, reference.quarantined),
+            *(reference.num_targets, reference.audio_seconds),
+        )
+        assert torch.equal(batch.feature_lengths, reference.feature_lengths)
+        torch.testing.assert_close(batch.features, reference.features, atol=1e-3, rtol=0)
+    assert with_features(made[0], DEVICE) is made[0]
+    again = [with_features(batch, DEVICE) for batch in batches(other, plan, 1, start=1)]
+    assert all(left.features.equal(right.features) for left, right in zip(again, made[1:], strict=True))
+
+
+def test_neither_cache_nor_dither() -> None:
+    with pytest.raises(ValidationError, match="features_on: device does not keep features; set cache_features: false"):
+        DatasetConf(features_on="device", cache_features=True)
+    with pytest.raises(ValidationError, match="features_on: device has no dither; set fbank_conf.dither: 0, or worker"):
+        DatasetConf(features_on="device", fbank_conf=FbankConf(dither=1.0))

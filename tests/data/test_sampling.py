@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balanced languages and lists: shares of speech by hand, every utterance before any again, T = 1 the plain epoch."""
+"""Balanced languages and lists: shares of speech, no early repetition, T = 1; reasons of rejected utterances."""
 
+import itertools
 import logging
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, SamplingConf
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FilterConf, SamplingConf
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.features import count_frames
-from wenet_hs.data.sampling import Sampler, make_sampler
+from wenet_hs.data.sampling import Sampler, ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -104,7 +106,7 @@ def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:
     items = sorted(drawn(data, 0))
     copies = [item for item in items if item >= 78]
     assert copies
-    lengths = dict(zip(items, data._item_frames(np.array(items), 0).tolist(), strict=True))
+    lengths = dict(zip(items, data.item_frames(np.array(items), 0).tolist(), strict=True))
     assert any(lengths[item] != lengths[item % 78] for item in copies if item % 78 in lengths)
     for item in items:
         speed = data._speed(item, 0)
@@ -146,3 +148,48 @@ def test_a_list_of_which_nothing_is_left_has_no_share() -> None:
     sampler = make_sampler(conf, table, np.array([0, 1, 3, 4]), np.ones(4), seed=0)
     items = sampler.items(0) % 4
     assert (np.sum(items < 2), np.sum(items >= 2)) == (1, 3)
+
+
+# Filters
+
+
+def test_ctc_can_align_exactly_from_the_frames_needed_on() -> None:
+    """All labels of up to 4 units out of 2 against torch: the loss is finite where the frames suffice, only there."""
+    for length in range(1, 5):
+        for label in itertools.product((1, 2), repeat=length):
+            for frames in range(1, 9):
+                loss = torch.nn.functional.ctc_loss(
+                    torch.zeros(frames, 1, 3).log_softmax(-1),
+                    torch.tensor([label]),
+                    torch.tensor([frames]),
+                    torch.tensor([length]),
+                    reduction="sum",
+                )
+                assert bool(torch.isfinite(loss)) is (frames >= ctc_frames_needed(label)), (label, frames)
+
+
+CONF = FilterConf(max_length=1000, min_length=20, token_max_length=8, token_min_length=2, min_output_input_ratio=0.005)
+
+
+@pytest.mark.parametrize(
+    ("ids", "duration_s", "num_encoder_frames", "reason"),
+    [
+        ([5, 6, 7], 1.0, 24, None),
+        ([], 1.0, 24, "empty transcript"),
+        ([5, 6], 0.19, 4, "too short: 0.190 s, filter_conf.min_length is 20 frames of 10 ms"),
+        ([5, 6], 10.5, 260, "too long: 10.5 s, filter_conf.max_length is 1000 frames of 10 ms"),
+        ([5], 1.0, 24, "too few units: 1, filter_conf.token_min_length is 2"),
+        ([5, 6] * 5, 1.0, 24, "too many units: 10, filter_conf.token_max_length is 8"),
+        ([5, 6, 7, 8, 9], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
+        ([5, 5, 5], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
+        ([5, 6, 5], 0.2, 4, None),
+        ([5, 6], 9.0, 224, "too few units for its length: 0.0022 per frame, at least 0.005 wanted"),
+    ],
+)
+def test_reasons(ids: list[int], duration_s: float, num_encoder_frames: int, reason: str | None) -> None:
+    assert reason_to_reject(ids, duration_s, num_encoder_frames, CONF) == reason
+
+
+def test_too_many_units_for_the_length() -> None:
+    reason = reason_to_reject([1, 2, 3], 0.2, 10, FilterConf(max_output_input_ratio=0.1))
+    assert reason == "too many units for its length: 0.1500 per frame, at most 0.1 wanted"

@@ -12,7 +12,7 @@ from typing import Literal
 
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.parallel import ITEM_LIMIT_S, parallel_map
-from wenet_hs.data.audio import check_clip, probe_audio
+from wenet_hs.data.audio import check_clip, read_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
@@ -42,11 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def make_checker(args: argparse.Namespace) -> "ClipChecker":
     """The checker of a command line, with its cache in OUT."""
     return ClipChecker(args.out / ".checked.jsonl", mode=args.check_audio, num_workers=args.num_workers)
-
-
-def read_duration(path: Path) -> float:
-    """Seconds that the file's header declares. Raises DataError when it cannot be read."""
-    return probe_audio(path).duration_s
 
 
 class ClipChecker:

@@ -50,16 +50,6 @@ Samples = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AudioInfo:
-    """Facts from an audio header."""
-
-    duration_s: float
-    sample_rate: int
-    """In Hz."""
-    channels: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BadClip:
     """An utterance whose audio cannot be used."""
 
@@ -153,15 +143,20 @@ def read_audio_file(
     return waveform, rate
 
 
-def probe_audio(source: str | Path | bytes) -> AudioInfo:
-    """Duration, rate and channels, read from the header only. Raises AudioError; may not find a truncated file."""
+def read_duration(source: str | Path | bytes) -> float:
+    """Seconds of audio, read from the header only. Raises AudioError; may not find a truncated file."""
     with _open_audio(source) as file:
-        return AudioInfo(duration_s=file.frames / file.samplerate, sample_rate=file.samplerate, channels=file.channels)
+        return float(file.frames / file.samplerate)
 
 
-def segment_duration(utterance: Utterance) -> float:
-    """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None. Raises AudioError."""
-    end = probe_audio(utterance.wav).duration_s if utterance.end is None else utterance.end
+def utterance_duration(utterance: Utterance) -> float:
+    """Seconds of an utterance: its `duration`, otherwise `end` or the end in the header, less `start`.
+
+    Raises AudioError.
+    """
+    if utterance.duration is not None:
+        return utterance.duration
+    end = read_duration(utterance.wav) if utterance.end is None else utterance.end
     return max(0.0, end - (utterance.start or 0.0))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf, NoiseConf, ReverbConf, SpecAugConf
-from wenet_hs.data.audio import AudioError, is_silent, probe_audio, read_audio, resample
+from wenet_hs.data.audio import AudioError, is_silent, read_audio, read_duration, resample
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 
@@ -140,7 +140,7 @@ class Distortions:
 
     def _read_noise(self, wav: str, num_samples: int, generator: torch.Generator) -> Tensor:
         """`num_samples` samples of a recording from a random position; a shorter one is repeated. Never silent."""
-        duration_s, position = probe_audio(wav).duration_s, _uniform(0.0, 1.0, generator)
+        duration_s, position = read_duration(wav), _uniform(0.0, 1.0, generator)
         spare_s = duration_s - num_samples / self._rate
         if spare_s > 0:  # of a long recording only a part is read
             start = position * spare_s

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, segment_duration
+from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, utterance_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
 from wenet_hs.data.features import batch_fbank, count_frames, num_frames, waveform_features
@@ -102,11 +102,6 @@ class SpeechDataset:
         return len(self._rows)
 
     @property
-    def utterances(self) -> list[Utterance]:
-        """The kept utterances; an index into them is an index of `item`."""
-        return [self._table[row] for row in self._rows.tolist()]
-
-    @property
     def caches(self) -> bool:
         """Whether features are kept in memory: about 32 kB per second of audio and speed."""
         return self._conf.cache_features
@@ -117,17 +112,23 @@ class SpeechDataset:
         frames: list[int] = count_frames(self._durations, self._conf).tolist()
         return frames
 
-    def epoch_frames(self, epoch: int) -> list[int]:
-        """The length of each item at the speeds of an epoch, for the limits of `plan_epoch`."""
-        frames: list[int] = self._item_frames(np.arange(len(self)), epoch).tolist()
-        return frames
-
     def plan(self, epoch: int, *, rank: int = 0, world_size: int = 1) -> BatchPlan:
         """The batches of one rank in one epoch of training, with the items that `sampling` draws."""
         items = np.arange(len(self)) if self._sampler is None else self._sampler.items(epoch)
-        frames = self._item_frames(items, epoch)
+        frames = self.item_frames(items, epoch)
         conf = self._conf.batch_conf
         return plan_epoch(frames, conf, seed=self._seed, epoch=epoch, rank=rank, world_size=world_size, items=items)
+
+    def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """The length (N,) in feature frames of each item (N,) at its speed in an epoch."""
+        places = items % len(self)
+        durations = self._durations[places]
+        frames = count_frames(durations, self._conf)
+        if not (self._training and self._conf.speed_perturb):
+            return frames
+        draws = np.array([self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()], np.int64)
+        changed = count_frames(durations, self._conf, np.array(SPEED_FACTORS)[draws])
+        return np.where(self._encoder_frames(changed) >= self._frames_needed[places], changed, frames)
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
@@ -219,7 +220,7 @@ class SpeechDataset:
         for row in np.flatnonzero(np.isnan(durations)).tolist():
             utterance = table[row]
             try:
-                durations[row] = segment_duration(utterance)
+                durations[row] = utterance_duration(utterance)
             except AudioError as error:
                 durations[row], unreadable[row] = 0.0, f"unreadable: {error.reason}"
                 if len(unreadable) > limit * len(table):
@@ -247,17 +248,6 @@ class SpeechDataset:
         speed = SPEED_FACTORS[self._hash("speed", epoch, index) % len(SPEED_FACTORS)]
         frames = self._subsampled(int(count_frames(self._durations[[place]], self._conf, speed)[0]))
         return speed if frames >= self._frames_needed[place] else 1.0
-
-    def _item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """The length (N,) of each item at its `_speed`."""
-        places = items % len(self)
-        durations = self._durations[places]
-        frames = count_frames(durations, self._conf)
-        if not (self._training and self._conf.speed_perturb):
-            return frames
-        draws = np.array([self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()], np.int64)
-        changed = count_frames(durations, self._conf, np.array(SPEED_FACTORS)[draws])
-        return np.where(self._encoder_frames(changed) >= self._frames_needed[places], changed, frames)
 
     def _hash(self, *parts: object) -> int:
         """63 random bits, the same on every machine."""

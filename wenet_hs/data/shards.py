@@ -28,9 +28,9 @@ from wenet_hs.data.audio import (
     fetch,
     is_url,
     open_local,
-    probe_audio,
     read_audio_file,
-    segment_duration,
+    read_duration,
+    utterance_duration,
 )
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.table import UtteranceTable
@@ -231,7 +231,7 @@ def _utterance(path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.Ta
     if utterance.duration is not None:
         return utterance
     file.seek(audio[0].offset_data)
-    return replace(utterance, duration=probe_audio(file.read(audio[0].size)).duration_s)
+    return replace(utterance, duration=read_duration(file.read(audio[0].size)))
 
 
 def _text(file: IO[bytes], member: tarfile.TarInfo) -> str:
@@ -287,9 +287,9 @@ def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
     """The suffix and bytes of a member, and its duration: that of the list where the list states it."""
-    duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
+    duration_s = utterance_duration(utterance)
     if utterance.start is None and utterance.end is None:
-        probe_audio(utterance.wav)  # refuses what is not audio
+        read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
         content = content if isinstance(content, bytes) else Path(content).read_bytes()
         suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # whatever the file's name is
