@@ -149,13 +149,8 @@ def read_duration(source: str | Path | bytes) -> float:
         return float(file.frames / file.samplerate)
 
 
-def utterance_duration(utterance: Utterance) -> float:
-    """Seconds of an utterance: its `duration`, otherwise `end` or the end in the header, less `start`.
-
-    Raises AudioError.
-    """
-    if utterance.duration is not None:
-        return utterance.duration
+def segment_duration(utterance: Utterance) -> float:
+    """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None. Raises AudioError."""
     end = read_duration(utterance.wav) if utterance.end is None else utterance.end
     return max(0.0, end - (utterance.start or 0.0))
 

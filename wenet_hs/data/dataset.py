@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, utterance_duration
+from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
 from wenet_hs.data.features import batch_fbank, count_frames, num_frames, waveform_features
@@ -220,7 +220,7 @@ class SpeechDataset:
         for row in np.flatnonzero(np.isnan(durations)).tolist():
             utterance = table[row]
             try:
-                durations[row] = utterance_duration(utterance)
+                durations[row] = segment_duration(utterance)
             except AudioError as error:
                 durations[row], unreadable[row] = 0.0, f"unreadable: {error.reason}"
                 if len(unreadable) > limit * len(table):

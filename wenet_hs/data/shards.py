@@ -30,7 +30,7 @@ from wenet_hs.data.audio import (
     open_local,
     read_audio_file,
     read_duration,
-    utterance_duration,
+    segment_duration,
 )
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.table import UtteranceTable
@@ -287,7 +287,7 @@ def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
     """The suffix and bytes of a member, and its duration: that of the list where the list states it."""
-    duration_s = utterance_duration(utterance)
+    duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
     if utterance.start is None and utterance.end is None:
         read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
