@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gensim's word2vec models trained with hierarchical softmax (`hs=1`) and our tree head, one into the other.
+"""Conversion between gensim's word2vec models trained with hierarchical softmax (`hs=1`) and our tree head.
 
-gensim keeps for each word its path from the root, `point` (inner nodes) and `code` (0 or 1 at each), and a vector a
-node in `syn1`. Its probability of code 0 is σ(h·syn1), as that of our left child, so code 0 is left (Mikolov et al.
-2013, "Distributed representations of words and phrases", section 2.1).
+gensim stores for each word its path from the root, `point` (inner nodes) and `code` (0 or 1 at each), and one vector
+per node in `syn1`. Its probability of code 0 is σ(h·syn1), like that of our left child, so code 0 is left (Mikolov et
+al. 2013, "Distributed representations of words and phrases", section 2.1).
 
 Dimension key: V words, N = V-1 inner nodes, P longest path, D width.
 """
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.interop.paths import Renumbered, from_paths, renumbered
+from wenet_hs.interop.hsoftmax_original import RenumberedTree, renumber, tree_from_paths
 from wenet_hs.tree import Tree
 
 _NUM_NAMED = 3
@@ -27,12 +26,12 @@ _NUM_NAMED = 3
 def load_gensim(path: Path | str, *, trust_pickle: bool) -> Any:
     """The word2vec model in a file of gensim's own format.
 
-    Raises ConfigError without `trust_pickle`, as the format is a pickle: whoever made the file decides what runs here;
-    DataError where the file is no such model.
+    Raises ConfigError without `trust_pickle`: the format is a pickle, so the file can run any code. Raises DataError if
+    the file is not such a model.
     """
     if not trust_pickle:
         raise ConfigError(
-            f"{path}: gensim's format is a pickle, and reading a pickle can run any code that its maker put in; "
+            f"{path}: gensim's format is a pickle, and reading a pickle can run any code that its author put in; "
             "if you made the file yourself, add --trust_pickle"
         )
     try:
@@ -43,20 +42,20 @@ def load_gensim(path: Path | str, *, trust_pickle: bool) -> Any:
         raise DataError(f"{path}: no such file; give what gensim's `model.save` wrote")
     try:
         return Word2Vec.load(str(path), rethrow=True)
-    except Exception as error:  # what a damaged pickle raises has no end: EOF, attribute, import, index, unicode …
+    except Exception as error:  # a damaged pickle may raise anything: EOF, attribute, import, index, unicode …
         reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise DataError(f"{path}: no word2vec model of gensim ({reason}); give what `model.save` wrote") from error
+        raise DataError(f"{path}: not a word2vec model of gensim ({reason}); give what `model.save` wrote") from error
 
 
 def from_gensim(model: Any) -> tuple[Tree, HSoftmaxHead]:
     """The tree of a `gensim.models.Word2Vec` with `hs=1` over its words in its order, and the head with its vectors.
 
-    head.log_probs(h)[v] is the model's log-probability of its word v where h is the input vector (skip-gram) or the
+    head.log_probs(h)[v] is the model's log-probability of its word v, where h is the input vector (skip-gram) or the
     mean of the context's (CBOW).
 
-    Raises DataError where the model has no such tree, or a damaged one.
+    Raises DataError if the model has no such tree, or a damaged one.
     """
-    tree, found = _tree(model)
+    tree, found = _read_tree(model)
     head = HSoftmaxHead(int(model.wv.vector_size), tree)
     with torch.no_grad():
         head.inner_vector.weight.copy_(torch.from_numpy(np.asarray(model.syn1)[found.rows]))
@@ -64,12 +63,12 @@ def from_gensim(model: Any) -> tuple[Tree, HSoftmaxHead]:
 
 
 def gensim_tree(model: Any) -> Tree:
-    """The tree alone, as `from_gensim` has it."""
-    return _tree(model)[0]
+    """The tree only, as `from_gensim` returns it."""
+    return _read_tree(model)[0]
 
 
 def to_gensim(tree: Tree, head: HSoftmaxHead, model: Any) -> None:
-    """Give a `gensim.models.Word2Vec` of the same words our tree and vectors: its codes, points, `syn1` and `hs`.
+    """Write our tree and vectors into a `gensim.models.Word2Vec` of the same words: its codes, points, `syn1`, `hs`.
 
     Args:
         tree: that of the head; its units are the model's words, in any order.
@@ -88,7 +87,7 @@ def to_gensim(tree: Tree, head: HSoftmaxHead, model: Any) -> None:
     for unit, nodes_P, turns_P, depth in zip(tree.units, nodes, turns, tree.depths(), strict=True):
         model.wv.set_vecattr(unit, "code", (turns_P[:depth] < 0).astype(np.uint8))
         model.wv.set_vecattr(unit, "point", nodes_P[:depth].astype(np.uint32))
-    model.syn1 = np.zeros((tree.num_units, head.dim), dtype=np.float32)  # gensim has a row too many
+    model.syn1 = np.zeros((tree.num_units, head.dim), dtype=np.float32)  # gensim has one row more than nodes
     model.syn1[:-1] = weight_ND
     model.hs = 1
 
@@ -96,92 +95,71 @@ def to_gensim(tree: Tree, head: HSoftmaxHead, model: Any) -> None:
 def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) -> Tree:
     """The tree of a model over the units of a table: leaves by name, in the table's order.
 
-    Words that are no unit are cut out, and the sibling takes the parent's place: the others keep their probabilities
-    given that none of these words is meant. Units that are no word have no place of their own. With `add_missing` they
-    become one balanced subtree, the right child of a new root whose left child is all the rest, of frequency 0: how
-    frequent they are is not known (<sos/eos> may be among them), so they are not hidden deep in the tree.
+    Words that are not units are removed, and the sibling replaces the parent. The other words keep their conditional
+    probabilities. With `add_missing`, units that are not words form one balanced subtree of frequency 0. It is the
+    right child of a new root whose left child is the rest. Their frequencies are unknown (<sos/eos> may be among them),
+    so they are not placed deep in the tree.
 
-    Raises DataError where units are missing and `add_missing` is not set, or none of them is a word.
+    Raises DataError if units are missing and `add_missing` is not set, or none of them is a word.
     """
+    num_units = len(units)
     ids = {unit: unit_id for unit_id, unit in enumerate(units)}
     leaf_ids = [ids.get(word) for word in tree.units]
-    missing = sorted(set(range(len(units))) - {unit_id for unit_id in leaf_ids if unit_id is not None})
-    if len(missing) == len(units):
-        raise DataError(f"units: none of the {len(units)} is a word of this model; take the table it was trained with")
+    missing = sorted(set(range(num_units)) - set(leaf_ids))
+    if len(missing) == num_units:
+        raise DataError(f"units: none of the {num_units} is a word of this model; take the table it was trained with")
     if missing and not add_missing:
         named = ", ".join(units[unit_id] for unit_id in missing[:_NUM_NAMED])
         more = ", …" if len(missing) > _NUM_NAMED else ""
         raise DataError(
-            f"units: {len(missing)} of {len(units)} are not words of this model ({named}{more}); "
+            f"units: {len(missing)} of {num_units} are not words of this model ({named}{more}); "
             "--add_missing puts them into a subtree of their own under the root"
         )
-    rows, root = _cut(tree, leaf_ids, len(units))
-    rows, root = _joined(rows, root, missing, len(units))
-    frequencies = np.zeros(len(units))
+    # A node of the new tree is a unit's id, or `num_units` and the index of its row.
+    rows: list[tuple[int, int]] = []
+    new_node: list[int | None] = [*[None] * tree.num_inner, *leaf_ids]
+    for node in reversed(range(tree.num_inner)):  # breadth-first numbers: children come after their parents
+        left, right = (new_node[child] for child in tree.children[node])
+        if left is None or right is None:
+            new_node[node] = right if left is None else left
+        else:
+            new_node[node] = num_units + len(rows)
+            rows.append((left, right))
+    root = new_node[0]
+    assert root is not None  # at least one unit is a word
+    if missing:
+        added = Tree.balanced([0.0] * len(missing))
+        number = [*(num_units + len(rows) + n for n in range(added.num_inner)), *missing]
+        rows += [(number[left], number[right]) for left, right in added.children.tolist()]
+        rows.append((root, number[0]))
+        root = num_units + len(rows) - 1
+    frequencies = np.zeros(num_units)
     for leaf_id, frequency in zip(leaf_ids, tree.frequencies.tolist(), strict=True):
         if leaf_id is not None:
             frequencies[leaf_id] = frequency
-    children = renumbered(np.array(rows, dtype=np.int64).reshape(-1, 2), max(0, root - len(units))).children
+    children = renumber(np.array(rows, dtype=np.int64).reshape(-1, 2), max(0, root - num_units)).children
     counts = {"words": tree.num_units, "added": len(missing), "left_out": leaf_ids.count(None)}
     return Tree(tree.kind, tuple(units), children, frequencies, {**tree.options, **counts})
 
 
-def _tree(model: Any) -> tuple[Tree, Renumbered]:
+def _read_tree(model: Any) -> tuple[Tree, RenumberedTree]:
     words = tuple(map(str, model.wv.index_to_key))
     if not getattr(model, "hs", 0) or getattr(model, "syn1", None) is None or "code" not in model.wv.expandos:
         raise DataError("gensim model: trained without hierarchical softmax; train it with hs=1 and negative=0")
     if np.shape(model.syn1) != (len(words), model.wv.vector_size):
         raise DataError(f"gensim model: syn1 of shape {np.shape(model.syn1)} for {len(words)} words; train it again")
-    try:
-        found = from_paths(*_paths(model, words))
-        frequencies = [model.wv.get_vecattr(word, "count") for word in words]
-        return Tree("gensim", words, found.children, np.array(frequencies), {"source": "gensim"}), found
-    except ValueError as error:
-        raise DataError(f"gensim model: {error}; train it again") from error
-
-
-def _paths(model: Any, words: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """points and codes of all words as `from_paths` takes them."""
     points = [np.asarray(model.wv.get_vecattr(word, "point"), dtype=np.int64) for word in words]
     codes = [np.asarray(model.wv.get_vecattr(word, "code"), dtype=np.int64) for word in words]
     nodes_VP = np.zeros((len(words), max(map(len, codes))), dtype=np.int64)
     turns_VP = np.zeros_like(nodes_VP)
-    for row, (points_P, codes_P) in enumerate(zip(points, codes, strict=True)):
-        if len(points_P) != len(codes_P) or not np.isin(codes_P, (0, 1)).all():
-            raise ValueError(f"the code and the points of {words[row]!r} do not go together")
-        nodes_VP[row, : len(points_P)] = points_P
-        turns_VP[row, : len(codes_P)] = 1 - 2 * codes_P
-    return nodes_VP, turns_VP
-
-
-def _cut(tree: Tree, leaf_ids: Sequence[int | None], num_units: int) -> tuple[list[tuple[int, int]], int]:
-    """The tree without the leaves whose id is None: rows of children, and the node that is the root.
-
-    A node is a unit's id, or `num_units` and the index of its row.
-    """
-    stands_for: list[int | None] = [None] * len(tree.children)
-    stands_for += leaf_ids
-    rows: list[tuple[int, int]] = []
-    for node in reversed(range(len(tree.children))):  # breadth-first numbers: children come after their parents
-        left, right = (stands_for[child] for child in tree.children[node])
-        if left is None or right is None:
-            stands_for[node] = right if left is None else left
-        else:
-            stands_for[node] = num_units + len(rows)
-            rows.append((left, right))
-    root = stands_for[0]
-    assert root is not None  # at least one leaf stays
-    return rows, root
-
-
-def _joined(
-    rows: list[tuple[int, int]], root: int, missing: Sequence[int], num_units: int
-) -> tuple[list[tuple[int, int]], int]:
-    """The tree and a balanced one of the missing units under a new root."""
-    if not missing:
-        return rows, root
-    added = Tree.balanced([0.0] * len(missing))
-    first = num_units + len(rows)
-    number = [*(first + n for n in range(len(added.children))), *missing]
-    rows = [*rows, *((number[left], number[right]) for left, right in added.children.tolist())]
-    return [*rows, (root, number[0])], num_units + len(rows)
+    try:
+        for row, (points_P, codes_P) in enumerate(zip(points, codes, strict=True)):
+            if len(points_P) != len(codes_P) or not np.isin(codes_P, (0, 1)).all():
+                raise ValueError(f"the code and the points of {words[row]!r} contradict each other")
+            nodes_VP[row, : len(points_P)] = points_P
+            turns_VP[row, : len(codes_P)] = 1 - 2 * codes_P
+        found = tree_from_paths(nodes_VP, turns_VP)
+        frequencies = [model.wv.get_vecattr(word, "count") for word in words]
+        return Tree("gensim", words, found.children, np.array(frequencies), {"source": "gensim"}), found
+    except ValueError as error:
+        raise DataError(f"gensim model: {error}; train it again") from error

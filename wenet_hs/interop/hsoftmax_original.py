@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree folders and the tree head of the paper's original implementation.
+"""Tree folders and tree heads of the paper's original implementation, and trees known by the paths of their leaves.
 
-A folder holds `tree_struct` (JSON, a node inside its parent), `tree_info`, and the units' paths as `path_index.npy`
-(inner nodes from the root), `path_sign.npy` (1 left, -1 right, 0 behind the end) and `path_bias.npy` (0 left, else 1),
-so that a decision's probability is sign·σ(z) + bias. Its inner nodes are numbered in preorder, ours breadth first; the
-left child is the likely σ(z) in both. `tokenid` is the id of the unit.
+A folder has `tree_struct` (JSON, each node inside its parent), `tree_info`, and the units' paths as `path_index.npy`
+(inner nodes from the root), `path_sign.npy` (1 left, -1 right, 0 after the end) and `path_bias.npy` (0 left, else 1),
+so that the probability of a decision is sign·σ(z) + bias. Its inner nodes are numbered in preorder, ours breadth first;
+σ(z) is the probability of the left child in both. `tokenid` is the id of the unit.
 
-Dimension key: V units, N = V-1 inner nodes, P longest path, D width.
+Dimension key: V units (leaves), N = V-1 inner nodes, P longest path, D width.
 """
 
 import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,8 @@ from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.interop.nested import NestedTree, nested_text, parse_nested
-from wenet_hs.interop.paths import Renumbered, from_paths, renumbered
 from wenet_hs.tree import Tree
+from wenet_hs.tree.huffman import breadth_first, breadth_first_order
 
 STRUCT, INFO = "tree_struct", "tree_info"
 PATHS = ("path_index.npy", "path_sign.npy", "path_bias.npy")
@@ -32,15 +31,90 @@ VECTORS = "hsoftmax.inner_vector.weight"
 """(N, D) in a checkpoint, rows in preorder."""
 _BUFFERS = "hsoftmax.path_"
 _UNUSED_LAYER = "decoder.output_layer."
-_AGAIN = "copy the folder again from where it was made"
+_COPY = "copy the folder again from where it was made"
+_OTHER = "take another checkpoint of this model"
+
+
+class RenumberedTree(NamedTuple):
+    """A tree in our numbering, and their number of each of our inner nodes: `our_vectors = their_vectors[rows]`."""
+
+    children: NDArray[np.int64]
+    """(N, 2) in the numbering of `Tree`."""
+    rows: NDArray[np.int64]
+    """(N,)."""
 
 
 class OriginalTree(NamedTuple):
-    """A tree of theirs in our numbering, and where its nodes' vectors stand in their checkpoints."""
+    """The tree of a folder, and their number of each of our inner nodes."""
 
     tree: Tree
     rows: NDArray[np.int64]
-    """(N,) their number of each of our inner nodes: `our_vectors = their_vectors[rows]`."""
+    """(N,)."""
+
+
+def renumber(pairs: NDArray[np.int64], root: int) -> RenumberedTree:
+    """Renumber the inner nodes of a tree breadth first.
+
+    Args:
+        pairs: (N, 2) the children of their node n: a value below V = N+1 is the leaf of that unit, V+m their node m.
+        root: their number of the root; 0 if N is 0.
+    Raises:
+        ValueError: not every node is a child exactly once, or the root is a child.
+    """
+    num_inner = len(pairs)
+    rows = np.arange(num_inner)
+    if num_inner:
+        rows[[root, -1]] = rows[[-1, root]]  # `breadth_first` needs the root last; a swap is its own inverse
+    number = np.concatenate([np.arange(num_inner + 1), rows + num_inner + 1])
+    swapped = number[pairs[rows]] if num_inner else pairs
+    uses = np.bincount(swapped.reshape(-1), minlength=2 * num_inner + 1)[: 2 * num_inner]
+    order = breadth_first_order(swapped) if (uses == 1).all() else rows[:0]
+    if len(order) < num_inner:
+        raise ValueError("the nodes are not one tree: some are reached twice, in a cycle, or not at all")
+    return RenumberedTree(breadth_first(swapped), rows[order])
+
+
+def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> RenumberedTree:
+    """The tree whose leaves have these paths from the root.
+
+    Args:
+        nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
+        turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
+    Raises:
+        ValueError: one line with the first unit or node where the paths are not those of one tree.
+    """
+    num_units = len(nodes)
+    is_step = turns != 0
+    if num_units == 1 and not is_step.any():
+        return renumber(np.zeros((0, 2), dtype=np.int64), 0)
+    if not is_step.any(1).all():
+        raise ValueError(f"unit {int(np.argmin(is_step.any(1)))} has an empty path, so no other unit could have one")
+    units, _ = np.nonzero(is_step)
+    here = nodes[is_step].astype(np.int64)
+    outside = np.flatnonzero((here < 0) | (here >= num_units - 1))
+    if len(outside):
+        where = f"the path of unit {units[outside[0]]} has inner node {here[outside[0]]}"
+        raise ValueError(f"{where}; with {num_units} units they are 0…{num_units - 2}")
+    is_last = np.append(units[1:] != units[:-1], True)
+    pairs = np.full(2 * (num_units - 1), -1, dtype=np.int64)
+    pairs[2 * here + (turns[is_step] < 0)] = np.where(is_last, units, num_units + np.append(here[1:], 0))
+    if (pairs < 0).any():
+        missing = int(np.argmin(pairs))
+        raise ValueError(f"no path goes to the {'right' if missing % 2 else 'left'} child of inner node {missing // 2}")
+    found = renumber(pairs.reshape(-1, 2), int(here[0]))
+    # Of paths that contradict each other the tree has only one, so its own paths show the other.
+    tree = Tree("paths", tuple(map(str, range(num_units))), found.children, np.ones(num_units))
+    width = max(tree.depth, turns.shape[1])
+    own_nodes, own_turns = (_padded(table, width) for table in tree.paths())
+    is_equal = _padded(turns, width) == own_turns
+    is_equal &= (own_turns == 0) | (_padded(nodes, width) == found.rows[own_nodes])
+    if not is_equal.all():
+        raise ValueError(f"the path of unit {int(np.argmin(is_equal.all(1)))} contradicts that of another unit")
+    return found
+
+
+def _padded(table: NDArray[Any], width: int) -> NDArray[Any]:
+    return np.pad(table, ((0, 0), (0, width - table.shape[1])))
 
 
 # ---- folders
@@ -49,32 +123,38 @@ class OriginalTree(NamedTuple):
 def read_original_tree(folder: Path | str, units: Sequence[str]) -> OriginalTree:
     """The tree of a folder over our units: `tokenid` i is unit i.
 
-    `tree_struct` says everything; the other files, where they are there, must agree with it. No code in them is run,
-    and no depth is too deep.
+    `tree_struct` is enough; other files that exist must agree with it. No code in them is run.
 
-    Raises DataError, one line naming the file, where one is damaged, contradicts another, or has other units.
+    Raises DataError, one line with the file's name, if a file is damaged, contradicts another, or has other units.
     """
     folder = Path(folder)
     path = folder / STRUCT
     try:
-        nested = parse_nested("\n".join(read_lines(path)))
-        found = _renumbered(nested, len(units))
-        frequencies = [nested.frequencies[unit_id] for unit_id in range(len(units))]
+        root = json.loads("\n".join(read_lines(path)))
+        found, frequencies = _struct_tree(root, len(units))
         options = {"source": "hsoftmax original", "folder": str(folder)}
-        tree = Tree("original", tuple(units), found.children, np.array(frequencies), options)
+        tree = Tree("original", tuple(units), found.children, frequencies, options)
+    except RecursionError as error:
+        raise DataError(f"{path}: nested too deeply; a tree of counts has less than a hundred levels") from error
     except ValueError as error:
-        raise DataError(f"{path}: {error}; {_AGAIN}") from error
-    _check_info(folder / INFO, tree)
-    _check_paths(folder, tree, found.rows)
+        raise DataError(f"{path}: {' '.join(str(error).split())}; {_COPY}") from error
+    if (folder / INFO).exists():
+        _check_info(folder / INFO, tree)
+    present = [folder / name for name in PATHS if (folder / name).exists()]
+    if present:
+        try:
+            arrays = _path_arrays(tree, found.rows)
+        except ValueError as error:
+            raise DataError(f"{present[0]}: {error}; remove the file, {STRUCT} is enough") from error
+        for file in present:
+            _check_array(file, arrays[file.name])
     return OriginalTree(tree, found.rows)
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
-    """Write the four kinds of file; a folder that was there keeps what has another name.
+    """Write the files of a tree folder; other files in the folder stay.
 
-    `tree_struct` is written without white space: indented, a deep tree would be quadratic in its depth.
-
-    Raises DataError where the tree is too deep for the tables of paths.
+    Raises DataError if the tree is too deep for the tables of paths.
     """
     folder = Path(folder)
     numbers = _preorder(tree)
@@ -82,7 +162,7 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
         arrays = _path_arrays(tree, numbers)
     except ValueError as error:
         raise DataError(f"{folder}: {error}; the original's format has no other form of it") from error
-    write_atomic(folder / STRUCT, nested_text(tree.children, tree.weights(), numbers))
+    write_atomic(folder / STRUCT, _struct_text(tree, numbers))
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
     for name, array in arrays.items():
         content = io.BytesIO()
@@ -90,36 +170,75 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
         write_atomic(folder / name, content.getvalue())
 
 
-def _renumbered(nested: NestedTree, num_units: int) -> Renumbered:
-    """Check the numbers of all nodes and replace them by ours. Raises ValueError."""
-    if len(nested.frequencies) != num_units:
-        raise ValueError(f"has {len(nested.frequencies)} leaves, but the unit table {num_units} units")
+def _struct_tree(root: Any, num_units: int) -> tuple[RenumberedTree, NDArray[np.float64]]:
+    """Check the nested nodes; their tree and the frequencies (V,). Raises ValueError."""
+    nodes = [(root, -1, 0)]  # each with the `idx` of its parent, and which child it is
+    for node, parent, side in nodes:  # the list grows while it is read
+        if not isinstance(node, dict) or not {"freq", "tokenid", "idx", "left", "right"} <= node.keys():
+            raise ValueError(f"child {side} of node {parent} is not a node with freq, tokenid, idx, left and right")
+        if type(node["idx"]) is not int:
+            raise ValueError(f"idx {node['idx']!r} is not a whole number")
+        if not _is_leaf(node):
+            nodes += [(node["left"], node["idx"], 0), (node["right"], node["idx"], 1)]
+    num_leaves = sum(_is_leaf(node) for node, _, _ in nodes)
+    if num_leaves != num_units:
+        raise ValueError(f"has {num_leaves} leaves, but the unit table {num_units} units")
     num_inner = num_units - 1
-    for what, found, count in (("tokenid", nested.frequencies, num_units), ("idx", nested.children, num_inner)):
-        outside = [number for number in found if not 0 <= number < count]
-        if outside:
-            raise ValueError(f"{what} {outside[0]} is not within 0…{count - 1}")
-    for unit_id, number in nested.leaf_numbers.items():
-        if number != num_inner + unit_id:
-            raise ValueError(f"the leaf of tokenid {unit_id} has idx {number}, expected {num_inner + unit_id}")
-    pairs = np.array([nested.children[number] for number in range(num_inner)], dtype=np.int64).reshape(-1, 2)
-    # Below 0 stands ~idx of an inner node.
-    return renumbered(np.where(pairs < 0, num_units + ~pairs, pairs), ~nested.root if num_inner else 0)
+    pairs = np.full((num_inner, 2), -1, dtype=np.int64)
+    frequencies = np.full(num_units, np.nan)
+    for node, parent, side in nodes:
+        number, unit_id = node["idx"], node["tokenid"]
+        if _is_leaf(node):
+            if type(unit_id) is not int or not 0 <= unit_id < num_units or number != num_inner + unit_id:
+                raise ValueError(f"a leaf has tokenid {unit_id} and idx {number}; idx must be tokenid + {num_inner}")
+            if type(node["freq"]) not in (int, float) or not np.isnan(frequencies[unit_id]):
+                raise ValueError(f"tokenid {unit_id}: two leaves, or freq {node['freq']!r} is not a number")
+            frequencies[unit_id] = node["freq"]
+        elif not 0 <= number < num_inner or unit_id is not None:
+            raise ValueError(f"inner node {number}: idx is not within 0…{num_inner - 1}, or tokenid is not null")
+        if parent >= 0:
+            if pairs[parent, side] >= 0:
+                raise ValueError(f"idx {parent} is two inner nodes")
+            pairs[parent, side] = unit_id if _is_leaf(node) else num_units + number
+    return renumber(pairs, root["idx"] if num_inner else 0), frequencies
+
+
+def _is_leaf(node: dict[str, Any]) -> bool:
+    return node["left"] is None and node["right"] is None
+
+
+def _struct_text(tree: Tree, numbers: NDArray[np.int64]) -> str:
+    """The nested nodes as JSON without indentation, written without recursion."""
+    freq, numbers_N = tree.weights().tolist(), numbers.tolist()
+    parts: list[str] = []
+    todo: list[int | str] = [0]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, str):
+            parts.append(node)
+        elif node < tree.num_inner:
+            parts.append(f'{{"freq": {freq[node]!r}, "tokenid": null, "idx": {numbers_N[node]}, "left": ')
+            left, right = tree.children[node].tolist()
+            todo += ["}", right, ', "right": ', left]
+        else:
+            parts.append(f'{{"freq": {freq[node]!r}, "tokenid": {node - tree.num_inner}, "idx": {node}, ')
+            parts.append('"left": null, "right": null}')
+    return "".join(parts) + "\n"
 
 
 def _preorder(tree: Tree) -> NDArray[np.int64]:
-    """(N,) their number of each inner node: a node, all below its left child, all below its right child."""
+    """(N,) their number of each inner node: a node, then all below its left child, then all below its right child."""
     numbers = np.zeros(2 * tree.num_units - 1, dtype=np.int64)
     inner_below = tree.num_leaves() - 1
     for start, end in zip(tree.level_starts[:-1], tree.level_starts[1:], strict=True):
         left, right = tree.children[start:end].T
         numbers[left] = numbers[start:end] + 1
         numbers[right] = numbers[start:end] + 1 + inner_below[left]
-    return numbers[: tree.num_units - 1]
+    return numbers[: tree.num_inner]
 
 
 def _path_arrays(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.integer]]:
-    """File name → array (V, P+1); the last column is padding, as they count the levels with the leaves."""
+    """File name → array (V, P+1); the last column is padding, because they count the levels with the leaves."""
     nodes, turns = tree.paths()
     spare = ((0, 0), (0, 1))
     sign = np.pad(turns, spare)
@@ -129,45 +248,28 @@ def _path_arrays(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, NDArray[np
 
 
 def _check_info(path: Path, tree: Tree) -> None:
-    if not path.exists():
-        return
-    expected = {"depth": tree.depth + 1, "leaf_cnt": tree.num_units}
     try:
         found = json.loads("\n".join(read_lines(path)))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({' '.join(str(error).split())}); {_AGAIN}") from error
-    for name, number in expected.items():
-        there = found.get(name) if isinstance(found, dict) else None
-        if there != number:
-            raise DataError(f"{path}: {name} is {there!r}, but the tree of {STRUCT} has {number}; {_AGAIN}")
-
-
-def _check_paths(folder: Path, tree: Tree, rows: NDArray[np.int64]) -> None:
-    present = [name for name in PATHS if (folder / name).exists()]
-    if not present:
-        return
-    try:
-        arrays = _path_arrays(tree, rows)
-    except ValueError as error:
-        raise DataError(f"{folder / present[0]}: {error}; take it away, {STRUCT} is enough") from error
-    for name in present:
-        _check_array(folder / name, arrays[name])
+        raise DataError(f"{path}: not JSON ({' '.join(str(error).split())}); {_COPY}") from error
+    for name, expected in {"depth": tree.depth + 1, "leaf_cnt": tree.num_units}.items():
+        number = found.get(name) if isinstance(found, dict) else None
+        if number != expected:
+            raise DataError(f"{path}: {name} is {number!r}, but the tree of {STRUCT} has {expected}; {_COPY}")
 
 
 def _check_array(path: Path, expected: NDArray[np.integer]) -> None:
     try:
         found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except (
-        Exception
-    ) as error:  # a damaged header is parsed as Python, or is that of an archive: what it raises has no end
+    except Exception as error:  # a damaged header is parsed as Python or as an archive, and may raise anything
         reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise DataError(f"{path}: not an array of numbers ({reason}); {_AGAIN}") from error
+        raise DataError(f"{path}: not an array of numbers ({reason}); {_COPY}") from error
     if not isinstance(found, np.ndarray) or found.shape != expected.shape or found.dtype.kind not in "iu":
         what = f"{found.shape} {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
-        raise DataError(f"{path}: {what}, but {STRUCT} needs integers of shape {expected.shape}; {_AGAIN}")
+        raise DataError(f"{path}: {what}, but {STRUCT} needs integers of shape {expected.shape}; {_COPY}")
     wrong = np.flatnonzero((found != expected).any(1))
     if len(wrong):
-        raise DataError(f"{path}: the path of unit {wrong[0]} is not that of {STRUCT}; {_AGAIN}")
+        raise DataError(f"{path}: the path of unit {wrong[0]} is not that of {STRUCT}; {_COPY}")
 
 
 # ---- checkpoints
@@ -178,48 +280,45 @@ def is_original(state: Mapping[str, Tensor]) -> bool:
     return VECTORS in state
 
 
-def tree_of_state(state: Mapping[str, Tensor]) -> Renumbered:
-    """The tree that a checkpoint was trained with, by its buffers of paths; it needs no folder.
+def tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
+    """The tree of a checkpoint, read from its buffers of paths; no folder is needed.
 
-    Raises CheckpointError where they are not one tree.
+    Raises CheckpointError if they are not one tree.
     """
     missing = [name for name in ("index", "sign", "bias") if f"{_BUFFERS}{name}" not in state]
     if missing:
         raise CheckpointError(f"state_dict: {VECTORS} without {_BUFFERS}{missing[0]}; take the complete checkpoint")
     if state[VECTORS].dim() != 2:
         raise CheckpointError(
-            f"state_dict: {VECTORS} has shape {tuple(state[VECTORS].shape)}, expected (N, D); {_WHOLE}"
+            f"state_dict: {VECTORS} has shape {tuple(state[VECTORS].shape)}, expected (N, D); {_OTHER}"
         )
     num_units = len(state[VECTORS]) + 1
-    # Averaging makes floats of them; they were equal in all checkpoints, so they are whole numbers still.
+    # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still whole numbers.
     flat = [state[f"{_BUFFERS}{name}"].double().round().long().numpy() for name in ("index", "sign", "bias")]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
-        raise CheckpointError(f"state_dict: {_BUFFERS}* of {sizes} numbers for {num_units} units; {_WHOLE}")
+        raise CheckpointError(f"state_dict: {_BUFFERS}* of {sizes} numbers for {num_units} units; {_OTHER}")
     index, sign, bias = (array.reshape(num_units, -1) for array in flat)
     try:
         if not (np.isin(sign, (-1, 0, 1)).all() and (bias == (sign != 1)).all()):
-            raise ValueError(f"{_BUFFERS}sign and {_BUFFERS}bias do not go together")
-        return from_paths(index, sign)
+            raise ValueError(f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other")
+        return tree_from_paths(index, sign)
     except ValueError as error:
-        raise CheckpointError(f"state_dict: {error}; {_WHOLE}") from error
-
-
-_WHOLE = "take another checkpoint of this model"
+        raise CheckpointError(f"state_dict: {error}; {_OTHER}") from error
 
 
 def saved_tree(state: Mapping[str, Tensor]) -> Tree:
-    """That tree as a value of its own; of its units it knows the ids alone, and no frequencies."""
+    """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all frequencies are 1."""
     children = tree_of_state(state).children
     names = tuple(map(str, range(len(children) + 1)))
     return Tree("original", names, children, np.ones(len(names)), {"source": "hsoftmax original"})
 
 
 def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state_dict of theirs with the vectors as our tree head has them.
+    """Their state_dict with the vectors of our tree head.
 
-    The buffers of paths go (the tree has a file of its own here), and so does the softmax layer of the decoder, which
-    they create and never use. Our head must have the same tree: `read_original_tree` of the folder of that training.
+    The buffers of paths are left out, because the tree has its own file here, and so is the decoder's softmax layer,
+    which they create and never use. Our head must have the same tree: `read_original_tree` of that training's folder.
     """
     rows = torch.from_numpy(tree_of_state(state).rows)
     kept = {name: value for name, value in state.items() if not name.startswith(("hsoftmax.", _UNUSED_LAYER))}
