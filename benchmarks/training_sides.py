@@ -21,10 +21,9 @@ from wenet_hs.manifest import Utterance
 from wenet_hs.nn.cpu import Dropout
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.compiled import compile_layers, missing_tool
 from wenet_hs.train.loop import run_epoch
-from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.precision import Precision
+from wenet_hs.train.optim import Precision, build_optimizer
+from wenet_hs.train.setup import compile_layers, missing_tool
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree import Tree
 

@@ -20,7 +20,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.session import TrainOptions, train
+from wenet_hs.train.trainer import TrainOptions, train
 from wenet_hs.tree import Tree
 
 LETTERS = "abcde"
@@ -50,7 +50,7 @@ class TinyCorpus:
                 "train_data": (self.train_data,),
                 "cv_data": self.cv_data,
                 "model_dir": model_dir,
-                "overrides": (*chosen, *overrides),
+                "override_config": (*chosen, *overrides),
                 "device": "cpu",
                 **flags,
             }

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as committed folders: either complete and verified by SHA-256, or not there.
+"""Checkpoints as committed folders: a checkpoint is complete and verified by SHA-256, or it does not exist.
 
-A checkpoint is written into `.step-N.tmp/`, each file fsynced, the manifest of SHA-256 sums last; then the folder is
-renamed to `step-N` and its parent fsynced. A process killed at any instant leaves the earlier checkpoints as they were.
+A checkpoint is written into `.step-N.tmp/`. Each file is fsynced, the manifest of SHA-256 sums last. Then the folder is
+renamed to `step-N` and its parent is fsynced. A process killed at any instant leaves the earlier checkpoints unchanged.
 """
 
 import errno
 import hashlib
+import io
 import json
 import logging
 import os
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from wenet_hs.errors import CheckpointError
-from wenet_hs.files import fsync_path
+from wenet_hs.files import file_sha256, fsync_path
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +29,11 @@ MANIFEST = "manifest.json"
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CPU = torch.device("cpu")
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint of an optimizer step stands."""
+    """The folder of the checkpoint of an optimizer step."""
     return folder / f"step-{step:08d}"
 
 
@@ -37,32 +43,29 @@ def step_of(path: Path) -> int:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The committed checkpoints in `folder`, oldest first; unfinished and damaged (`.bad`) ones are not among them."""
-    if not folder.is_dir():
-        return []
-    found = [path for path in folder.iterdir() if path.name.startswith("step-") and path.name[5:].isdecimal()]
-    return sorted((path for path in found if path.is_dir()), key=step_of)
+    """The committed checkpoints in `folder`, oldest first, without unfinished and damaged (`.bad`) ones."""
+    found = [path for path in folder.glob("step-*") if path.name[5:].isdecimal() and path.is_dir()]
+    return sorted(found, key=step_of)
 
 
 def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """Commit `files` (name → content) as the checkpoint of `step`.
 
-    Raises CheckpointError when it cannot be written (the disk is full, say); what was there before stays as it was.
+    Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints stay unchanged.
     """
     target = checkpoint_path(folder, step)
-    temporary = folder / f".{target.name}.tmp"
-    replaced = folder / f".{target.name}{_REPLACED}"
+    temporary, replaced = folder / f".{target.name}.tmp", folder / f".{target.name}{_REPLACED}"
     needed = sum(map(len, files.values()))
-    with naming_full_disk(target, folder, needed):
+    with report_full_disk(target, folder, needed):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _delete(temporary)
             if shutil.disk_usage(folder).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.mkdir()
-            for name, content in files.items():
-                _write_synced(temporary / name, content)
-            _write_synced(temporary / MANIFEST, _manifest(files))
+            for name, content in {**files, MANIFEST: _manifest(files)}.items():
+                (temporary / name).write_bytes(content)
+                fsync_path(temporary / name)
             fsync_path(temporary)
             if target.exists():
                 _delete(replaced)
@@ -72,7 +75,7 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             _delete(replaced)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
-            _put_back(replaced, target)
+            _restore_replaced(replaced, target)
             if error.errno in _NO_SPACE:
                 raise
             raise CheckpointError(f"{target}: cannot be written ({error.strerror}); check the folder") from error
@@ -80,13 +83,13 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
 
 
 @contextmanager
-def naming_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn the OSError of a full disk, a quota or a limit of file size into a CheckpointError of one line.
+def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn the OSError of a full disk, a quota or a file size limit into a CheckpointError of one line.
 
     Args:
-        target: what is being written.
-        checkpoints: the folder whose last good checkpoint the line names.
-        needed: bytes to be written, where that is known.
+        target: the file or folder that is written.
+        checkpoints: the folder whose last intact checkpoint the message names.
+        needed: number of bytes to write, where that is known.
     """
     try:
         yield
@@ -94,22 +97,13 @@ def naming_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
         if error.errno not in _NO_SPACE:
             raise
         free = shutil.disk_usage(next(path for path in (target, *target.parents) if path.exists())).free
-        size = (
-            f"free {free / 1e6:.1f} MB" if needed is None else f"need {needed / 1e6:.1f} MB, free {free / 1e6:.1f} MB"
-        )
-        good, _ = _newest_intact(checkpoints)
-        last_good = f"last good checkpoint: {good.name}" if good else "no checkpoint was written before"
+        size = f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"
+        intact, _ = _find_newest_intact(checkpoints)
+        last_good = f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
         raise CheckpointError(
             f"{target}: disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}; "
             "make room and run the same command again"
         ) from error
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _manifest(files: Mapping[str, bytes]) -> bytes:
@@ -119,8 +113,8 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
     return json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint folder, or None if every file is there with the SHA-256 of the manifest."""
+def verification_error(path: Path) -> str | None:
+    """The fault of a checkpoint folder, or None if all its files have the SHA-256 that the manifest records."""
     try:
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
         if manifest["format"] != _FORMAT:
@@ -132,12 +126,10 @@ def damage(path: Path) -> str | None:
         return f"{MANIFEST} is damaged"
     for name, sha256 in expected.items():
         try:
-            with (path / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if file_sha256(path / name) != sha256:
+                return f"sha256 of {name} differs from the manifest"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
-        if found != sha256:
-            return f"sha256 of {name} differs from the manifest"
     return None
 
 
@@ -145,27 +137,51 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
     if not path.is_dir():
         raise CheckpointError(f"{path}: no such checkpoint folder; name one of {path.parent}/step-*")
-    fault = damage(path)
+    fault = verification_error(path)
     if fault is not None:
         raise CheckpointError(f"{path}: {fault}; use an earlier checkpoint")
     names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
     return {name: (path / name).read_bytes() for name in names}
 
 
-def _newest_intact(folder: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+def dump_dict(content: Mapping[str, Any]) -> bytes:
+    """A dict of tensors and plain values as the bytes of a `.pt` file."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def load_dict(content: bytes, where: Path, device: torch.device = _CPU) -> dict[str, Any]:
+    """The dict in the bytes of a `.pt` file. No code in it is run. `where`: its path, for messages.
+
+    Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
+            loaded = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise CheckpointError(f"{where}: cannot be read ({reason}); use an earlier checkpoint") from error
+    if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
+        raise CheckpointError(f"{where}: is no dict of names; use an earlier checkpoint")
+    return loaded
+
+
+def _find_newest_intact(folder: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
     """The newest checkpoint that verifies, and the newer ones that do not, each with its fault."""
     bad: list[tuple[Path, str]] = []
     for path in reversed(list_checkpoints(folder)):
-        fault = damage(path)
+        fault = verification_error(path)
         if fault is None:
             return path, bad
         bad.append((path, fault))
     return None, bad
 
 
-def newest_good(folder: Path) -> Path | None:
-    """The newest checkpoint that verifies, or None. Damaged newer ones are kept as `NAME.bad`, with a warning each."""
-    good, bad = _newest_intact(folder)
+def newest_intact(folder: Path) -> Path | None:
+    """The newest checkpoint that verifies, or None. Damaged newer ones are renamed to `NAME.bad` with a warning."""
+    good, bad = _find_newest_intact(folder)
     for path, fault in bad:
         older = f"using {good.name} ({step_of(path) - step_of(good)} steps older)" if good else "no older one is intact"
         logger.warning("checkpoint %s: %s; %s; kept as %s.bad", path, fault, older, path.name)
@@ -173,8 +189,8 @@ def newest_good(folder: Path) -> Path | None:
     return good
 
 
-def set_newer_aside(path: Path) -> None:
-    """Rename the checkpoints newer than `path` to `NAME.old`: training goes on from here, and they are not its own."""
+def set_aside_newer(path: Path) -> None:
+    """Rename the checkpoints newer than `path` to `NAME.old`: training continues from `path`."""
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):
             logger.warning("checkpoint %s: newer than the one to go on from; kept as %s.old", newer, newer.name)
@@ -188,10 +204,9 @@ def _set_aside(path: Path, suffix: str) -> None:
 
 
 def rotate(folder: Path, keep: set[Path]) -> None:
-    """Delete the checkpoints outside `keep`, if the newest one verifies: it is the one to go on from, and the last
-    proof that this disk still keeps what it is given."""
+    """Delete the checkpoints outside `keep`, but only if the newest one verifies: otherwise the disk may be broken."""
     paths = list_checkpoints(folder)
-    fault = damage(paths[-1]) if paths else None
+    fault = verification_error(paths[-1]) if paths else None
     if fault is not None:
         logger.warning("checkpoint %s: %s; no earlier one is deleted; check the disk", paths[-1], fault)
         return
@@ -201,7 +216,7 @@ def rotate(folder: Path, keep: set[Path]) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder, if it is there; first out of sight as a whole, so that a kill never leaves half a checkpoint."""
+    """Delete a folder if it exists. It is renamed first: a kill leaves no incomplete checkpoint under its name."""
     if path.exists():
         doomed = path.with_name(f".{path.name.lstrip('.')}.doomed")
         shutil.rmtree(doomed, ignore_errors=True)
@@ -209,15 +224,15 @@ def _delete(path: Path) -> None:
         shutil.rmtree(doomed)
 
 
-def remove_litter(folder: Path) -> None:
-    """Delete what a killed process was still writing or deleting. Call it only while no other process writes here."""
+def remove_incomplete(folder: Path) -> None:
+    """Delete what a killed process was writing or deleting. Call it only while no other process writes here."""
     for path in folder.glob(f".step-*{_REPLACED}"):
-        _put_back(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
+        _restore_replaced(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _put_back(replaced: Path, target: Path) -> None:
-    """Undo the first of the two renames by which a checkpoint takes the place of another, if the second never came."""
+def _restore_replaced(replaced: Path, target: Path) -> None:
+    """Undo the first of the two renames by which a checkpoint replaces another, if the second one did not happen."""
     if replaced.exists() and not target.exists():
         replaced.rename(target)

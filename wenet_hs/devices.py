@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device a command runs on, and what it computes natively."""
+"""The device of a command: choice, native dtypes, memory."""
 
 import resource
 import sys
@@ -9,11 +9,11 @@ import torch
 from wenet_hs.errors import ConfigError
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-"""How CUDA, torch's allocator for the CPU and cuBLAS say it; only the first has an exception of its own."""
+"""Messages of CUDA, of torch's CPU allocator and of cuBLAS; only the first has an exception class of its own."""
 
 
 def find_device(name: str) -> torch.device:
-    """The device of a `--device` flag; `auto` is a GPU where there is one. Raises ConfigError if it is not here."""
+    """The device of a `--device` flag; `auto` is a GPU if there is one. Raises ConfigError if it does not exist."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -29,20 +29,20 @@ def find_device(name: str) -> torch.device:
 
 
 def has_native_bf16(device: torch.device) -> bool:
-    """Whether products of bfloat16 are faster than those of float32: where they are emulated they are far slower."""
+    """Whether the hardware multiplies bfloat16: it is then faster than float32; emulated it is much slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def has_native_fp16(device: torch.device) -> bool:
-    """Whether products of float16 are computed by the hardware; where a CPU emulates them they take 50 times as long
-    as those of float32 (measured with torch 2.11)."""
+    """Whether the hardware multiplies float16; emulated by a CPU it takes 50 times as long as float32 (measured with
+    torch 2.11)."""
     return device.type == "cuda" or bool(torch.cpu._is_amx_fp16_supported())
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory held so far: by tensors on the device, or by this process where the device is the CPU."""
+    """The maximum memory so far: of tensors on a GPU, or of this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -50,5 +50,5 @@ def peak_memory_bytes(device: torch.device) -> int:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Whether this is how too little memory shows."""
+    """Whether the error reports that the memory is too small."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)

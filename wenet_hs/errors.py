@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's faults. Each message is one line a fault: where, what was found, what to do. Anything else is our bug."""
+"""User errors. A message has one line per error: where, what was found, what to do. Other exceptions are bugs."""
 
 
 class WenetHsError(Exception):
-    """A fault that the user can mend; `bin/` prints it without a traceback and exits with `exit_code`."""
+    """An error that the user can fix; `bin/` prints it without a traceback and exits with `exit_code`."""
 
     exit_code = 2
 
@@ -21,7 +21,7 @@ class CheckpointError(WenetHsError):
 
 
 class Stopped(WenetHsError):
-    """No fault: a signal asked the command to end, and it did so in good order."""
+    """Not an error: a signal asked the command to end, and it saved its work."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)

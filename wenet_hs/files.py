@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are either the old one or the complete new one, whatever happens while they are written."""
+"""Atomic writes, folder locks, and reading text files."""
 
 import errno
 import fcntl
@@ -15,7 +15,7 @@ from wenet_hs.errors import DataError, WenetHsError
 
 
 def fsync_path(path: Path) -> None:
-    """Make the content of a file, or the renames inside a folder, survive a power cut."""
+    """Write the content of a file, or the renames inside a folder, to the disk: they then survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -25,9 +25,9 @@ def fsync_path(path: Path) -> None:
 
 @contextmanager
 def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
-    """A binary file to write that becomes `path` when the block ends well, and leaves no trace when it does not.
+    """A binary file to write that becomes `path` when the block ends without an error; otherwise it is deleted.
 
-    An OSError of this file names `path`, whatever went wrong with the temporary one (a full disk has no name at all).
+    An OSError of the temporary file names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
 
 
 def write_atomic(path: Path | str, content: str | bytes) -> None:
-    """Write a whole file at once; text is UTF-8."""
+    """Replace a file atomically; text is UTF-8."""
     with open_atomic(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -59,14 +59,14 @@ def file_sha256(path: Path | str) -> str:
 
 
 def one_field(text: str) -> str:
-    """The text on one line and without tabs: control characters and line ends are shown as escapes."""
+    """The text on one line and without tabs: control characters and line ends become escapes."""
     return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def read_lines(path: Path | str) -> list[str]:
-    """The lines of a UTF-8 file, split at "\\n" alone (U+2028 and its kin are text), without a BOM or trailing CR.
+    """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
 
-    Raises DataError naming the file (and line) when it is missing or not UTF-8.
+    Raises DataError naming the file (and line) if it is missing or not UTF-8.
     """
     path = Path(path)
     try:
@@ -88,14 +88,14 @@ def read_lines(path: Path | str) -> list[str]:
 
 @contextmanager
 def locked(folder: Path, *, flag: str, work: str, fault: type[WenetHsError]) -> Iterator[None]:
-    """Hold the folder for this process.
+    """Lock the folder for this process, so that one run at a time writes there.
 
-    A record lock (`lockf`): unlike `flock` it is not handed to the workers that load data, which outlive a kill of this
-    process by seconds and would keep the folder from the run that is to go on.
+    It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive a kill of this
+    process by seconds and would lock the folder for the next run.
 
     Args:
-        flag: what the user named the folder by; work: what is done there; both for the message.
-    Raises: `fault` if another run is writing there, or the folder cannot be made or locked.
+        flag: the option that names the folder; work: what is done there; both for the message.
+    Raises: `fault` if another run writes there, or the folder cannot be made or locked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

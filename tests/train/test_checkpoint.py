@@ -63,19 +63,19 @@ def test_litter_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) 
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.pt").write_bytes(b"half")
     (tmp_path / "finished.json").write_text("{}")
-    ckpt.remove_litter(tmp_path)
+    ckpt.remove_incomplete(tmp_path)
     names = {"finished.json", path.name, "step-00000005.bad", "step-00000006.old"}
     assert {p.name for p in tmp_path.iterdir()} == names
-    ckpt.remove_litter(tmp_path / "nowhere")
+    ckpt.remove_incomplete(tmp_path / "nowhere")
 
 
 def test_newer_checkpoints_are_set_aside_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     paths = [save(tmp_path, step) for step in (1, 2, 3)]
     with caplog.at_level(logging.WARNING):
-        ckpt.set_newer_aside(paths[1])
+        ckpt.set_aside_newer(paths[1])
     assert ckpt.list_checkpoints(tmp_path) == paths[:2]
     assert "step-00000003: newer than the one to go on from; kept as step-00000003.old" in caplog.text
-    assert ckpt.damage(tmp_path / "step-00000003.old") is None
+    assert ckpt.verification_error(tmp_path / "step-00000003.old") is None
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_the_last_good_checkpoint_that_is_named_is_an_intact_one(tmp_path: Path)
         pytest.raises(
             CheckpointError, match="x: disk full while writing .*; last good checkpoint: step-00000001; make r"
         ),
-        ckpt.naming_full_disk(tmp_path / "new" / "x", tmp_path),
+        ckpt.report_full_disk(tmp_path / "new" / "x", tmp_path),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(OSError, match="Input/output error"), ckpt.naming_full_disk(tmp_path / "x", tmp_path):
+    with pytest.raises(OSError, match="Input/output error"), ckpt.report_full_disk(tmp_path / "x", tmp_path):
         raise OSError(errno.EIO, "Input/output error")
 
 
@@ -118,9 +118,9 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
             damaged[position] ^= 1 << bit
             (path / name).write_bytes(damaged)
             if name != ckpt.MANIFEST or not same_meaning(original, bytes(damaged)):
-                assert ckpt.damage(path) is not None, (name, position, bit)
+                assert ckpt.verification_error(path) is not None, (name, position, bit)
         (path / name).write_bytes(original)
-    assert ckpt.damage(path) is None
+    assert ckpt.verification_error(path) is None
 
 
 def same_meaning(one: bytes, other: bytes) -> bool:
@@ -137,9 +137,9 @@ def test_cut_and_missing_files_are_noticed(tmp_path: Path, name: str) -> None:
     path = save(tmp_path, 1)
     content = (path / name).read_bytes()
     (path / name).write_bytes(content[: len(content) // 2])
-    assert ckpt.damage(path) is not None
+    assert ckpt.verification_error(path) is not None
     (path / name).unlink()
-    assert f"{name} cannot be read" in str(ckpt.damage(path))
+    assert f"{name} cannot be read" in str(ckpt.verification_error(path))
     with pytest.raises(CheckpointError, match="use an earlier checkpoint"):
         ckpt.read_checkpoint(path)
 
@@ -150,18 +150,18 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(
     good, bad = save(tmp_path, 1000), save(tmp_path, 1200)
     (bad / "model.pt").write_bytes(b"other")
     with caplog.at_level(logging.WARNING):
-        assert ckpt.newest_good(tmp_path) == good
+        assert ckpt.newest_intact(tmp_path) == good
     fault = "sha256 of model.pt differs from the manifest"
     assert f"{fault}; using step-00001000 (200 steps older); kept as step-00001200.bad" in caplog.text
     assert (tmp_path / "step-00001200.bad").is_dir()
-    assert ckpt.newest_good(tmp_path) == good
+    assert ckpt.newest_intact(tmp_path) == good
 
 
 def test_no_good_checkpoint_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert ckpt.newest_good(tmp_path) is None
+    assert ckpt.newest_intact(tmp_path) is None
     (save(tmp_path, 1) / ckpt.MANIFEST).unlink()
     with caplog.at_level(logging.WARNING):
-        assert ckpt.newest_good(tmp_path) is None
+        assert ckpt.newest_intact(tmp_path) is None
     assert "no older one is intact" in caplog.text
 
 
@@ -207,7 +207,7 @@ def test_a_full_disk_costs_no_finished_checkpoint_and_the_message_says_disk(tmp_
         assert "disk full while writing" in message.read_text()
         assert "last good checkpoint: step-00000001" in message.read_text()
         assert ckpt.list_checkpoints(tmp_path / "c") == [first]
-        assert ckpt.damage(first) is None
+        assert ckpt.verification_error(first) is None
         assert [p.name for p in (tmp_path / "c").iterdir()] == [first.name]
 
 

@@ -8,8 +8,8 @@ import torch
 from small_models import small_batch, small_model
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.train import compiled
-from wenet_hs.train.compiled import compile_layers, missing_tool
+from wenet_hs.train import setup
+from wenet_hs.train.setup import compile_layers, missing_tool
 
 CPU = torch.device("cpu")
 WHERE = Path("c.yaml")
@@ -23,19 +23,19 @@ def test_missing_tools_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ):
         compile_layers(model, CPU, where=WHERE)
     monkeypatch.setenv("CXX", "true")
-    monkeypatch.setattr(compiled.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(setup.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     with pytest.raises(
         ConfigError, match=r"needs Python's headers .*Python\.h is not found\); install it, or set comp"
     ):
         compile_layers(model, CPU, where=WHERE)
-    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: None)
     assert missing_tool(torch.device("cuda")) == "Triton (the package triton is not found)"
     assert all(module._compiled_call_impl is None for module in model.modules())
 
 
 def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(compiled, "missing_tool", lambda device: None)
+    monkeypatch.setattr(setup, "missing_tool", lambda device: None)
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: asked.append((self, options)))
     model = small_model()
     names = list(model.state_dict())

@@ -25,7 +25,7 @@ from wenet_hs import distributed
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train import session
+from wenet_hs.train import trainer
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState
@@ -137,21 +137,21 @@ def of_a_session(corpus: TinyCorpus, folder: Path, rank: int) -> dict[str, Any]:
     """Trainings of both ranks in the same folder."""
     outcomes: dict[str, Any] = {}
     options = corpus.options
-    session.train(options(folder / "whole"))
+    trainer.train(options(folder / "whole"))
     if rank == 0:
         cut_back(folder / "whole", folder / "cut", 1)
-    session.train(options(folder / "cut"))
+    trainer.train(options(folder / "cut"))
     if rank == 0:  # two ranks, then one, then two
         cut_back(folder / "whole", folder / "alone", 1)
         os.environ["WORLD_SIZE"] = "1"
-        session.train(options(folder / "alone"))
+        trainer.train(options(folder / "alone"))
         os.environ["WORLD_SIZE"] = "2"
         cut_back(folder / "alone", folder / "changed", 2)
-    session.train(options(folder / "changed"))
+    trainer.train(options(folder / "changed"))
     altered = ("optim_conf.lr=0.1",) if rank else ()
-    outcomes["altered"] = ending(partial(session.train, options(folder / "altered", *altered)))
+    outcomes["altered"] = ending(partial(trainer.train, options(folder / "altered", *altered)))
     missing = {"config": folder / "nowhere.yaml"} if rank else {}
-    outcomes["missing"] = ending(partial(session.train, options(folder / "missing", **missing)))
+    outcomes["missing"] = ending(partial(trainer.train, options(folder / "missing", **missing)))
     return outcomes
 
 
@@ -193,7 +193,9 @@ def one_rank(rank: int, port: int, corpus: TinyCorpus, folder: Path) -> None:
         steps = {name: gradients_of_a_step(name, [row_of(ROWS, rank), row_of(ROWS, 2 + rank)], world) for name in CASES}
         torch.save({name: grads for name, (grads, _) in steps.items()}, folder / f"gradients{rank}.pt")
         found["losses"] = {name: [stats.loss, stats.num_targets, stats.grad_norm] for name, (_, stats) in steps.items()}
-        found["valid"] = validate(small_model(seed=1), VALID[rank::2], small_config(), CPU).over(world).per_target()
+        found["valid"] = (
+            validate(small_model(seed=1), VALID[rank::2], small_config(), CPU).over_ranks(world).per_target()
+        )
     found |= of_a_session(corpus, folder, rank)
     (folder / f"found{rank}.json").write_text(json.dumps(found))
     (folder / "died").write_text(dies(rank))  # rank 1 writes nothing any more
@@ -206,7 +208,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # The threads of what ran here before do not survive a fork; a server that has imported everything has none.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["wenet_hs.train.session", "tiny_corpus"])
+    server.set_forkserver_preload(["wenet_hs.train.trainer", "tiny_corpus"])
     ranks = [server.Process(target=one_rank, args=(rank, store.port, tiny_corpus, folder)) for rank in range(2)]
     for process in ranks:
         process.start()

@@ -19,7 +19,7 @@ from wenet_hs.heads import ClassHead
 from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.fine_tune import FineTuneReport, RowCount, mixed, take_weights
+from wenet_hs.train.finetune import FineTuneReport, RowCount, load_base_weights, mix_rows
 from wenet_hs.train.mapping import map_head, match_units
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
@@ -79,7 +79,7 @@ def test_the_same_model_is_taken_whole_and_another_tree_in_part(
     shutil.copy(tmp_path / "exp" / "final.pt", tmp_path / "alone" / "other.pt")
     for checkpoint in (tmp_path / "exp", tmp_path / "exp" / "final.pt", step, tmp_path / "alone" / "other.pt"):
         model = built(TABLE, trees, **chosen)
-        report = take_weights(model, checkpoint, TABLE)
+        report = load_base_weights(model, checkpoint, TABLE)
         assert same_names(model, theirs) == list(theirs)
         assert (report.units_kept, report.units_new, report.units_dropped) == (11, [], [])
         assert (report.parameters_taken, report.parameters_in_part) == (len(theirs), {})
@@ -93,7 +93,7 @@ def test_the_same_model_is_taken_whole_and_another_tree_in_part(
     if kind != "softmax":
         model = built(TABLE, (OTHER, OTHER), **chosen)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        report = take_weights(model, tmp_path / "exp", TABLE)
+        report = load_base_weights(model, tmp_path / "exp", TABLE)
         changed = [name for name in theirs if name not in same_names(model, theirs)]
         assert changed and all(name.startswith("head.") for name in changed)
         assert set(changed) == {*report.parameters_in_part, *report.parameters_new}
@@ -114,11 +114,11 @@ def test_nothing_is_taken_between_heads_of_two_kinds(tmp_path: Path, caplog: pyt
         ("alone", (BINARY, None), flat),
         ("flat", (None, None), sections("softmax")),
     ):
-        report = take_weights(built(TABLE, trees, **chosen), tmp_path / source, TABLE)
+        report = load_base_weights(built(TABLE, trees, **chosen), tmp_path / source, TABLE)
         assert report.parameters_new == report.parameters_unused == both
     model = built(TABLE, (BINARY, None), **sections("hsoftmax"))
     with caplog.at_level(logging.INFO):
-        report = take_weights(model, tmp_path / "softmax", TABLE)
+        report = load_base_weights(model, tmp_path / "softmax", TABLE)
         report.log()
     assert (report.parameters_new, report.parameters_unused) == (["head.inner_vector.weight"], both)
     assert set(same_names(model, softmax_state)) == set(softmax_state) - set(both)
@@ -131,13 +131,13 @@ def test_other_classes_of_the_same_tree_are_matched_by_their_units(tmp_path: Pat
     write_base(tmp_path / "exp", (BINARY, None), **three)
     old = built(TABLE, (BINARY, None), seed=1, **three).head
     model = built(TABLE, (BINARY, None), **five)
-    report = take_weights(model, tmp_path / "exp", TABLE)
+    report = load_base_weights(model, tmp_path / "exp", TABLE)
     assert isinstance(model.head, ClassHead) and isinstance(old, ClassHead)
     shared = {tuple(units) for units in classes_of(old)} & {tuple(units) for units in classes_of(model.head)}
     leaves = TABLE.units  # every unit's own row is taken, wherever it hangs, and so are the classes of both
     assert report.heads["head_conf"].matched == len(leaves) + len(shared)
     (tmp_path / "exp" / "train.yaml").unlink()
-    report = take_weights(built(TABLE, (BINARY, None), **three), tmp_path / "exp", TABLE)
+    report = load_base_weights(built(TABLE, (BINARY, None), **three), tmp_path / "exp", TABLE)
     assert report.parameters_new == ["head.output.weight", "head.output.bias"]
     assert report.heads["head_conf"].old is None
 
@@ -159,7 +159,7 @@ def test_more_units_in_both_directions(tmp_path: Path) -> None:
     chosen = sections("hsoftmax", "adaptive", **BIDIRECTIONAL)
     model, old = built(table, (tree, tree), **chosen), built(TABLE, (BINARY, BINARY), seed=1, **chosen)
     fresh = {name: value.clone() for name, value in model.state_dict().items()}
-    report = take_weights(model, tmp_path / "exp", table)
+    report = load_base_weights(model, tmp_path / "exp", table)
     assert (report.units_kept, report.units_new, report.units_dropped) == (10, ["i", "j"], ["a"])
     state, theirs = model.state_dict(), old.state_dict()
     unit_map = match_units(TABLE, table)
@@ -172,7 +172,7 @@ def test_more_units_in_both_directions(tmp_path: Path) -> None:
     rows = map_head(old.head, model.head, unit_map.outputs)["inner_vector.weight"]
     assert 0 < (rows.source >= 0).sum() == report.heads["head_conf"].matched < 11
     for name in ("head.inner_vector.weight", "right_head.inner_vector.weight"):
-        assert torch.equal(state[name], mixed(fresh[name], theirs[name], rows)[0])
+        assert torch.equal(state[name], mix_rows(fresh[name], theirs[name], rows)[0])
         assert report.parameters_in_part[name].taken == report.heads["head_conf"].matched
     assert report.heads["ctc_conf.head_conf"].new == "AdaptiveHead"
     report.write(tmp_path / "fine_tune.json")
@@ -191,13 +191,13 @@ def test_wenets_folder_with_its_own_table_and_old_convention(tmp_path: Path) -> 
     old.write(tmp_path / "lang_char.txt")
     torch.save(to_wenet_state_dict(theirs), tmp_path / "final.pt")
     model = built(TABLE, **chosen)
-    report = take_weights(model, tmp_path, TABLE)
+    report = load_base_weights(model, tmp_path, TABLE)
     assert (report.units_kept, report.unit_table) == (11, str(tmp_path / "lang_char.txt"))
     order = [0, 1, 10, *range(2, 10)]
     for name in ("decoder.embed.0.weight", "head.output.weight", "ctc.head.output.bias"):
         assert torch.equal(model.state_dict()[name], theirs.state_dict()[name][order])
     (tmp_path / "lang_char.txt").rename(tmp_path / "words.txt")
-    assert take_weights(model, tmp_path, TABLE) == FineTuneReport(
+    assert load_base_weights(model, tmp_path, TABLE) == FineTuneReport(
         **{**vars(report), "unit_table": str(tmp_path / "words.txt")}
     )
 
@@ -220,7 +220,7 @@ def test_the_original_tree_head_brings_its_tree(tmp_path: Path) -> None:
     children = np.where(BINARY.children >= 13, 33 - BINARY.children, BINARY.children)
     tree = Tree("t", permuted.units, children, np.ones(11))
     model = built(permuted, (tree, None), **chosen)
-    report = take_weights(model, tmp_path, permuted)
+    report = load_base_weights(model, tmp_path, permuted)
     assert report.parameters_new == []
     assert torch.equal(model.state_dict()["head.inner_vector.weight"], old.state_dict()["head.inner_vector.weight"])
 
@@ -235,8 +235,8 @@ def test_weights_without_their_table(tmp_path: Path, caplog: pytest.LogCaptureFi
     bigger = UnitTable.from_units("abcdefghi")
     expected = r"^.*exp/final.pt: made for 11 units, here are 12, and its unit table is not beside it; put its units.t"
     with pytest.raises(CheckpointError, match=expected + rf"xt into {tmp_path / 'exp'}$"):
-        take_weights(built(bigger, **sections("softmax")), tmp_path / "exp", bigger)
-    report = take_weights(built(TABLE, **sections("softmax")), tmp_path / "exp", TABLE)
+        load_base_weights(built(bigger, **sections("softmax")), tmp_path / "exp", bigger)
+    report = load_base_weights(built(TABLE, **sections("softmax")), tmp_path / "exp", TABLE)
     report.log()
     assert report.unit_table is None and report.parameters_new == []
     assert "final.pt: no unit table beside it; its units are taken to be the same" in caplog.text
@@ -248,24 +248,24 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     dump_config(small_config(**sections("class")), tmp_path / "exp" / "train.yaml")
     message = r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml and the tree beside it desc"
     with pytest.raises(CheckpointError, match=message):
-        take_weights(model, tmp_path / "exp", TABLE)
+        load_base_weights(model, tmp_path / "exp", TABLE)
     dump_config(small_config(), tmp_path / "exp" / "train.yaml", {"sha256 of units.txt": "0"})
     with pytest.raises(CheckpointError, match="exp/units.txt: changed since the training .*; put the old file back"):
-        take_weights(model, tmp_path / "exp", TABLE)
+        load_base_weights(model, tmp_path / "exp", TABLE)
     UnitTable.from_units("abc").write(tmp_path / "exp" / "units.txt")
     dump_config(small_config(), tmp_path / "exp" / "train.yaml")
     with pytest.raises(CheckpointError, match="final.pt: made for 11 units, but .*units.txt has 6; use the same units"):
-        take_weights(model, tmp_path / "exp", TABLE)
+        load_base_weights(model, tmp_path / "exp", TABLE)
 
 
 def test_another_body_is_refused(tmp_path: Path) -> None:
     write_base(tmp_path / "exp", **sections("softmax"))
     deeper = built(TABLE, **sections("softmax", encoder_conf={"num_blocks": 2}))
     with pytest.raises(CheckpointError, match=r"final.pt: weights of another model: missing encoder.encoders.1."):
-        take_weights(deeper, tmp_path / "exp", TABLE)
+        load_base_weights(deeper, tmp_path / "exp", TABLE)
     wider = sections("softmax", encoder_conf={"num_blocks": 1, "output_size": 8})
     with pytest.raises(CheckpointError, match=r"of another shape .*, expected "):
-        take_weights(built(TABLE, **wider), tmp_path / "exp", TABLE)
+        load_base_weights(built(TABLE, **wider), tmp_path / "exp", TABLE)
     both = built(TABLE, **sections("softmax", **BIDIRECTIONAL))
     state = both.state_dict()
     for name, message in (
@@ -274,9 +274,9 @@ def test_another_body_is_refused(tmp_path: Path) -> None:
     ):
         torch.save({**state, name: state[name][:7]}, tmp_path / "odd.pt")
         with pytest.raises(CheckpointError, match=f"odd.pt: .*{message}"):
-            take_weights(both, tmp_path / "odd.pt", TABLE)
+            load_base_weights(both, tmp_path / "odd.pt", TABLE)
     with pytest.raises(CheckpointError, match="missing decoder.left_decoder"):
-        take_weights(both, tmp_path / "exp", TABLE)
+        load_base_weights(both, tmp_path / "exp", TABLE)
 
 
 def test_the_statistics_of_the_features_stay_with_the_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,8 +286,8 @@ def test_the_statistics_of_the_features_stay_with_the_encoder(tmp_path: Path, ca
         for mean in (1.0, 1.0, 2.0)
     ]
     torch.save(models[0].state_dict(), tmp_path / "final.pt")
-    take_weights(models[1], tmp_path, TABLE)
+    load_base_weights(models[1], tmp_path, TABLE)
     assert not caplog.records
-    take_weights(models[2], tmp_path, TABLE)
+    load_base_weights(models[2], tmp_path, TABLE)
     assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
     assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0

@@ -13,7 +13,7 @@ from tiny_corpus import TinyCorpus, weights_of
 
 from wenet_hs.config.schema import ModelConf
 from wenet_hs.errors import ConfigError
-from wenet_hs.train.freeze import check_reached, freeze
+from wenet_hs.train.setup import check_losses_reach_parameters, freeze
 
 BIDIRECTIONAL: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1, "num_blocks": 1}}
 
@@ -97,15 +97,17 @@ def test_wrong_names_to_freeze(names: list[str], message: str) -> None:
 def test_what_is_left_to_train_must_be_reached() -> None:
     model = small_model(**BIDIRECTIONAL)
     freeze(model, ["encoder", "ctc", "decoder.left_decoder", "head"], where="a.yaml")
-    check_reached(model, ModelConf(ctc_weight=0.3, reverse_weight=0.1), where="a.yaml")
+    check_losses_reach_parameters(model, ModelConf(ctc_weight=0.3, reverse_weight=0.1), where="a.yaml")
     for conf, message in (
         ({"ctc_weight": 0.3}, "while model_conf.ctc_weight makes CTC's share 0.3; remove a name$"),
         ({"reverse_weight": 0.1, "ctc_only_steps": 5}, "while model_conf.ctc_only_steps makes CTC's share 1; remove a"),
     ):
         with pytest.raises(ConfigError, match=f"^a.yaml: freeze: nothing that is left to train .*{message}"):
-            check_reached(model, ModelConf(**conf), where="a.yaml")  # type: ignore[arg-type]
+            check_losses_reach_parameters(model, ModelConf(**conf), where="a.yaml")  # type: ignore[arg-type]
     other = small_model()
     freeze(other, ["encoder", "decoder", "head"], where="a.yaml")
-    check_reached(other, ModelConf(ctc_weight=0.3, ctc_only_steps=5), where="a.yaml")
+    check_losses_reach_parameters(other, ModelConf(ctc_weight=0.3, ctc_only_steps=5), where="a.yaml")
     with pytest.raises(ConfigError, match="model_conf.ctc_weight_final makes CTC's share 0; "):
-        check_reached(other, ModelConf(ctc_weight=0.3, ctc_weight_final=0.0, ctc_weight_steps=9), where="a.yaml")
+        check_losses_reach_parameters(
+            other, ModelConf(ctc_weight=0.3, ctc_weight_final=0.0, ctc_weight_steps=9), where="a.yaml"
+        )

@@ -12,11 +12,11 @@ from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus
 
 from wenet_hs.data.batching import Batch
+from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError
 from wenet_hs.model import AsrModel
-from wenet_hs.train import session
-from wenet_hs.train.guard import naming_batch, suspects
-from wenet_hs.train.loop import run_epoch, validate
+from wenet_hs.train import loop
+from wenet_hs.train.loop import find_suspects, report_out_of_memory, run_epoch, validate
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState
 
@@ -38,26 +38,26 @@ BATCH = small_batch([40, 60, 33], [5, 2, 7])
     ],
 )
 def test_each_kind_of_too_little_memory(error: Exception) -> None:
-    with pytest.raises(ConfigError, match=f"^step 812: {LINE}"), naming_batch(BATCH, "step 812"):
+    with pytest.raises(ConfigError, match=f"^step 812: {LINE}"), report_out_of_memory(BATCH, "step 812"):
         raise error
 
 
 def test_real_allocations_that_no_machine_has() -> None:
-    with pytest.raises(ConfigError, match=f"^here: {LINE}"), naming_batch(BATCH, "here"):
+    with pytest.raises(ConfigError, match=f"^here: {LINE}"), report_out_of_memory(BATCH, "here"):
         torch.empty(1 << 60)
-    with pytest.raises(ConfigError, match=f"^here: {LINE}"), naming_batch(BATCH, "here"):
+    with pytest.raises(ConfigError, match=f"^here: {LINE}"), report_out_of_memory(BATCH, "here"):
         np.empty(1 << 57)
 
 
 def test_a_compiler_that_fails_is_one_line() -> None:
     fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
     line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); .* or set compile: false$"
-    with pytest.raises(ConfigError, match=line), naming_batch(BATCH, "step 1"):
+    with pytest.raises(ConfigError, match=line), report_out_of_memory(BATCH, "step 1"):
         raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
 
 
 def test_other_faults_are_left_alone() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), naming_batch(BATCH, "here"):
+    with pytest.raises(RuntimeError, match="shapes"), report_out_of_memory(BATCH, "here"):
         raise RuntimeError("shapes cannot be multiplied")
 
 
@@ -76,7 +76,7 @@ def test_training_and_validation_say_where(monkeypatch: pytest.MonkeyPatch) -> N
 def test_features_that_do_not_fit_on_the_device_name_their_batch(
     tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "with_features", lambda batch, conf: torch.empty(1 << 60))
+    monkeypatch.setattr(loop, "with_features", lambda batch, conf: torch.empty(1 << 60))
     with pytest.raises(ConfigError, match=r"^step 1: out of memory with \d+ utterances of up to \d+ frames"):
         tiny_corpus.train(tmp_path, "dataset_conf.features_on=device", "dataset_conf.fbank_conf.dither=0")
 
@@ -92,9 +92,9 @@ def test_suspects_are_as_few_as_can_be_told() -> None:
     good = named(many, *(f"a{i}" for i in range(7)))
     loud = named(many, *(f"b{i}" for i in range(7)), spoilt=(2, 6))
     other = named(many, *(f"c{i}" for i in range(7)))
-    assert suspects([good, loud, other], [1.0, math.nan, 1.0]) == ("b2", "b6")
-    assert suspects([good, loud, other], [1.0, 1.0, math.inf]) == ("c0", "c1", "c2", "c3", "c4")
-    unknown = suspects([good, other], [1.0, 1.0])  # losses are finite, the gradient is not
+    assert find_suspects([good, loud, other], [1.0, math.nan, 1.0], World()) == ("b2", "b6")
+    assert find_suspects([good, loud, other], [1.0, 1.0, math.inf], World()) == ("c0", "c1", "c2", "c3", "c4")
+    unknown = find_suspects([good, other], [1.0, 1.0], World())  # losses are finite, the gradient is not
     assert unknown == ("a0", "a1", "a2", "a3", "a4", "c0", "c1", "c2", "c3", "c4")
 
 

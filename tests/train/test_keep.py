@@ -10,7 +10,7 @@ import pytest
 from small_models import small_config
 
 from wenet_hs.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of
-from wenet_hs.train.keep import worth_keeping
+from wenet_hs.train.average import checkpoints_to_keep
 
 
 def save(folder: Path, step: int, **progress: Any) -> Path:
@@ -23,7 +23,7 @@ def measured(step: int, **facts: float) -> dict[str, Any]:
 
 
 def kept(folder: Path, **settings: Any) -> list[int]:
-    return sorted(step_of(path) for path in worth_keeping(folder, small_config(**settings)))
+    return sorted(step_of(path) for path in checkpoints_to_keep(folder, small_config(**settings)))
 
 
 def test_the_newest_and_the_best_by_each_metric(tmp_path: Path) -> None:

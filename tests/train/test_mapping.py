@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.fine_tune import mixed
+from wenet_hs.train.finetune import mix_rows
 from wenet_hs.train.mapping import map_head, match_units
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
@@ -76,7 +76,7 @@ def carry(old: OutputHead, new: OutputHead, old_units: UnitTable, new_units: Uni
     """Give a head the rows of another one."""
     state, theirs = new.state_dict(), old.state_dict()
     for name, rows in map_head(old, new, match_units(old_units, new_units).outputs).items():
-        state[name] = mixed(state[name], theirs[rows.name], rows)[0]
+        state[name] = mix_rows(state[name], theirs[rows.name], rows)[0]
     new.load_state_dict(state)
 
 

@@ -15,11 +15,10 @@ from torch import nn
 from wenet_hs import devices
 from wenet_hs.checkpoint import save_checkpoint
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.train import precision
-from wenet_hs.train.guard import MAX_SKIPPED_IN_A_ROW
-from wenet_hs.train.loop import run_epoch, validate
-from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.precision import Precision, resolve_dtype
+from wenet_hs.train import setup
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, run_epoch, validate
+from wenet_hs.train.optim import Precision, build_optimizer
+from wenet_hs.train.setup import resolve_dtype
 from wenet_hs.train.state import TrainState
 
 CPU = torch.device("cpu")
@@ -139,7 +138,7 @@ def test_the_scale_comes_back_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> N
 def test_auto_is_what_the_device_has_and_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     where = Path("c.yaml")
     for native, expected in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr(precision, "has_native_bf16", lambda device, native=native: native)
+        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
         assert resolve_dtype(small_config(dtype="auto"), CPU, where=where).dtype == expected
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
     with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):

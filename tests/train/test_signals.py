@@ -16,9 +16,9 @@ from wenet_hs.bin import train as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.checkpoint import list_checkpoints, step_of
 from wenet_hs.errors import Stopped
-from wenet_hs.train import session, signals
+from wenet_hs.train import signals, trainer
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.state import progress_of
+from wenet_hs.train.state import read_progress
 
 
 def send(number: signal.Signals) -> None:
@@ -46,7 +46,7 @@ def at_step(number: signal.Signals, step: int) -> contextlib.AbstractContextMana
 
 
 def in_validation(number: signal.Signals) -> contextlib.AbstractContextManager[None]:
-    return sent_when(session, "validate", number, lambda *args, **kwargs: True)
+    return sent_when(trainer, "validate", number, lambda *args, **kwargs: True)
 
 
 def newest(folder: Path) -> Path:
@@ -63,13 +63,13 @@ def test_signals_change_neither_bits_nor_metrics_nor_what_is_kept(
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
     line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command to go on"
     assert line in capsys.readouterr().err.splitlines()
-    progress = progress_of(newest(folder))
+    progress = read_progress(newest(folder))
     assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])
     assert not (folder / "final.pt").exists()
     with in_validation(signal.SIGINT), pytest.raises(Stopped, match="stopped by SIGINT after step 3") as stopped:
         tiny_corpus.train(folder, *settings)
     assert stopped.value.exit_code == 130
-    assert (progress_of(newest(folder)).validation_due, step_of(newest(folder))) == (True, 3)
+    assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 3)
     with in_validation(signal.SIGUSR1), pytest.raises(Stopped, match="stopped by SIGUSR1 after step 3") as stopped:
         tiny_corpus.train(folder, *settings)
     assert stopped.value.exit_code == 138
@@ -85,21 +85,21 @@ def test_signals_change_neither_bits_nor_metrics_nor_what_is_kept(
 
 
 def test_a_signal_while_final_pt_is_written_changes_nothing(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
-    with sent_when(session, "write_final", signal.SIGTERM, lambda *args, **kwargs: True):
+    with sent_when(trainer, "write_final", signal.SIGTERM, lambda *args, **kwargs: True):
         folder = tiny_corpus.train(tmp_path / "m", "max_epoch=1")
     assert (folder / "checkpoints" / "finished.json").exists()
 
 
 def test_one_request_by_two_ways_is_one_and_a_second_ends_at_once() -> None:
     assert signals.stop_requested() is None
-    with signals.listening():
+    with signals.watch_signals():
         send(signal.SIGUSR1)
         send(signal.SIGTERM)
         assert signals.stop_requested() == signal.SIGUSR1
     assert signals.stop_requested() is None
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException), signals.listening():
+        with contextlib.suppress(BaseException), signals.watch_signals():
             signals.SAME_REQUEST_SECONDS = 0.0
             send(signal.SIGTERM)
             send(signal.SIGTERM)
@@ -110,7 +110,7 @@ def test_one_request_by_two_ways_is_one_and_a_second_ends_at_once() -> None:
 def test_what_was_ignored_stays_ignored_and_other_threads_do_not_listen() -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with signals.listening():
+        with signals.watch_signals():
             send(signal.SIGUSR1)
             assert signals.stop_requested() is None
     finally:
@@ -118,7 +118,7 @@ def test_what_was_ignored_stays_ignored_and_other_threads_do_not_listen() -> Non
     seen = []
 
     def listen() -> None:
-        with signals.listening():
+        with signals.watch_signals():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=listen)

@@ -13,16 +13,16 @@ from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, weights_of
 
 from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.schema import EarlyStoppingConf, Metric
-from wenet_hs.train.stopping import out_of_patience
+from wenet_hs.train.average import is_out_of_patience
 
 
 def stops(values: list[float | None], metric: Metric = "loss", *, patience: int = 2, min_delta: float = 0.0) -> bool:
     facts = [{"step": step} if value is None else {"step": step, metric: value} for step, value in enumerate(values)]
-    return out_of_patience(facts, EarlyStoppingConf(metric=metric, patience=patience, min_delta=min_delta))
+    return is_out_of_patience(facts, EarlyStoppingConf(metric=metric, patience=patience, min_delta=min_delta))
 
 
 def test_patience_by_hand() -> None:
-    assert not out_of_patience([{"step": 1, "loss": 9.0}] * 50, None)
+    assert not is_out_of_patience([{"step": 1, "loss": 9.0}] * 50, None)
     assert not stops([])
     assert not stops([3.0, 2.0, 2.5])
     assert stops([3.0, 2.0, 2.5, 2.0])

@@ -19,7 +19,7 @@ from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import list_checkpoints, save_checkpoint
 from wenet_hs.errors import CheckpointError
-from wenet_hs.train.average import average, choose, write_final
+from wenet_hs.train.average import average_weights, choose_checkpoints, write_final
 
 
 def save(
@@ -51,32 +51,32 @@ def test_the_mean_by_hand(tmp_path: Path) -> None:
         save(tmp_path, 2, w=vector(4.0, 0.0), half=vector(2.0, dtype=torch.bfloat16), n=torch.tensor(20)),
         save(tmp_path, 3, w=vector(1.0, 8.0), half=vector(6.0, dtype=torch.bfloat16), n=torch.tensor(35)),
     ]
-    mean = average(paths)
+    mean = average_weights(paths)
     assert mean["w"].tolist() == [2.0, 2.0]
     assert mean["w"].dtype == torch.float32
     assert mean["half"].tolist() == [3.0]
     assert mean["half"].dtype == torch.bfloat16
     assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
-    assert average(paths[:1])["w"].tolist() == [1.0, -2.0]
+    assert average_weights(paths[:1])["w"].tolist() == [1.0, -2.0]
 
 
 def test_the_sum_is_exact_where_float32_is_not(tmp_path: Path) -> None:
     values = [1e8, 1.0, -1e8, 3.0]
     paths = [save(tmp_path, step, w=vector(value)) for step, value in enumerate(values)]
-    assert average(paths)["w"].item() == 1.0
+    assert average_weights(paths)["w"].item() == 1.0
 
 
 def test_the_lowest_losses_or_the_last_ones_are_chosen(tmp_path: Path) -> None:
     losses = {10: 3.0, 20: 1.0, 30: None, 40: 2.0, 50: 4.0}
     paths = {step: save(tmp_path, step, cv_loss=loss, w=vector(step)) for step, loss in losses.items()}
-    assert choose(tmp_path, 2, "last") == [paths[40], paths[50]]
-    assert set(choose(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
-    assert set(choose(tmp_path, 3, "cv_loss")) == {paths[10], paths[20], paths[40]}
-    assert choose(tmp_path, 2, "loss") == choose(tmp_path, 2, "cv_loss")
+    assert choose_checkpoints(tmp_path, 2, "last") == [paths[40], paths[50]]
+    assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
+    assert set(choose_checkpoints(tmp_path, 3, "cv_loss")) == {paths[10], paths[20], paths[40]}
+    assert choose_checkpoints(tmp_path, 2, "loss") == choose_checkpoints(tmp_path, 2, "cv_loss")
     with pytest.raises(
         CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --by"
     ):
-        choose(tmp_path, 2, "accuracy")
+        choose_checkpoints(tmp_path, 2, "accuracy")
 
 
 def test_the_best_by_any_metric(tmp_path: Path) -> None:
@@ -85,21 +85,21 @@ def test_the_best_by_any_metric(tmp_path: Path) -> None:
         step: save(tmp_path, step, facts={"accuracy": accuracy, "loss_ctc": loss}, w=vector(step))
         for step, (accuracy, loss) in measured.items()
     }
-    assert choose(tmp_path, 2, "accuracy") == [paths[30], paths[20]]
-    assert choose(tmp_path, 1, "loss_ctc") == [paths[30]]
+    assert choose_checkpoints(tmp_path, 2, "accuracy") == [paths[30], paths[20]]
+    assert choose_checkpoints(tmp_path, 1, "loss_ctc") == [paths[30]]
 
 
 def test_what_a_signal_had_written_is_not_one_of_the_last(tmp_path: Path) -> None:
     paths = [save(tmp_path, step, interim=step in (1, 3), w=vector(step)) for step in (1, 2, 3, 4)]
-    assert choose(tmp_path, 2, "last") == [paths[1], paths[3]]
+    assert choose_checkpoints(tmp_path, 2, "last") == [paths[1], paths[3]]
     only = save(tmp_path / "only", 7, interim=True, w=vector(7))
-    assert choose(tmp_path / "only", 1, "last") == [only], "better than none"
+    assert choose_checkpoints(tmp_path / "only", 1, "last") == [only], "better than none"
 
 
 def test_fewer_than_asked_for_are_all_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     paths = [save(tmp_path, step, cv_loss=1.0, w=vector(1.0)) for step in (1, 2)]
     with caplog.at_level(logging.WARNING):
-        assert set(choose(tmp_path, 5, "cv_loss")) == set(paths)
+        assert set(choose_checkpoints(tmp_path, 5, "cv_loss")) == set(paths)
     assert f"{tmp_path}: 2 checkpoints to average, 5 were asked for" in caplog.text
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_one_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCa
     paths = [save(tmp_path, step, cv_loss=float(step), w=vector(step)) for step in (1, 2, 3)]
     (paths[0] / "model.pt").write_bytes(b"x")
     with caplog.at_level(logging.WARNING):
-        assert set(choose(tmp_path, 2, "cv_loss")) == set(paths[1:])
+        assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == set(paths[1:])
     assert f"checkpoint {paths[0]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
     assert paths[0].is_dir(), "averaging only reads"
 
@@ -116,10 +116,10 @@ def test_a_damaged_one_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCa
 def test_none_is_an_error(tmp_path: Path, by: str) -> None:
     message = "checkpoints: no intact checkpoint to average; run `wenet-hs train` first$"
     with pytest.raises(CheckpointError, match=message):
-        choose(tmp_path, 1, by)
+        choose_checkpoints(tmp_path, 1, by)
     (save(tmp_path, 1, cv_loss=1.0, w=vector(1.0)) / "model.pt").unlink()
     with pytest.raises(CheckpointError, match=message):
-        choose(tmp_path, 1, by)
+        choose_checkpoints(tmp_path, 1, by)
 
 
 def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             CheckpointError, match=f"{path.name}: is of another model than .*{first.name}; average one mo"
         ):
-            average([first, path])
+            average_weights([first, path])
 
 
 def test_one_trained_on_other_units_is_refused(tmp_path: Path) -> None:
@@ -141,19 +141,19 @@ def test_one_trained_on_other_units_is_refused(tmp_path: Path) -> None:
         save(tmp_path, step, fingerprint={"units.txt": units, "tree.json": "t"}, w=vector(step))
         for step, units in ((1, "a"), (2, "a"), (3, "b"))
     ]
-    assert average(paths[:2])["w"].item() == 1.5
+    assert average_weights(paths[:2])["w"].item() == 1.5
     with pytest.raises(
         CheckpointError,
         match="3: was trained with another units.txt than .*step-00000001; average one training's checkpoints only$",
     ):
-        average(paths)
+        average_weights(paths)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     paths = [save(tmp_path, 1, w=vector(1.0)), save(tmp_path, 2, w=vector(value))]
     with pytest.raises(CheckpointError, match="2: w holds values that are not finite; leave this checkpoint out$"):
-        average(paths)
+        average_weights(paths)
 
 
 def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(

@@ -12,10 +12,8 @@ from small_models import row_of, small_batch, small_config, small_model
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.errors import DataError
-from wenet_hs.train.guard import MAX_SKIPPED_IN_A_ROW
-from wenet_hs.train.loop import LossSum, in_windows, run_epoch, validate
-from wenet_hs.train.optim import build_optimizer, learning_rate
-from wenet_hs.train.precision import Precision
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, LossSum, in_windows, run_epoch, validate
+from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
 PLAIN: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 from tiny_corpus import cut_back, metrics, outcome, write_tiny_corpus
 
 from wenet_hs.errors import DataError
-from wenet_hs.train.state import progress_of
+from wenet_hs.train.state import read_progress
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
@@ -36,7 +36,7 @@ def test_a_training_with_bad_clips_ends_above_the_rate_and_resumes_to_the_same_b
     records: list[dict[str, Any]] = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert records[-1]["kind"] == "valid" and records[-1]["bad_clips"] == 1
     assert [record["bad_clips"] for record in records if record["kind"] == "train"][-1] == 1
-    progress = progress_of(whole / "checkpoints" / "step-00000004")
+    progress = read_progress(whole / "checkpoints" / "step-00000004")
     assert (progress.bad_clips, progress.clips_drawn) == (1, 10)
     resumed = cut_back(whole, tmp_path / "resumed", 2)
     corpus.train(resumed, "dataset_conf.max_bad_clips=0.5", *shape)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from wenet_hs.heads import SoftmaxHead
-from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.sparse import AdamBesideSparseAdam, clip_gradient
+from wenet_hs.train.optim import AdamBesideSparseAdam, build_optimizer, clip_gradient
 
 CONF: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-6}
 

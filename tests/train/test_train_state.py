@@ -14,7 +14,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError
 from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.optim import build_optimizer, learning_rate
-from wenet_hs.train.state import Progress, TrainState, progress_of
+from wenet_hs.train.state import Progress, TrainState, read_progress
 
 BATCH = small_batch([40, 33], [5, 2])
 
@@ -43,7 +43,7 @@ def test_a_state_comes_back_bit_for_bit(saved: tuple[TrainState, Path]) -> None:
     other = state_of(seed=9)
     torch.manual_seed(12345)
     other.restore(path)
-    assert other.progress == state.progress == progress_of(path)
+    assert other.progress == state.progress == read_progress(path)
     assert other.to_files() == state.to_files()
     assert steps(other, 2) != steps(state_of(), 2)
 
@@ -80,7 +80,7 @@ def test_progress_is_plain_json(saved: tuple[TrainState, Path]) -> None:
     progress = record["progress"]
     assert (progress["step"], progress["batch"], progress["skipped_steps"]) == (3, 3, 0)
     assert progress["validations"] == [{"step": 3, "loss": 1.5}]
-    assert progress_of(saved[1]).measured() == progress["validations"][0]
+    assert read_progress(saved[1]).measured() == progress["validations"][0]
     assert record["fingerprint"] == {"units.txt": "a"}
     assert record["environment"]["torch"] == torch.__version__
     assert record["environment"]["threads"] == str(torch.get_num_threads())
@@ -107,9 +107,9 @@ def test_a_damaged_checkpoint_is_refused(saved: tuple[TrainState, Path]) -> None
 def test_an_unreadable_progress_is_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
     with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):
-        progress_of(tmp_path)
+        read_progress(tmp_path)
     with pytest.raises(CheckpointError, match="state.json cannot be read"):
-        progress_of(tmp_path / "nowhere")
+        read_progress(tmp_path / "nowhere")
 
 
 def test_another_environment_is_said(saved: tuple[TrainState, Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -141,11 +141,11 @@ def test_fresh_progress_starts_at_zero() -> None:
 def test_a_checkpoint_of_an_earlier_release_still_says_its_validation_loss(tmp_path: Path) -> None:
     old = {"step": 7, "epoch": 1, "batch": 2, "seconds": 1.5, "metrics_bytes": 9, "skipped_steps": 0, "cv_loss": 2.5}
     (tmp_path / "state.json").write_text(json.dumps({"progress": old}))
-    progress = progress_of(tmp_path)
+    progress = read_progress(tmp_path)
     assert progress.measured() == {"step": 7, "loss": 2.5}
     assert not (progress.interim or progress.validation_due)
     (tmp_path / "state.json").write_text(json.dumps({"progress": {**old, "cv_loss": None}}))
-    assert progress_of(tmp_path).measured() == {}
+    assert read_progress(tmp_path).measured() == {}
 
 
 def test_a_checkpoint_without_the_hash_of_its_config_is_one_of_an_earlier_release(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import get_args
 from wenet_hs.bin.command import main_of
 from wenet_hs.config.schema import Metric
 from wenet_hs.errors import ConfigError
-from wenet_hs.train.average import average, choose, write_final
+from wenet_hs.train.average import average_weights, choose_checkpoints, write_final
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,17 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("cv_loss", "last", *get_args(Metric)),
         default="cv_loss",
-        help="the best ones by what validation measured (cv_loss and loss are one), or the last ones",
+        help="the best ones by a validation metric (cv_loss is loss), or the last ones",
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Choose, average, write."""
+    """Choose checkpoints, average them, write final.pt."""
     if args.num < 1:
         raise ConfigError(f"--num {args.num}: must be at least 1")
-    paths = choose(args.model_dir, args.num, args.by)
+    paths = choose_checkpoints(args.model_dir, args.num, args.by)
     target = args.model_dir / "final.pt"
-    write_final(target, average(paths), paths, by=args.by)
+    write_final(target, average_weights(paths), paths, by=args.by)
     print(f"{target}: average of {', '.join(sorted(path.name for path in paths))}")
 
 

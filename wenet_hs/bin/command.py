@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command shares: one example in --help, one log format, one line for a user's fault."""
+"""Shared by all commands: --help with an example, the log format, one line per user error."""
 
 import argparse
 import io
@@ -13,12 +13,11 @@ from wenet_hs.errors import WenetHsError
 
 
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
-    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user's fault, 130 Ctrl-C.
+    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
 
-    A training that a signal ended after saving returns 128 and the signal: 143, 130, 138.
-
-    A file or disk that the system refuses is a user's fault too: one line, no traceback.
-    The module's docstring opens `--help`; it has `add_arguments(parser)` and `run(args)`.
+    A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
+    is a user error too: one line, no traceback. The module has `add_arguments(parser)` and `run(args)`, and its
+    docstring begins `--help`.
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
     name = qualified.rpartition(".")[2]
@@ -26,7 +25,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes, and stops nothing
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
         sys.stdout.reconfigure(errors="backslashreplace")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
@@ -37,26 +36,26 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     except WenetHsError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # `wenet-hs … | head`: nobody reads on, and the flush at exit must not fail again
+    except BrokenPipeError:  # `wenet-hs … | head`: the flush at exit must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         where = error.filename2 or error.filename or f"wenet-hs {name}"
         print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
         return 2
-    except KeyboardInterrupt as error:  # with what to do next, where a command has something to say
+    except KeyboardInterrupt as error:  # the message, if any, says how to continue
         print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
         return 130
     return 0
 
 
 def name_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
-    """A line on stderr for each utterance that failed, `failed` being the reasons by key, in the order of `keys`."""
+    """Print one line on stderr per failed utterance, in the order of `keys`. `failed`: reasons by key."""
     for key in keys:
         if key in failed:
             print(f"utterance {key}: {failed[key]}", file=sys.stderr)
 
 
 def main_of(module_name: str) -> None:
-    """Run the module as a program: the last line of every command file."""
+    """Run a command module as a program: the last line of every command file."""
     sys.exit(run_command(sys.modules[module_name]))

@@ -21,9 +21,9 @@ COMMANDS = {
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "recognize": "decode a data list",
-    "align": "when was each unit and word of a transcript said? forced alignment, also for Praat",
+    "align": "forced alignment: times of units and words of transcripts, also for Praat",
     "score": "error rates of a decoded list",
-    "compare": "is one system better than another? a paired bootstrap",
+    "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",
     "transcribe": "decode audio files",
 }
@@ -35,7 +35,7 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         listing = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
-        print(f"{__doc__}\nCommands (wenet-hs COMMAND --help tells more):\n{listing}")
+        print(f"{__doc__}\nCommands (wenet-hs COMMAND --help shows the options):\n{listing}")
         sys.exit(0)
     if arguments[0] not in COMMANDS:
         print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
@@ -44,9 +44,9 @@ def main() -> None:
 
 
 def _load(name: str) -> ModuleType:
-    """The module of a command. Ctrl-C while it loads, torch a second long, is a line too.
+    """Import the module of a command. Ctrl-C during the import, which takes a second, prints one line too.
 
-    An exception would not do: the library that is being imported turns it into an ImportError, or swallows it.
+    An exception would not work: the library that is being imported turns it into an ImportError, or ignores it.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -54,7 +54,7 @@ def _load(name: str) -> ModuleType:
         os._exit(130)
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # a job in the background may be deaf to it
+    if before is not signal.default_int_handler:  # a background job may ignore it
         return importlib.import_module(f"wenet_hs.bin.{name}")
     signal.signal(signal.SIGINT, stop)
     module = importlib.import_module(f"wenet_hs.bin.{name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a model; a run that was cut off goes on where its last checkpoint stands. Under torchrun, on many ranks.
+"""Train a model. An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
 
 Example: wenet-hs train --config conf/train_conformer.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --model_dir exp/softmax
@@ -11,7 +11,7 @@ from pathlib import Path
 from wenet_hs.bin.command import main_of
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
-from wenet_hs.train.session import TrainOptions, train
+from wenet_hs.train.trainer import TrainOptions, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
     parser.add_argument("--cv_data", type=Path, required=True, help="data.list for validation")
     parser.add_argument(
-        "--data_type", choices=DATA_TYPES, default="raw", help="what the lists are: JSON lines, or tars (default: raw)"
+        "--data_type",
+        choices=DATA_TYPES,
+        default="raw",
+        help="format of the lists: raw (JSON lines) or shard (tars); default raw",
     )
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder to write")
     parser.add_argument(
@@ -29,12 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="settings over the YAML's",
+        help="settings that replace those of the YAML",
     )
     parser.add_argument(
         "--resume",
         default="auto",
-        help="auto: from the newest intact checkpoint in model_dir, if there is one; never; or a checkpoint folder",
+        help="auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder",
     )
     parser.add_argument(
         "--checkpoint",
@@ -46,19 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Train to the end of the config."""
-    final = train(
-        TrainOptions(
-            config=args.config,
-            train_data=tuple(args.train_data),
-            cv_data=args.cv_data,
-            model_dir=args.model_dir,
-            overrides=tuple(args.override_config),
-            resume=args.resume,
-            checkpoint=args.checkpoint,
-            device=args.device,
-            data_type=args.data_type,
-        )
-    )
+    final = train(TrainOptions(**vars(args)))
     if is_first_rank():
         print(f"{final}: trained")
 

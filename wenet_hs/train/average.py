@@ -1,51 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mean of several checkpoints' weights as `final.pt`, and beside it `final.json`, which says what it is."""
+"""Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as `final.pt`."""
 
 import hashlib
-import io
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from wenet_hs.checkpoint import damage, list_checkpoints, naming_full_disk, read_checkpoint, step_of
+from wenet_hs.checkpoint import (
+    dump_dict,
+    list_checkpoints,
+    load_dict,
+    read_checkpoint,
+    report_full_disk,
+    step_of,
+    verification_error,
+)
+from wenet_hs.config.schema import EarlyStoppingConf, ExperimentConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import fsync_path, open_atomic, write_atomic
-from wenet_hs.train.keep import cost_of
-from wenet_hs.train.state import progress_of, saved
+from wenet_hs.train.state import Progress, read_progress
 
 logger = logging.getLogger(__name__)
 
+_HIGHER_IS_BETTER = frozenset({"accuracy"})
 
-def choose(model_dir: Path, num: int, by: str) -> list[Path]:
-    """The `num` checkpoints to average: the newest ones (`last`), or the best ones by what validation measured.
+
+def _cost(metrics: Mapping[str, float], metric: str) -> float | None:
+    """The metric, negated if higher is better; None if it was not measured or not finite."""
+    value = metrics.get(metric)
+    return None if value is None else -value if metric in _HIGHER_IS_BETTER else value
+
+
+def _sorted_by_cost(known: Mapping[Path, Progress | None], metric: str) -> list[Path]:
+    """The checkpoints whose validation measured the metric, the best one first."""
+    costs = {path: _cost(progress.measured(), metric) for path, progress in known.items() if progress is not None}
+    return [path for _, path in sorted((cost, path) for path, cost in costs.items() if cost is not None)]
+
+
+def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None) -> bool:
+    """Whether the last `patience` validations, or more, brought no improvement.
+
+    It depends only on the recorded validations, so a resumed run stops where an uninterrupted one does. A value that
+    was not finite is no improvement.
+    """
+    if conf is None:
+        return False
+    best, since_best = None, 0
+    for metrics in validations:
+        cost = _cost(metrics, conf.metric)
+        if cost is not None and (best is None or cost < best - conf.min_delta):
+            best, since_best = cost, 0
+        else:
+            since_best += 1
+    return since_best >= conf.patience
+
+
+def checkpoints_to_keep(folder: Path, config: ExperimentConfig) -> set[Path]:
+    """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and the best one by
+    the metric of `early_stopping`, which becomes `final.pt`.
+
+    A checkpoint written for a signal is kept only while it is the newest one: an interrupted run ends with the same
+    checkpoints as an uninterrupted one. A checkpoint whose progress cannot be read is not among the best.
+    """
+    known: dict[Path, Progress | None] = {}
+    for path in list_checkpoints(folder):
+        try:
+            known[path] = read_progress(path)
+        except CheckpointError:
+            known[path] = None
+    regular = [path for path, progress in known.items() if progress is None or not progress.interim]
+    num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
+    kept = {*list(known)[-1:], *regular[-config.keep_checkpoints :]}
+    kept |= {*_sorted_by_cost(known, config.keep_best_by)[:num_best]}
+    if config.early_stopping is not None:
+        kept |= {*_sorted_by_cost(known, config.early_stopping.metric)[:1]}
+    return kept
+
+
+def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
+    """The `num` checkpoints to average: the newest ones (`last`), or the best ones by a validation metric.
 
     Args:
         by: `last`, a metric such as `accuracy`, or `cv_loss`, WeNet's name of `loss`.
 
-    Damaged checkpoints are left out with a warning each, and so are, by `last`, those that a signal had written;
-    fewer than `num` are all taken, with a warning. Raises CheckpointError if there is none.
+    Damaged checkpoints are skipped with a warning. `last` skips checkpoints written for a signal. If there are fewer
+    than `num`, all are chosen, with a warning. Raises CheckpointError if there is none.
     """
     folder = model_dir / "checkpoints"
-    candidates = []
+    known: dict[Path, Progress] = {}
     for path in list_checkpoints(folder):
-        fault = damage(path)
+        fault = verification_error(path)
         if fault is None:
-            candidates.append(path)
+            known[path] = read_progress(path)
         else:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
-    if not candidates:
+    if not known:
         raise CheckpointError(f"{folder}: no intact checkpoint to average; run `wenet-hs train` first")
-    known = {path: progress_of(path) for path in candidates}
     if by == "last":
-        candidates = [path for path in candidates if not known[path].interim] or candidates[-1:]
+        candidates = [path for path, progress in known.items() if not progress.interim] or list(known)[-1:]
     else:
-        costs = {path: cost_of(known[path].measured(), "loss" if by == "cv_loss" else by) for path in candidates}
-        measured = [(cost, path) for path, cost in costs.items() if cost is not None]
-        candidates = [path for _, path in sorted(measured, reverse=True)]
+        candidates = _sorted_by_cost(known, "loss" if by == "cv_loss" else by)[::-1]
     if not candidates:
         raise CheckpointError(f"{folder}: no checkpoint whose validation measured {by}; use --by last")
     if len(candidates) < num:
@@ -53,19 +111,25 @@ def choose(model_dir: Path, num: int, by: str) -> list[Path]:
     return candidates[-num:]
 
 
-def average(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """The mean of the floating-point weights, summed in float64; integer buffers are those of the last checkpoint.
 
-    Raises CheckpointError if one is damaged, if they are of different models, units, data or settings, or hold values
-    that are not finite.
+    Raises CheckpointError if a checkpoint is damaged, if they are of different models, units, data or settings, or if
+    weights are not finite.
     """
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
-    first: dict[str, str] = {}
+    fingerprint: dict[str, str] = {}
     for path in paths:
         files = read_checkpoint(path)
-        first = _of_one_training(first, json.loads(files["state.json"]).get("fingerprint", {}), path, paths[0])
-        last = saved(files["model.pt"], path / "model.pt")
+        this = json.loads(files["state.json"]).get("fingerprint", {})
+        fingerprint = fingerprint or this
+        for name in fingerprint:  # models of equal shapes may still have different units
+            if this.get(name) != fingerprint[name]:
+                raise CheckpointError(
+                    f"{path}: was trained with another {name} than {paths[0]}; average one training's checkpoints only"
+                )
+        last = load_dict(files["model.pt"], path / "model.pt")
         if total and {k: v.shape for k, v in total.items()} != {k: v.shape for k, v in last.items()}:
             raise CheckpointError(f"{path}: is of another model than {paths[0]}; average one model's checkpoints only")
         for name, value in last.items():
@@ -78,40 +142,28 @@ def average(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     }
 
 
-def _of_one_training(first: dict[str, str], this: dict[str, str], path: Path, first_path: Path) -> dict[str, str]:
-    """The first fingerprint, or this one where it is the first. Models of one shape may still be of other units."""
-    for name in first:
-        if this.get(name) != first[name]:
-            raise CheckpointError(
-                f"{path}: was trained with another {name} than {first_path}; average one training's checkpoints only"
-            )
-    return first or this
-
-
 def write_final(target: Path, weights: dict[str, torch.Tensor], sources: Sequence[Path], *, by: str) -> None:
-    """Write `final.pt` atomically, and beside it `final.json`: its SHA-256, the checkpoints and steps it comes from.
+    """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes from.
 
-    The old `final.json` goes when the new weights are on the disk, and before they take their name: whenever this is
-    killed, `final.pt` is a whole one, and the `final.json` beside it, if there is one, its own. Raises CheckpointError
-    when the disk is full.
+    The old `final.json` is deleted after the new weights are on the disk and before they get their name. So after a
+    kill at any instant `final.pt` is complete, and `final.json` describes it or does not exist. Raises CheckpointError
+    if the disk is full.
     """
-    buffer = io.BytesIO()
-    torch.save(weights, buffer)
-    content, beside = buffer.getvalue(), target.with_suffix(".json")
+    content, facts_path = dump_dict(weights), target.with_suffix(".json")
     facts = {
         "file": target.name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "by": by,
         "checkpoints": [
-            {"name": path.name, "step": step_of(path), "validation": progress_of(path).measured()}
+            {"name": path.name, "step": step_of(path), "validation": read_progress(path).measured()}
             for path in sorted(sources, key=step_of)
         ],
     }
-    with naming_full_disk(target, target.parent / "checkpoints", len(content)):
+    with report_full_disk(target, target.parent / "checkpoints", len(content)):
         with open_atomic(target) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            beside.unlink(missing_ok=True)
+            facts_path.unlink(missing_ok=True)
             fsync_path(target.parent)
-        write_atomic(beside, json.dumps(facts, indent=1) + "\n")
+        write_atomic(facts_path, json.dumps(facts, indent=1) + "\n")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment folder: complete from the start, so that it can be moved and decoded elsewhere."""
+"""The experiment folder. It is complete from the start, so it can be moved and decoded on another machine."""
 
 import hashlib
-import itertools
 import json
 import os
 import platform
@@ -11,12 +10,17 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
-from wenet_hs.build import SHA256_OF, TREE_FILES, tree_paths
+from pydantic import BaseModel
+
+from wenet_hs.build import SHA256_OF, TREE_FILES
 from wenet_hs.config.load import config_changes, dump_config, load_config
-from wenet_hs.config.schema import ExperimentConfig, SoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
+
+Section = TypeVar("Section", bound=BaseModel)
 
 FREE_TO_CHANGE = frozenset(
     {
@@ -26,7 +30,7 @@ FREE_TO_CHANGE = frozenset(
         *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
     }
 )
-"""Keys of a config that a resumed run may change: they do not alter what a step computes."""
+"""Settings that a resumed run may change: they do not change what a step computes."""
 
 
 def prepare_folder(
@@ -35,16 +39,15 @@ def prepare_folder(
     """Copy units, trees, CMVN and BPE model into `model_dir` and write `train.yaml`.
 
     Args:
-        config_dir: the folder of the config, where the base names in the `train.yaml` of an experiment are at home.
+        config_dir: the folder of the config. The base names in the `train.yaml` of an experiment refer to it.
         resuming: whether the folder's own config and files must be equal to these.
-        writes: whether this rank has the folder in its hands; without, it is neither written nor compared.
+        writes: whether this rank writes the folder; other ranks neither write nor compare it.
 
-    Returns: the config with base names, and the SHA-256 of each copied file by its name.
-    Raises: ConfigError if `resuming` and the config or one of these files is not that of the run to be resumed.
+    Returns: the config with base names, and the SHA-256 of each copied file by name.
+    Raises: ConfigError if `resuming` and the config or one of these files differs from that of the run to resume.
     """
-    sources = {name: _located(path, config_dir) for name, path in _sources(config).items()}
+    config, sources = _with_folder_names(config, config_dir)
     contents = {name: _read(source) for name, source in sources.items()}
-    config = _with_base_names(config)
     files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     if not writes:
         return config, files
@@ -58,40 +61,35 @@ def prepare_folder(
     return config, files
 
 
-def _sources(config: ExperimentConfig) -> dict[str, Path]:
-    """The files that the config names, by the name each gets in the experiment folder."""
-    sources: dict[str, Path] = {}
-    table = config.tokenizer_conf.symbol_table_path
-    if table is None:
+def _with_folder_names(config: ExperimentConfig, config_dir: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
+    """The config with the file names of an experiment folder, and the source of the file of each name."""
+    if config.tokenizer_conf.symbol_table_path is None:
         raise ConfigError("tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made")
-    sources["units.txt"] = Path(table)
-    if config.tokenizer_conf.bpe_path is not None:
-        sources["bpe.model"] = Path(config.tokenizer_conf.bpe_path)
+    sources: dict[str, Path] = {}
+
+    def renamed(section: Section, **names: str) -> Section:
+        changes = {}
+        for setting, name in names.items():
+            path = getattr(section, setting, None)
+            if path is not None:
+                changes[setting], sources[name] = name, _locate(Path(path), config_dir)
+        return section.model_copy(update=changes)
+
+    changes: dict[str, object] = {
+        "tokenizer_conf": renamed(config.tokenizer_conf, symbol_table_path="units.txt", bpe_path="bpe.model")
+    }
     if config.cmvn is not None:
-        assert config.cmvn_conf.cmvn_file is not None  # the schema asks for it
-        sources["global_cmvn"] = Path(config.cmvn_conf.cmvn_file)
-    return sources | {TREE_FILES[section]: Path(path) for section, path in tree_paths(config).items()}
+        changes["cmvn_conf"] = renamed(config.cmvn_conf, cmvn_file="global_cmvn")
+    changes["head_conf"] = renamed(config.head_conf, tree=TREE_FILES["head_conf"])
+    ctc_head = renamed(config.ctc_conf.head_conf, tree=TREE_FILES["ctc_conf.head_conf"])
+    changes["ctc_conf"] = config.ctc_conf.model_copy(update={"head_conf": ctc_head})
+    return config.model_copy(update=changes), sources
 
 
-def _located(path: Path, config_dir: Path) -> Path:
-    """A base name that is not in the working folder is one beside the config; any other path is what it says."""
+def _locate(path: Path, config_dir: Path) -> Path:
+    """A base name that is not in the working folder refers to the folder of the config; other paths are unchanged."""
     is_base_name = path.name == str(path)
     return config_dir / path if is_base_name and not path.exists() and (config_dir / path).exists() else path
-
-
-def _with_base_names(config: ExperimentConfig) -> ExperimentConfig:
-    bpe = None if config.tokenizer_conf.bpe_path is None else "bpe.model"
-    tokenizer = config.tokenizer_conf.model_copy(update={"symbol_table_path": "units.txt", "bpe_path": bpe})
-    changes: dict[str, object] = {"tokenizer_conf": tokenizer}
-    if config.cmvn is not None:
-        changes["cmvn_conf"] = config.cmvn_conf.model_copy(update={"cmvn_file": "global_cmvn"})
-    if not isinstance(config.head_conf, SoftmaxHeadConf):
-        changes["head_conf"] = config.head_conf.model_copy(update={"tree": TREE_FILES["head_conf"]})
-    ctc_head = config.ctc_conf.head_conf
-    if not isinstance(ctc_head, SoftmaxHeadConf):
-        ctc_head = ctc_head.model_copy(update={"tree": TREE_FILES["ctc_conf.head_conf"]})
-        changes["ctc_conf"] = config.ctc_conf.model_copy(update={"head_conf": ctc_head})
-    return config.model_copy(update=changes)
 
 
 def _read(path: Path) -> bytes:
@@ -113,26 +111,15 @@ def _refuse_changes(
         if not (model_dir / name).is_file():
             faults.append(f"{model_dir / name}: is missing")
         elif (model_dir / name).read_bytes() != content:
-            where = _first_difference((model_dir / name).read_bytes(), content)
-            faults.append(f"{model_dir / name}: differs from {sources[name]}{where}")
+            faults.append(f"{model_dir / name}: differs from {sources[name]}")
     if faults:
         advice = "; a resumed run must be the same: restore it, or use another --model_dir"
         raise ConfigError("\n".join(fault + advice for fault in faults))
 
 
-def _first_difference(ours: bytes, theirs: bytes) -> str:
-    """The first line in which two files differ, for a message; what is not text shows as escapes."""
-    pairs = itertools.zip_longest(ours.split(b"\n"), theirs.split(b"\n"))
-    number, line, other = next((n, a, b) for n, (a, b) in enumerate(pairs, start=1) if a != b)
-    shown = [
-        "is missing" if text is None else f"is {text[:40].decode('utf-8', 'backslashreplace')!r}"
-        for text in (line, other)
-    ]
-    return f" (line {number} {shown[0]}, there it {shown[1]})"
-
-
 def config_sha256(config: ExperimentConfig) -> str:
-    """Of the settings that a resumed run may not change, but for those at their defaults: a later release has more."""
+    """SHA-256 of the settings that a resumed run may not change. Settings at their defaults are not in it: a later
+    release may have more of them."""
     changes = config_changes(ExperimentConfig(), config)
     fixed = {key: value for key, _, value in changes if key not in FREE_TO_CHANGE}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
@@ -151,7 +138,7 @@ def _provenance() -> dict[str, str]:
 def _git_hash() -> str:
     """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
     source_tree = Path(__file__).parents[2]
-    if not (source_tree / ".git").exists():  # or git would name whatever repository the environment stands in
+    if not (source_tree / ".git").exists():  # otherwise git would describe a repository around the environment
         return "unknown"
     command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
     try:

@@ -1,31 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop. It yields facts, a StepStats for each optimizer step; the caller logs, validates and saves."""
+"""The training loop. It yields a StepStats per optimizer step; the caller logs, validates and saves."""
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 
 import torch
 
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.audio import BadClip
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
+from wenet_hs.data.audio import BadClip
+from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.model import AsrModel, Losses
-from wenet_hs.train.guard import FiniteGuard, naming_batch, refuse_many
-from wenet_hs.train.optim import attention_guide, ctc_weight, learning_rate
-from wenet_hs.train.precision import Precision
-from wenet_hs.train.sparse import clip_gradient
+from wenet_hs.nn.convolution import MaskedBatchNorm
+from wenet_hs.train.optim import Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.stopwatch import Stopwatch
-from wenet_hs.train.window import WindowSum, suspects_of_all
+
+MAX_SKIPPED_IN_A_ROW = 10
+_MOST_SUSPECTS = 5
+_COMPILER = ("torch._inductor", "torch._dynamo")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepStats:
-    """What one optimizer step did. Losses are nats a target (unit or end of sentence)."""
+    """The facts of one optimizer step. Losses are nats per target (unit or end of sentence)."""
 
     step: int
     epoch: int
@@ -36,64 +39,60 @@ class StepStats:
     """The guided-attention penalty, at most 1; 0 where it is off."""
     accuracy: float
     bits_per_unit: float
-    """What the decoder's head needs for a target, without label smoothing."""
+    """Cross-entropy of the decoder's head per target, without label smoothing."""
     grad_norm: float
     lr: float
     num_targets: int
     audio_seconds: float
     seconds: float
-    """Wall time of the step, the wait for data included."""
+    """Wall time of the step, with the wait for data."""
     wait_seconds: float
-    """Wall time spent waiting for data."""
+    """Wall time of the wait for data."""
     compute_seconds: float
-    """Wall time of forward, backward and optimizer; `Stopwatch` says how a GPU's is known."""
+    """Wall time of forward, backward and optimizer. It contains the wait for a GPU."""
     padding_share: float
-    """Of the feature frames that were computed, how many stand behind the end of an utterance."""
+    """Share of the computed feature frames that are padding."""
     loss_scale: float
-    """What fp16 multiplied the loss by; 1 for any other dtype."""
+    """The factor of the loss for fp16; 1 for any other dtype."""
     skipped_steps: int
-    """Steps left out so far for a loss or a gradient that was not finite."""
+    """Steps skipped so far because a loss or a gradient was not finite."""
     bad_clips: int = 0
     """Clips drawn so far that could not be read."""
     quarantined: tuple[BadClip, ...] = ()
-    """Those drawn for this step."""
+    """The clips drawn for this step that could not be read."""
     suspects: tuple[str, ...] = ()
-    """Where this step was left out: keys of the utterances that may be the cause, as `guard.suspects` finds them."""
+    """Of a skipped step: keys of the utterances that may be the cause."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class LossSum:
-    """Sums of losses over batches, and the targets to divide them by once."""
+    """Sums of losses over batches, with the number of targets to divide them by."""
 
     total: float = 0.0
     attention: float = 0.0
     ctc: float = 0.0
     guide: float = 0.0
     nll: float = 0.0
-    num_targets: int = 0
-    num_correct: int = 0
+    num_correct: float = 0.0
+    num_targets: float = 0.0
 
-    def add(self, losses: Losses) -> float:
-        """Take in the sums of one batch. Returns its total."""
+    @classmethod
+    def of(cls, losses: Losses) -> "LossSum":
+        """The sums of one batch."""
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
-        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # one wait for the device, not six
-        self.total += sums[0]
-        self.attention += sums[1]
-        self.ctc += sums[2]
-        self.guide += sums[3]
-        self.nll += sums[4]
-        self.num_correct += int(sums[5])
-        self.num_targets += losses.num_targets
-        return float(sums[0])
+        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # waits for the device once
+        return cls(*[*sums, losses.num_targets])
 
-    def over(self, world: World) -> "LossSum":
-        """The sums of all ranks; each has to ask."""
-        total, attention, ctc, guide, nll, num_targets, num_correct = world.sum(astuple(self))
-        return LossSum(total, attention, ctc, guide, nll, int(num_targets), int(num_correct))
+    def __add__(self, other: "LossSum") -> "LossSum":
+        return LossSum(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    def over_ranks(self, world: World) -> "LossSum":
+        """The sums of all ranks; every rank must call it."""
+        return LossSum(*world.sum(astuple(self)))
 
     def per_target(self) -> dict[str, float]:
-        """Mean losses in nats a target, the share of targets that the decoder ranks first, and its bits a target."""
-        n = max(1, self.num_targets)
+        """Mean losses in nats per target, the decoder's accuracy, and its bits per target."""
+        n = max(1.0, self.num_targets)
         return {
             "loss": self.total / n,
             "loss_att": self.attention / n,
@@ -116,86 +115,111 @@ def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch
 
 
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
-    """One optimizer step an accumulation window; the summed loss is divided once, by the targets of the window.
+    """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
 
-    `batches` are this rank's; a window is that of all ranks, and so are the facts but for the seconds and quarantined.
+    `batches` are those of this rank. A window and its facts are those of all ranks, except seconds and quarantined.
 
-    Raises DataError when loss or gradient were not finite so often in a row that training is of no use any more, and
-    ConfigError with the batch for which memory does not suffice.
+    Raises DataError after MAX_SKIPPED_IN_A_ROW steps whose loss or gradient was not finite, and ConfigError naming the
+    batch for which the memory is too small.
     """
     state.model.train()
     for window, wait_seconds in in_windows(batches, config.accum_grad):
-        started = time.perf_counter()
-        loss_scale, computing = state.precision.loss_scale, Stopwatch()
-        whole = WindowSum.of(window, state.world)
-        sums, grad_norm, left_out = _step(state, window, whole.num_targets, config, computing)
+        started, loss_scale = time.perf_counter(), state.precision.loss_scale
+        num_batches, num_targets, num_drawn, num_bad, num_frames, num_padded_frames, audio_seconds = state.world.sum(
+            [
+                len(window),
+                sum(batch.num_targets for batch in window),
+                sum(batch.num_drawn for batch in window),
+                sum(len(batch.quarantined) for batch in window),
+                sum(batch.num_frames for batch in window),
+                sum(len(batch.keys) * int(batch.feature_lengths.max()) for batch in window),
+                sum(batch.audio_seconds for batch in window),
+            ]
+        )
+        sums, grad_norm, suspects, compute_seconds = _step(state, window, int(num_targets), config)
         progress = state.progress
-        progress.batch += whole.num_batches
-        progress.clips_drawn += whole.num_drawn
-        progress.bad_clips += whole.num_bad
+        progress.batch += int(num_batches)
+        progress.clips_drawn += int(num_drawn)
+        progress.bad_clips += int(num_bad)
         seconds = time.perf_counter() - started + wait_seconds
-        progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # one clock decides when time is up
-        refuse_many(progress, left_out)
+        progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
+        if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+            raise DataError(
+                f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row, last "
+                f"with {', '.join(suspects)}; look at these utterances, or train with a lower optim_conf.lr in another "
+                "--model_dir"
+            )
         yield StepStats(
             step=progress.step,
             epoch=progress.epoch,
             **sums.per_target(),
             grad_norm=grad_norm,
             lr=state.optimizer.param_groups[0]["lr"],
-            num_targets=sums.num_targets,
-            audio_seconds=whole.audio_seconds,
+            num_targets=int(num_targets),
+            audio_seconds=audio_seconds,
             seconds=seconds,
             wait_seconds=wait_seconds,
-            compute_seconds=computing.seconds,
-            padding_share=whole.padding_share,
+            compute_seconds=compute_seconds,
+            padding_share=1 - num_frames / num_padded_frames,
             loss_scale=loss_scale,
             skipped_steps=progress.skipped_steps,
             bad_clips=progress.bad_clips,
             quarantined=tuple(clip for batch in window for clip in batch.quarantined),
-            suspects=left_out,
+            suspects=suspects,
         )
 
 
 def _step(
-    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig, computing: Stopwatch
-) -> tuple[LossSum, float, tuple[str, ...]]:
-    """Forward, backward, and the optimizer's step, or nothing at all where loss or gradient are not finite.
+    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig
+) -> tuple[LossSum, float, tuple[str, ...], float]:
+    """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
 
-    Returns the losses, the norm of the gradient, and the suspects where the step was left out.
+    Returns the losses, the gradient norm, the suspects of a skipped step, and the computing time in seconds. A skipped
+    step restores the running statistics of batch normalization: one value that is not finite would stay in them.
     """
-    step = state.progress.step + 1
-    state.model.ctc_weight = ctc_weight(step, config)
-    state.model.attention_guide = attention_guide(step, config)
+    progress, precision, replica = state.progress, state.precision, state.replica
+    progress.step += 1
+    state.model.ctc_weight = ctc_weight(progress.step, config)
+    state.model.attention_guide = attention_guide(progress.step, config)
     for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(step, config)
-    guard, totals = FiniteGuard(state.model), []
-    sums, precision, replica = LossSum(), state.precision, state.replica
+        group["lr"] = learning_rate(progress.step, config)
+    norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
+    statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
+    sums, losses_of_window, compute_seconds = LossSum(), [], 0.0
     for number, batch in enumerate(window, 1):
-        with naming_batch(batch, f"step {step}"):
-            on_device = batch.to(state.device)
-            with computing, replica.pass_of(is_last=number == len(window)):
+        with report_out_of_memory(batch, f"step {progress.step}"):
+            on_device = with_features(batch.to(state.device), config.dataset_conf)
+            started = time.perf_counter()
+            with replica.micro_batch(is_last=number == len(window)):
                 with precision.autocast():
                     losses = replica(on_device)
                 precision.backward(losses.total / replica.loss_divisor(num_targets))
-                totals.append(sums.add(losses))
-    sums = sums.over(state.world)
-    was_searching = precision.is_searching
-    with computing:
-        precision.unscale(state.optimizer)
-        grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
-        stepped = precision.step(state.optimizer, is_finite=math.isfinite(grad_norm) and math.isfinite(sums.total))
-    if stepped:
-        guard.took(state.progress)
-    else:
-        guard.left_out(state.progress, counts=not (was_searching and math.isfinite(sums.total)))
+                batch_sums = LossSum.of(losses)
+        compute_seconds += time.perf_counter() - started
+        sums += batch_sums
+        losses_of_window.append(batch_sums.total)
+    sums = sums.over_ranks(state.world)
+    may_be_scale = precision.is_searching and math.isfinite(sums.total)
+    started = time.perf_counter()
+    precision.unscale(state.optimizer)
+    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
+    is_finite = math.isfinite(grad_norm) and math.isfinite(sums.total)
+    precision.step(state.optimizer, is_finite=is_finite)
+    compute_seconds += time.perf_counter() - started
     state.optimizer.zero_grad(set_to_none=True)
-    state.progress.step = step
-    return sums, grad_norm, () if stepped else suspects_of_all(window, totals, state.world)
+    if is_finite:
+        progress.skipped_in_a_row = 0
+        return sums, grad_norm, (), compute_seconds
+    for value, before in statistics:
+        value.copy_(before)
+    progress.skipped_steps += 1
+    progress.skipped_in_a_row += int(not may_be_scale)
+    return sums, grad_norm, find_suspects(window, losses_of_window, state.world), compute_seconds
 
 
 @torch.no_grad()
 def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device) -> LossSum:
-    """Losses over a data set in evaluation mode, with the CTC share that the config ends with."""
+    """Losses over a data set in evaluation mode, with the final CTC weight of the config."""
     was_training, weight, precision = model.training, model.ctc_weight, Precision(config.dtype, device)
     model.eval()
     final = config.model_conf.ctc_weight_final
@@ -203,10 +227,56 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     sums = LossSum()
     try:
         for batch in batches:
-            with naming_batch(batch, "validation"), precision.autocast():
+            with report_out_of_memory(batch, "validation"), precision.autocast():
                 losses = model(with_features(batch.to(device), config.dataset_conf))
-            sums.add(losses)
+            sums += LossSum.of(losses)
     finally:
         model.train(was_training)
         model.ctc_weight = weight
     return sums
+
+
+def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World) -> tuple[str, ...]:
+    """Keys of the utterances that may have made a step not finite, at most five per batch. Every rank must call it.
+
+    A rank names the batches whose loss is not finite, or all its batches; in each the utterances whose features are not
+    finite, or all. Only the ranks with the strongest evidence are heard: features, then losses. Batch normalization
+    spreads a value that is not finite over all ranks.
+    """
+    blamed = [batch for batch, loss in zip(window, losses, strict=True) if not math.isfinite(loss)]
+    evidence, keys = int(bool(blamed)), []
+    for batch in blamed or window:
+        is_finite = torch.isfinite(batch.features).flatten(1).all(dim=1).tolist()
+        bad = [key for key, finite in zip(batch.keys, is_finite, strict=True) if not finite]
+        evidence = 2 if bad else evidence
+        keys += (bad or batch.keys)[:_MOST_SUSPECTS]
+    of_ranks = world.all_gather((evidence, keys))
+    strongest = max(evidence for evidence, _ in of_ranks)
+    return tuple(key for evidence, keys in of_ranks if evidence == strongest for key in keys)
+
+
+@contextmanager
+def report_out_of_memory(batch: Batch, where: str) -> Iterator[None]:
+    """Turn an out-of-memory error into a ConfigError that names the batch, and torch's compiler errors into one line.
+
+    `where`: "step 812". An out-of-memory kill by the operating system cannot be reported.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if type(error).__module__.startswith(_COMPILER):  # by name: the import of the class takes seconds
+            detail = next(iter(str(error).splitlines()), "")
+            raise ConfigError(
+                f"{where}: compile: true: torch's compiler failed ({detail}); a kill may have left half a kernel: "
+                "remove torch's cache (TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder), or set "
+                "compile: false"
+            ) from error
+        if not lacks_memory(error):
+            raise
+        longest = int(batch.feature_lengths.argmax())
+        raise ConfigError(
+            f"{where}: out of memory with {len(batch.keys)} utterances of up to {int(batch.feature_lengths.max())} "
+            f"frames and {int(batch.target_lengths.max())} units, the longest {batch.keys[longest]}; lower batch_size "
+            "or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
+            "encoder_conf.gradient_checkpointing"
+        ) from error

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which row of a trained model's parameters each row of a new model's takes, where their unit tables or trees differ.
+"""Row mapping between the parameters of two models with different unit tables or trees.
 
-Units are matched by their text. What stands for a set of units (a decision of a tree, a class, a cluster) is matched by
-the units of both tables in it, the shared ones.
+Units are matched by their text. A set of units (a side of a tree's decision, a class, a cluster) is matched by its
+shared units, which are those of both tables.
 
-Dimension key: V new units, R rows of a new parameter.
+Dimension key: V new units, R rows of a new parameter, E edges of a new tree.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,42 +22,39 @@ from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
 Ints = NDArray[np.int64]
-Key = tuple[int, int]
-"""Stands for a set of shared units: sums of random numbers, so that two sets have one with a chance of 2^-128."""
-_NOTHING: Key = (0, 0)
 
 
 class UnitMap(NamedTuple):
-    """The old id of each new unit, (V,) each, -1 where it is new; no old id comes twice in `outputs`."""
+    """The old id of each new unit, (V,) each, -1 for a new unit. No old id comes twice in `outputs`."""
 
     inputs: Ints
-    """For what reads units: the decoder's embedding. It reads <sos> alone of the two ends."""
+    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
     outputs: Ints
-    """For what scores units: the heads. They score <eos> alone of the two ends."""
+    """For the heads. Their targets contain <eos>, but not <sos>."""
 
     @property
     def is_identity(self) -> bool:
-        """Whether every unit keeps its id; there may have been more."""
-        own = np.arange(len(self.inputs))
-        return bool((self.inputs == own).all() and (self.outputs == own).all())
+        """Whether every unit keeps its id; the old table may have more units."""
+        ids = np.arange(len(self.inputs))
+        return bool((self.inputs == ids).all() and (self.outputs == ids).all())
 
 
-class Rows(NamedTuple):
-    """For each row of a new parameter the old row that it takes."""
+class RowMapping(NamedTuple):
+    """The old row that each row of a new parameter takes."""
 
     name: str
-    """The old parameter's name inside the head."""
+    """The name of the old parameter inside its head."""
     source: Ints
-    """(R,) old rows, -1 where the new row stays as it was drawn."""
+    """(R,) old rows, -1 where the new row keeps its random values."""
     is_flipped: NDArray[np.bool_] | None = None
-    """(R,) whether the row changes its sign: a decision whose left and right are swapped. None: nowhere."""
+    """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
 
 
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
-    """Units by their text (NFC), special ones by what they are for.
+    """Match units by text (NFC), and special units by their role.
 
-    Where one table has <sos/eos> and the other two units, an embedding of a begin or end is that of the same one, or of
-    the one unit that was both; a score of <sos> is new where none was apart, for a second <eos> would share its chance.
+    One table may have <sos/eos> and the other <sos> and <eos>. In the embedding both <sos> and <eos> then correspond to
+    <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new: two copies would share the probability.
     """
     ids = [old.id_of(unit) for unit in new.units]
     known = [-1 if i in new.special_ids or found in old.special_ids else found for i, found in enumerate(ids)]
@@ -75,54 +71,34 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
     return UnitMap(inputs, outputs)
 
 
-def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, Rows]:
-    """The rows of a head's parameters by their names inside the head; none where the heads are of two kinds.
-
-    Softmax: a unit's row. Tree: a node's vector from the old node that splits the shared units in the same way, the
-    sign flipped if its left is the other's right; both sides must have some. Classes: a child's row from the old child
-    with the same shared units, where they are not all its parent has. Adaptive softmax: a unit's row if it was in the
-    first softmax already; a cluster's words and projection from the old cluster of the same width that has most of its
-    shared units, and its entry in the first softmax if it is the one with the same shared units.
-    """
+def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
+    """The row mappings of a head's parameters, by their names in the head; none for heads of different classes."""
+    is_flipped = None
     match old, new:
-        case SoftmaxHead(), SoftmaxHead():
-            return _same_rows(new, outputs)
-        case HSoftmaxHead(tree=theirs), HSoftmaxHead(tree=ours):
-            return _same_rows(new, *_nodes(theirs, ours, outputs))
-        case ClassHead(), ClassHead():
-            return _same_rows(new, _edges(_tree_of(old), _tree_of(new), outputs))
         case AdaptiveHead(), AdaptiveHead():
-            return _adaptive(old, new, outputs)
-    return {}
+            return _map_adaptive(old, new, outputs)
+        case SoftmaxHead(), SoftmaxHead():
+            source = outputs
+        case HSoftmaxHead(tree=old_tree), HSoftmaxHead(tree=new_tree):
+            source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
+        case ClassHead(), ClassHead():
+            source = _map_edges(_class_tree(old), _class_tree(new), outputs)
+        case _:
+            return {}
+    return {name: RowMapping(name, source, is_flipped) for name, _ in new.named_parameters()}
 
 
-def _same_rows(head: OutputHead, source: Ints, is_flipped: NDArray[np.bool_] | None = None) -> dict[str, Rows]:
-    return {name: Rows(name, source, is_flipped) for name, _ in head.named_parameters()}
+def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """(V-1,) the old node that splits the shared units like each new node, and whether left and right are swapped.
 
-
-def _keys(tree: Tree | NaryTree, codes: NDArray[np.uint64]) -> list[Key]:
-    """Of each node, for codes (V, 2) of its units: the set of the shared ones below it."""
-    first, second = (tree.sum_leaves(codes[:, column]) for column in range(2))
-    return list(zip(first.tolist(), second.tolist(), strict=True))
-
-
-def _codes(outputs: Ints, num_old: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Random numbers for the shared units, 0 for the others: of the old table, and of the new one."""
-    is_shared = outputs >= 0
-    new = np.random.default_rng(0).integers(1, 2**64 - 1, size=(len(outputs), 2), dtype=np.uint64)
-    new[~is_shared] = 0
-    old = np.zeros((num_old, 2), dtype=np.uint64)
-    old[outputs[is_shared]] = new[is_shared]
-    return old, new
-
-
-def _nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """(V-1,) the old node of each new one, and whether left and right are swapped."""
-    old_codes, new_codes = _codes(outputs, old.num_units)
-    splits = {split: node for node, split in enumerate(_splits(old, old_codes)) if _NOTHING not in split}
+    Both sides must have shared units.
+    """
+    old_keys, new_keys = _shared_unit_keys(old, new, outputs)
+    old_splits = enumerate(old_keys[old.children].tolist())
+    splits = {(left, right): node for node, (left, right) in old_splits if left and right}
     source = np.full(len(new.children), -1, dtype=np.int64)
     is_flipped = np.zeros(len(new.children), dtype=np.bool_)
-    for node, (left, right) in enumerate(_splits(new, new_codes)):
+    for node, (left, right) in enumerate(new_keys[new.children].tolist()):
         if (left, right) in splits:
             source[node] = splits[left, right]
         elif (right, left) in splits:
@@ -130,61 +106,64 @@ def _nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]
     return source, is_flipped
 
 
-def _splits(tree: Tree, codes: NDArray[np.uint64]) -> Iterator[tuple[Key, Key]]:
-    """The shared units left and right of each inner node."""
-    keys = _keys(tree, codes)
-    for left, right in tree.children.tolist():
-        yield keys[left], keys[right]
+def _map_edges(old: NaryTree, new: NaryTree, outputs: Ints) -> Ints:
+    """(E,) the old child with the same shared units as each new child.
+
+    A child with all shared units of its parent is not mapped: then at most one child has a given set.
+    """
+    keys = []
+    for tree, nodes in zip((old, new), _shared_unit_keys(old, new, outputs), strict=True):
+        children = nodes[tree.children]
+        keys.append(np.where(children == nodes[tree.edge_nodes], 0, children).tolist())
+    edges = {key: edge for edge, key in enumerate(keys[0]) if key}
+    return np.array([edges.get(key, -1) for key in keys[1]], dtype=np.int64)
 
 
-def _tree_of(head: ClassHead) -> NaryTree:
+def _shared_unit_keys(old: Tree | NaryTree, new: Tree | NaryTree, outputs: Ints) -> list[NDArray[np.uint64]]:
+    """A key of the shared units below each node, of the old tree and of the new one; 0 where there are none.
+
+    It is a sum of random numbers, so two different sets have equal keys with a probability of 2^-64.
+    """
+    is_shared = outputs >= 0
+    new_codes = np.random.default_rng(0).integers(1, 2**64 - 1, size=len(outputs), dtype=np.uint64)
+    new_codes[~is_shared] = 0
+    old_codes = np.zeros(old.num_units, dtype=np.uint64)
+    old_codes[outputs[is_shared]] = new_codes[is_shared]
+    return [old.sum_leaves(old_codes), new.sum_leaves(new_codes)]
+
+
+def _class_tree(head: ClassHead) -> NaryTree:
     names = tuple(map(str, range(head.num_units)))
     return NaryTree("classes", names, head.edges.offsets, head.edges.children, np.ones(head.num_units))
 
 
-def _edges(old: NaryTree, new: NaryTree, outputs: Ints) -> Ints:
-    """(E,) the old child of each new one. A set of shared units is at most once less than all its parent has."""
-    old_codes, new_codes = _codes(outputs, old.num_units)
-    found = {child: edge for edge, child in enumerate(_choices(old, old_codes)) if child is not None}
-    source = [-1 if child is None else found.get(child, -1) for child in _choices(new, new_codes)]
-    return np.array(source, dtype=np.int64)
+def _map_adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[str, RowMapping]:
+    """Row mappings of an adaptive softmax.
 
-
-def _choices(tree: NaryTree, codes: NDArray[np.uint64]) -> Iterator[Key | None]:
-    """The shared units of each child; None where there are none, or its parent has no others."""
-    keys = _keys(tree, codes)
-    for parent, child in zip(tree.edge_nodes.tolist(), tree.children.tolist(), strict=True):
-        yield None if keys[child] in (_NOTHING, keys[parent]) else keys[child]
-
-
-def _adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[str, Rows]:
+    In the first softmax a unit takes its old row if it was there before, and a cluster that of the old cluster with the
+    same shared units. A cluster takes its words and projection from the old cluster that has most of its shared units,
+    if that has the same width.
+    """
     if old.adaptive is None or new.adaptive is None:
         return {}
     old_bounds, new_bounds = [*old.cutoffs, old.num_units], [*new.cutoffs, new.num_units]
-    # By rank in the new head: the unit's old rank and old cluster, -1 in the first softmax, -2 where it is new.
+    # By rank in the new head: the old rank of the unit, and its old cluster (-1: first softmax, -2: new unit).
     sources = outputs[new.ranked_units.cpu().numpy()]
     ranks = np.where(sources >= 0, old.rank_of_unit.cpu().numpy()[sources], -1)
     clusters = np.where(ranks >= 0, np.searchsorted(old_bounds[:-1], ranks, side="right") - 1, -2)
-    shared = np.bincount(clusters[clusters >= 0], minlength=len(old_bounds) - 1)
+    num_shared = np.bincount(clusters[clusters >= 0], minlength=len(old_bounds) - 1)
     first = np.where(clusters == -1, ranks, -1)[: new_bounds[0]].tolist()
-    rows: dict[str, Rows] = {}
+    mappings: dict[str, RowMapping] = {}
     for index, (start, end) in enumerate(zip(new_bounds[:-1], new_bounds[1:], strict=True)):
         here = clusters[start:end]
-        counts = np.bincount(here[here >= 0], minlength=len(shared))
+        counts = np.bincount(here[here >= 0], minlength=len(num_shared))
         best = int(counts.argmax()) if counts.any() else -1
-        is_same = best >= 0 and counts[best] == shared[best] == (here != -2).sum()
+        is_same = best >= 0 and counts[best] == num_shared[best] == (here != -2).sum()
         first.append(old_bounds[0] + best if is_same else -1)
-        rows |= _cluster(old, new, (index, best), np.where(here == best, ranks[start:end] - old_bounds[best], -1))
-    return {"adaptive.head.weight": Rows("adaptive.head.weight", np.array(first, dtype=np.int64)), **rows}
-
-
-def _cluster(old: AdaptiveHead, new: AdaptiveHead, pair: tuple[int, int], words: Ints) -> dict[str, Rows]:
-    """A new cluster's projection and words (their rows in the old cluster), where both are of one width."""
-    ours, theirs = (f"adaptive.tail.{index}" for index in pair)
-    width = len(new.get_parameter(f"{ours}.0.weight"))
-    if pair[1] < 0 or len(old.get_parameter(f"{theirs}.0.weight")) != width:
-        return {}
-    return {
-        f"{ours}.0.weight": Rows(f"{theirs}.0.weight", np.arange(width)),
-        f"{ours}.1.weight": Rows(f"{theirs}.1.weight", words),
-    }
+        ours, theirs = f"adaptive.tail.{index}", f"adaptive.tail.{best}"
+        width = len(new.get_parameter(f"{ours}.0.weight"))
+        if best >= 0 and len(old.get_parameter(f"{theirs}.0.weight")) == width:
+            words = np.where(here == best, ranks[start:end] - old_bounds[best], -1)
+            mappings[f"{ours}.0.weight"] = RowMapping(f"{theirs}.0.weight", np.arange(width))
+            mappings[f"{ours}.1.weight"] = RowMapping(f"{theirs}.1.weight", words)
+    return {"adaptive.head.weight": RowMapping("adaptive.head.weight", np.array(first, dtype=np.int64)), **mappings}

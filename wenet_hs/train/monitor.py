@@ -1,40 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts.
+"""The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts.
 
-Beside the facts of a step (StepStats), a record has those of all steps since the last one: `audio_seconds_per_second`;
-`wait_share`, of their time spent waiting for data; `outside_share`, outside forward, backward and optimizer, the wait
-included; and `peak_memory_mb`, the most that tensors on the GPU, or the whole process on a CPU, have held so far.
+Besides the facts of a step (StepStats), a record has facts of all steps since the last record:
+`audio_seconds_per_second`; `wait_share`, the share of time spent waiting for data; `outside_share`, the share outside
+forward, backward and optimizer, with the wait; and `peak_memory_mb`, the maximum memory of tensors on the GPU, or of
+the process on a CPU.
 """
 
 import json
 import logging
 import math
 import os
+import platform
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
+from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
+from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from wenet_hs.devices import peak_memory_bytes
-from wenet_hs.train.board import Board
 from wenet_hs.train.loop import StepStats
-from wenet_hs.train.precision import SMALLEST_SCALE
+from wenet_hs.train.optim import SMALLEST_SCALE
 
 logger = logging.getLogger(__name__)
 
 _NOT_NUMBERS = ("suspects", "quarantined")
-"""Facts of a step that are named in warnings instead."""
+"""Facts of a step that warnings name instead."""
 
 
 class Monitor:
-    """Writes the facts of a run. A resumed run goes on at `metrics_bytes` and `step`; what came after is cut."""
+    """Writes the facts of a run. A resumed run continues at `metrics_bytes` and `step`; later facts are deleted."""
 
     def __init__(
         self,
@@ -46,8 +50,8 @@ class Monitor:
         total_steps: int,
         device: torch.device,
     ) -> None:
-        self._metrics = _open_cut(model_dir / "metrics.jsonl", metrics_bytes)
-        self._board = Board(model_dir / "tensorboard", step=step + 1)
+        self._metrics = _open_truncated(model_dir / "metrics.jsonl", metrics_bytes)
+        self._board = EventFile(model_dir / "tensorboard", step=step + 1)
         self._log_interval = log_interval
         self._device = device
         console = Console(stderr=True)
@@ -65,21 +69,17 @@ class Monitor:
         self._closing = ExitStack()
 
     def __enter__(self) -> "Monitor":
-        with ExitStack() as stack:
-            stack.callback(self._metrics.close)
-            stack.callback(self._board.close)
-            stack.enter_context(self._bar)
-            stack.enter_context(_logging_above_the_bar())
-            self._closing = stack.pop_all()
+        self._closing.callback(self._metrics.close)
+        self._closing.callback(self._board.close)
+        self._closing.enter_context(self._bar)
+        self._closing.enter_context(_logging_above_the_bar())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._closing.close()
 
     def step(self, stats: StepStats) -> None:
-        """Take in one optimizer step; every `log_interval` steps it is written out."""
+        """Record one optimizer step; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
             logger.info("step %d: fp16 overflowed at loss scale %g, left out; now half", stats.step, stats.loss_scale)
@@ -103,12 +103,12 @@ class Monitor:
             self._recent.clear()
 
     def valid(self, step: int, epoch: int, seconds: float, facts: Mapping[str, float]) -> None:
-        """Take in a validation; `seconds` is the training time so far."""
+        """Record a validation; `seconds` is the training time so far."""
         logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 
     def sync(self) -> int:
-        """Bring metrics.jsonl onto the disk; returns its length in bytes, for the checkpoint."""
+        """Fsync metrics.jsonl. Returns its length in bytes, for the checkpoint."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
         return os.fstat(self._metrics.fileno()).st_size
@@ -123,16 +123,48 @@ class Monitor:
         self._board.flush()
 
 
+class EventFile:
+    """An event file of TensorBoard. A resumed run adds a file, and TensorBoard hides earlier records from `step` on.
+
+    torch's SummaryWriter writes in a thread: a kill loses what it has not written, a full disk gives a traceback, and
+    the processes that load data are forked while it runs. This class writes at once, in the calling thread.
+    """
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        """`step` is the first that will be written."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"events.out.tfevents.{time.time_ns() // 1_000_000_000:010d}.{platform.node()}.{os.getpid()}"
+        number = sum(path.name.startswith(stem) for path in folder.iterdir())
+        self._records = RecordWriter((folder / f"{stem}.{number}").open("xb"))
+        self._write(file_version="brain.Event:2")
+        self._write(step=step, session_log=SessionLog(status=SessionLog.START))
+
+    def add(self, tag: str, value: float, step: int) -> None:
+        """Write a number of an optimizer step."""
+        self._write(step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
+
+    def flush(self) -> None:
+        """Pass the records to the operating system."""
+        self._records.flush()
+
+    def close(self) -> None:
+        """Write the rest and close the file."""
+        self._records.close()
+
+    def _write(self, **facts: object) -> None:
+        self._records.write(Event(wall_time=time.time(), **facts).SerializeToString())
+
+
 def _losses(facts: Mapping[str, float]) -> str:
-    """Losses in nats a target; what the decoder knows of a unit only where it ran."""
+    """Losses in nats per target; bits and accuracy of the decoder only if it ran."""
     text = f"loss {facts['loss']:.3f} (att {facts['loss_att']:.3f} ctc {facts['loss_ctc']:.3f})"
     if math.isnan(facts["bits_per_unit"]):
         return text
     return f"{text} | {facts['bits_per_unit']:.2f} bits/unit | acc {100 * facts['accuracy']:.1f} %"
 
 
-def _open_cut(path: Path, length: int) -> IO[bytes]:
-    """The file, cut to its first `length` bytes, to write on."""
+def _open_truncated(path: Path, length: int) -> IO[bytes]:
+    """The file, truncated to `length` bytes, open for appending."""
     file = path.open("ab")
     missing = length - os.fstat(file.fileno()).st_size
     if missing > 0:  # truncate() would fill them with zeros
@@ -144,20 +176,16 @@ def _open_cut(path: Path, length: int) -> IO[bytes]:
 
 @contextmanager
 def _logging_above_the_bar() -> Iterator[None]:
-    """While a bar is shown, rich stands in for sys.stderr; a log handler that holds the real one would garble it."""
-    real = sys.__stderr__
-    handlers = [
-        handler
-        for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is real
-    ]
-    for handler in handlers:
+    """While a bar is shown, rich replaces sys.stderr; log handlers must use the replacement, or they break the bar."""
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    redirected = [handler for handler in handlers if handler.stream is sys.__stderr__]
+    for handler in redirected:
         handler.setStream(sys.stderr)
     try:
         yield
     finally:
-        for handler in handlers:
-            handler.setStream(real)
+        for handler in redirected:
+            handler.setStream(sys.__stderr__)
 
 
 def _speed(recent: list[StepStats]) -> dict[str, float]:

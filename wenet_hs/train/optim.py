@@ -1,20 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer, and the two schedules, each a pure function of the optimizer step: that makes a resume exact."""
+"""The optimizer, its schedules as pure functions of the step, gradient clipping, and mixed precision."""
 
+import contextlib
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.utils import clip_grad_norm_
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.train.sparse import AdamBesideSparseAdam
+
+SMALLEST_SCALE = 1.0
+"""The loss scale that leaves the loss as it is."""
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class AdamBesideSparseAdam:
+    """Fused Adam for the dense parameters and SparseAdam for the sparse ones, as one optimizer.
+
+    With 267,735 units a dense gradient of the output layer, its norm and Adam's update of every row are most of a step.
+    SparseAdam leaves a row that a step did not touch unchanged, also its moments; Adam would update it from its
+    moments. SparseAdam counts steps for all rows together.
+    """
+
+    def __init__(
+        self,
+        dense: Sequence[nn.Parameter],
+        sparse: Sequence[nn.Parameter],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        checks = torch.sparse.check_sparse_tensor_invariants
+        if not checks.is_enabled():  # type: ignore[no-untyped-call]
+            # The default, set explicitly: otherwise torch warns at the first sparse tensor.
+            checks.disable()  # type: ignore[no-untyped-call]
+        # As a group, which may be empty: everything but the sparse parameters may be frozen.
+        self._dense = torch.optim.Adam([{"params": list(dense)}], lr=lr, betas=betas, eps=eps, fused=True)
+        self._sparse = torch.optim.SparseAdam(sparse, lr=lr, betas=betas, eps=eps)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of both optimizers; the schedule sets their "lr"."""
+        return [*self._dense.param_groups, *self._sparse.param_groups]
+
+    def step(self) -> None:
+        """Update every dense parameter, and the touched rows of the sparse ones."""
+        for group in self._sparse.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not parameter.grad.is_sparse:  # a head chose a dense gradient
+                    parameter.grad = parameter.grad.to_sparse(1)
+        self._dense.step()
+        self._sparse.step()  # type: ignore[no-untyped-call]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Delete the gradients."""
+        self._dense.zero_grad(set_to_none)
+        self._sparse.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of both optimizers, for a checkpoint."""
+        return {"dense": self._dense.state_dict(), "sparse": self._sparse.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the state that `state_dict` returned."""
+        self._dense.load_state_dict(state["dense"])
+        self._sparse.load_state_dict(state["sparse"])
+
 
 Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 
 
 def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
-    """Adam or AdamW over the parameters that train, with `optim_conf`; rows of sparse gradients by SparseAdam."""
+    """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients."""
     conf = config.optim_conf
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     heads = [module for module in model.modules() if isinstance(module, OutputHead)]
@@ -28,7 +91,7 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
 
 
 def learning_rate(step: int, config: ExperimentConfig) -> float:
-    """The rate of optimizer step `step` (the first is 1).
+    """The learning rate of optimizer step `step`; the first step is 1.
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
     `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps`, where training
@@ -41,13 +104,13 @@ def learning_rate(step: int, config: ExperimentConfig) -> float:
         return base * inverse_root if warmup == 0 else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
     if step <= warmup:
         return base * step / warmup
-    assert conf.total_steps is not None  # the schema asks for it with warmup_cosine
+    assert conf.total_steps is not None  # the schema requires it with warmup_cosine
     progress = min(1.0, (step - warmup) / max(1, conf.total_steps - warmup))
     return base * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 def ctc_weight(step: int, config: ExperimentConfig) -> float:
-    """The share of CTC at optimizer step `step`: all of it in the first `ctc_only_steps`, then constant, or linear to
+    """The CTC weight of optimizer step `step`: 1 in the first `ctc_only_steps`, then constant, or linear to
     `ctc_weight_final` in `ctc_weight_steps`."""
     conf = config.model_conf
     if step <= conf.ctc_only_steps:
@@ -60,9 +123,99 @@ def ctc_weight(step: int, config: ExperimentConfig) -> float:
 
 
 def attention_guide(step: int, config: ExperimentConfig) -> float:
-    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0 from the decoder's start."""
+    """The weight of the guided-attention penalty at optimizer step `step`: linear to 0, after `ctc_only_steps`."""
     conf = config.model_conf
     if not conf.attention_guide or step <= conf.ctc_only_steps:
         return 0.0
     done = step - conf.ctc_only_steps - 1
     return conf.attention_guide * max(0.0, 1.0 - done / conf.attention_guide_steps)
+
+
+def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scale all gradients, dense and sparse, so that their common norm is at most `max_norm`.
+
+    Returns the norm before, 0-dim. A sparse gradient then has each touched row once.
+    """
+    chosen = [parameter for parameter in parameters if parameter.grad is not None]
+    if not any(parameter.grad.is_sparse for parameter in chosen if parameter.grad is not None):
+        return clip_grad_norm_(chosen, max_norm)
+    values = []
+    for parameter in chosen:
+        grad = parameter.grad
+        if grad is not None and grad.is_sparse:
+            grad = parameter.grad = grad.coalesce()
+            grad = grad.values()  # shares its memory
+        if grad is not None:
+            values.append(grad)
+    norm = torch.nn.utils.get_total_norm(values)
+    factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    for value in values:
+        value.mul_(factor)
+    return norm
+
+
+class Precision:
+    """The dtype of the forward pass, and the loss scale of fp16; weights, optimizer, heads and losses stay in float32.
+
+    float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a scale before the
+    backward pass, and the gradients are divided by it before they are clipped. The scale is halved after a gradient
+    overflowed, and doubled after 2,000 steps without overflow. A step that is skipped while the scale is above
+    SMALLEST_SCALE belongs to this search, and does not count among the skipped steps in a row that end a training.
+    """
+
+    def __init__(self, dtype: str, device: torch.device) -> None:
+        """dtype: fp32, bf16 or fp16; `resolve_dtype` replaces `auto`."""
+        self._dtype, self._device = None if dtype == "fp32" else _AUTOCAST[dtype], device
+        self._scaler = GradScaler(device.type) if dtype == "fp16" else None
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the loss; 1 except for fp16."""
+        return SMALLEST_SCALE if self._scaler is None else float(self._scaler.get_scale())
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether a smaller scale may avoid a gradient that is not finite."""
+        return self.loss_scale > SMALLEST_SCALE
+
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
+        """Enclose the forward pass and its losses; does nothing for fp32."""
+        if self._dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=self._dtype)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a 0-dim loss, scaled until `unscale`."""
+        if self._scaler is not None:
+            loss = self._scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Divide the gradients by the scale, once per step, after its last `backward`."""
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)  # type: ignore[arg-type]  # it reads only param_groups
+
+    def step(self, optimizer: Optimizer, *, is_finite: bool) -> bool:
+        """Do the optimizer's step if the gradient is finite, and set the next scale. Returns `is_finite`.
+
+        The caller decides `is_finite` for all ranks; the scaler knows only the gradients of this rank.
+        """
+        if is_finite:
+            optimizer.step()
+        if self._scaler is not None and is_finite:
+            self._scaler.update()
+        elif self._scaler is not None:
+            self._scaler.update(max(SMALLEST_SCALE, self.loss_scale / 2))
+            self._scaler.load_state_dict({**self._scaler.state_dict(), "_growth_tracker": 0})
+        return is_finite
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and the steps since its last change, which JSON keeps exactly; empty except for fp16."""
+        return {} if self._scaler is None else self._scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what `state_dict` returned. Raises ValueError if it is of a training with another dtype."""
+        if bool(state) != (self._scaler is not None):
+            raise ValueError("only fp16 has the state of a loss scale")
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state)

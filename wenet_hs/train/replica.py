@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model on several ranks: the same weights everywhere, and gradients that are summed once a step."""
+"""The model on several ranks: equal weights on every rank, gradients summed over the ranks once per step.
+
+Dimension key: M rows on this rank, N rows of all ranks, D width.
+"""
 
 import contextlib
 import warnings
@@ -18,11 +21,11 @@ from wenet_hs.nn.convolution import MaskedBatchNorm
 
 
 class Replica:
-    """The model of this rank. Alone it is the model itself.
+    """The model of this rank; with a single process it is the model itself.
 
-    DistributedDataParallel joins the dense gradients. It always looks for parameters that a pass has not used (a branch
-    of weight 0, a cluster without a target): and as it then never deals its buckets anew, a resumed run adds up in the
-    same order. Sparse gradients are joined here, for it takes those of embeddings alone.
+    DistributedDataParallel averages the dense gradients. It always searches for parameters that a pass has not used (a
+    branch of weight 0, a cluster without a target). It then never rebuilds its buckets, so a resumed run sums in the
+    same order. It supports sparse gradients of embeddings only, so `_mean_over_ranks` averages those of heads.
     """
 
     def __init__(self, model: AsrModel, world: World) -> None:
@@ -34,16 +37,17 @@ class Replica:
         for module in model.modules():
             if isinstance(module, MaskedBatchNorm):
                 module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
-        heads = [module for module in model.modules() if isinstance(module, OutputHead)]
-        wanted = {id(parameter) for head in heads for parameter in head.sparse_parameters()}
-        named = [(name, value) for name, value in model.named_parameters() if id(value) in wanted]
+        sparse = {
+            id(value) for head in model.modules() if isinstance(head, OutputHead) for value in head.sparse_parameters()
+        }
+        named = [(name, value) for name, value in model.named_parameters() if id(value) in sparse]
         self._sparse = [value for _, value in named if value.requires_grad]
         for value in self._sparse:
             dist.broadcast(value.data, 0)
-        wrapped = _WithUnused(model)
+        wrapped = _WithUnusedParameter(model)
         ignored = [f"model.{name}" for name, _ in named]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
-        # Of the depthwise kernels: a note on a copy of a few kilobytes.
+        # This warning is about a copy of the depthwise kernels, a few kilobytes.
         warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
         self._parallel = DistributedDataParallel(
             wrapped, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
@@ -55,47 +59,46 @@ class Replica:
         return losses
 
     @contextlib.contextmanager
-    def pass_of(self, *, is_last: bool) -> Iterator[None]:
-        """Around the forward and backward pass of a micro batch; that of the last one sums the gradients of all."""
-        joins = self._parallel is None or is_last
-        with contextlib.nullcontext() if joins or self._parallel is None else self._parallel.no_sync():
+    def micro_batch(self, *, is_last: bool) -> Iterator[None]:
+        """Enclose the forward and backward pass of a micro batch; the last one averages the gradients of all ranks."""
+        if self._parallel is None:
             yield
-        if is_last and self._parallel is not None:
+            return
+        with contextlib.nullcontext() if is_last else self._parallel.no_sync():
+            yield
+        if is_last:
             for parameter in self._sparse:
-                parameter.grad = self._joined(parameter)
+                parameter.grad = self._mean_over_ranks(parameter)
 
     def loss_divisor(self, num_targets: int) -> float:
-        """What a rank divides its loss by, of a step with so many targets on all ranks: they average gradients."""
+        """The divisor of the summed loss of a rank, for `num_targets` on all ranks: their gradients are averaged."""
         return num_targets / self._world.size
 
-    def _joined(self, parameter: nn.Parameter) -> Tensor | None:
-        """The mean over the ranks of a gradient of rows, each touched row once; None where no rank has any."""
+    def _mean_over_ranks(self, parameter: nn.Parameter) -> Tensor | None:
+        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient."""
         grad = parameter.grad
         if not self._world.any(grad is not None):
             return None
-        rows = (
-            _rows_of(parameter) if grad is None else grad.coalesce() if grad.is_sparse else grad.to_sparse(1).coalesce()
-        )
-        counts = [int(n) for n in self._world.sum([len(rows.values()) * (r == self._world.rank) for r in self._ranks])]
-        numbers_M = rows.indices().new_zeros(max(1, *counts))
-        numbers_M[: len(rows.values())] = rows.indices()[0]
-        values_MD = rows.values().new_zeros(len(numbers_M), *rows.values().shape[1:])
-        values_MD[: len(rows.values())] = rows.values() / self._world.size
-        all_numbers = [torch.empty_like(numbers_M) for _ in counts]
+        if grad is None:
+            no_rows = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
+            grad = torch.sparse_coo_tensor(no_rows, parameter.new_zeros(0, *parameter.shape[1:]), parameter.shape)
+        grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
+        counts = self._world.all_gather(len(grad.values()))
+        rows_M = grad.indices().new_zeros(max(1, *counts))
+        rows_M[: len(grad.values())] = grad.indices()[0]
+        values_MD = grad.values().new_zeros(len(rows_M), *parameter.shape[1:])
+        values_MD[: len(grad.values())] = grad.values() / self._world.size
+        all_rows = [torch.empty_like(rows_M) for _ in counts]
         all_values = [torch.empty_like(values_MD) for _ in counts]
-        dist.all_gather(all_numbers, numbers_M)
+        dist.all_gather(all_rows, rows_M)
         dist.all_gather(all_values, values_MD)
-        chosen_N = torch.cat([part[:count] for part, count in zip(all_numbers, counts, strict=True)])
-        chosen_ND = torch.cat([part[:count] for part, count in zip(all_values, counts, strict=True)])
-        return torch.sparse_coo_tensor(chosen_N[None], chosen_ND, parameter.shape).coalesce()
-
-    @property
-    def _ranks(self) -> range:
-        return range(self._world.size)
+        rows_N = torch.cat([rows[:count] for rows, count in zip(all_rows, counts, strict=True)])
+        values_ND = torch.cat([values[:count] for values, count in zip(all_values, counts, strict=True)])
+        return torch.sparse_coo_tensor(rows_N[None], values_ND, parameter.shape).coalesce()
 
 
-class _WithUnused(nn.Module):
-    """The model beside a parameter that nothing uses: without any, DistributedDataParallel warns of its search."""
+class _WithUnusedParameter(nn.Module):
+    """The model with a parameter that nothing uses: without any, DistributedDataParallel warns about its search."""
 
     def __init__(self, model: AsrModel) -> None:
         super().__init__()
@@ -105,9 +108,3 @@ class _WithUnused(nn.Module):
     def forward(self, batch: Batch) -> Losses:
         losses: Losses = self.model(batch)
         return losses
-
-
-def _rows_of(parameter: nn.Parameter) -> Tensor:
-    """No row at all."""
-    none = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
-    return torch.sparse_coo_tensor(none, parameter.new_zeros(0, *parameter.shape[1:]), parameter.shape).coalesce()

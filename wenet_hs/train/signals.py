@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals that ask a training to end: SIGTERM (a scheduler, torchrun), SIGINT (Ctrl-C), SIGUSR1 (SLURM's warning).
 
-The handler only notes the signal. The loop looks at the end of each step, saves a checkpoint without validating, and
-ends with `Stopped`; a validation is cut short, and made up for by the next run before its first step. So the run that
-goes on ends with the bits of one that nobody disturbed.
+The handler only records the signal. The training checks it after each step, saves a checkpoint without validation, and
+ends with `Stopped`. A validation is interrupted, and the next run does it before its first step. So the resumed run
+ends with the same bits as an uninterrupted one.
 """
 
 import os
@@ -12,27 +12,26 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from wenet_hs.errors import Stopped
 
-__all__ = ["SIGNALS", "Stopped", "listening", "stop_requested", "stopped_after"]
-
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 SAME_REQUEST_SECONDS = 1.0
-"""A launcher and the process group that it leads may both deliver one request; a later signal is a second request."""
+"""A launcher and its process group may both deliver one request; a later signal is a second request."""
 
 
 class _Request:
-    """The first signal that came, and when. One a process, as its handlers are."""
+    """The first signal that came, and its time. There is one per process, as for signal handlers."""
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
         self._time = 0.0
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """The handler. A second request ends the process at once, as the signal does where nobody listens."""
+    def record(self, number: int, frame: FrameType | None) -> None:
+        """The handler. A second request ends the process at once, as the signal does without a handler."""
         if self.number is None:
             self.number, self._time = signal.Signals(number), time.monotonic()
         elif time.monotonic() - self._time > SAME_REQUEST_SECONDS:
@@ -44,37 +43,37 @@ _request = _Request()
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """Note the first of `SIGNALS` instead of ending by it; the earlier handlers come back at the end.
+def watch_signals() -> Iterator[None]:
+    """Record the first of `SIGNALS` instead of ending; the earlier handlers are restored at the end.
 
-    A signal that the parent had ignored stays ignored. Python hands signals to the main thread alone: elsewhere this
-    does nothing.
+    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
+    this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _request.number = None
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
-    heard = {number: handler for number, handler in earlier.items() if handler is not signal.SIG_IGN}
+    watched = {number: handler for number, handler in earlier.items() if handler is not signal.SIG_IGN}
     try:
-        for number in heard:
-            signal.signal(number, _request.note)
+        for number in watched:
+            signal.signal(number, _request.record)
         yield
     finally:
-        for number, handler in heard.items():
+        for number, handler in watched.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
         _request.number = None
 
 
 def stop_requested() -> signal.Signals | None:
-    """The signal that asks this process to end, if one came since `listening()` began."""
+    """The signal that asks this process to end, if one came since `watch_signals()` began."""
     return _request.number
 
 
-def stopped_after(step: int, checkpoint: str) -> Stopped:
-    """What to raise when the checkpoint is written. Its exit code is 128 and the signal: 143, 130, 138.
+def stopped_after(step: int, checkpoint: Path) -> Stopped:
+    """The exception to raise after the checkpoint is written. Its exit code is 128 plus the signal: 143, 130, 138.
 
-    Where another rank was the one to be asked, this process ends as by SIGTERM.
+    If another rank received the signal, this process ends as by SIGTERM.
     """
     number = stop_requested() or signal.SIGTERM
     return Stopped(

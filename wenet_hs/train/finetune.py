@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fine-tuning: start with the weights of a trained model that may have other units, trees and heads.
+
+Dimension key: R rows of a parameter.
+"""
+
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
+from wenet_hs.checkpoint import MANIFEST, verification_error
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import (
+    AdaptiveHeadConf,
+    ClassHeadConf,
+    ExperimentConfig,
+    HeadConf,
+    HSoftmaxHeadConf,
+    SoftmaxHeadConf,
+)
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import write_atomic
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.class_softmax import ClassHead
+from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
+from wenet_hs.interop.weights import (
+    check_num_units,
+    convert_state_dict,
+    is_wenet,
+    load_state,
+    load_weights,
+    state_num_units,
+    state_width,
+)
+from wenet_hs.model import AsrModel
+from wenet_hs.text.units import UnitTable, check_special
+from wenet_hs.train.mapping import RowMapping, UnitMap, map_head, match_units
+from wenet_hs.tree import Tree
+from wenet_hs.tree.nary import load_tree
+
+logger = logging.getLogger(__name__)
+
+_HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
+"""Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have one structure."""
+_ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
+_TABLES = ("units.txt", "lang_char.txt", "words.txt")
+"""Names of unit tables; WeNet's recipes use the last two."""
+_EMBEDDING = ".embed.0.weight"
+_STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
+_MOST_LISTED = 20
+_REMEDY = "take another checkpoint of this model"
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """The number of rows of a parameter that are taken from the trained model."""
+
+    taken: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class FineTuneReport:
+    """The weights that a model takes from another one; `fine_tune.json`."""
+
+    checkpoint: str
+    unit_table: str | None
+    """The old unit table; None if there is none, and the old units are assumed to be the new ones."""
+    units_kept: int
+    units_new: list[str] = field(default_factory=list)
+    units_dropped: list[str] = field(default_factory=list)
+    parameters_taken: int = 0
+    """Number of parameters and buffers taken completely."""
+    parameters_in_part: dict[str, RowCount] = field(default_factory=dict)
+    parameters_new: list[str] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, atomically."""
+        write_atomic(path, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+
+    def log(self) -> None:
+        """Log it in a few lines, with long lists shortened."""
+        logger.info("weights from %s; new: %s", self.checkpoint, _listed(self.parameters_new))
+        if self.unit_table is None:
+            logger.warning("%s: no unit table beside it; its units are taken to be the same", self.checkpoint)
+        else:
+            units = (self.units_kept, _listed(map(repr, self.units_new)), _listed(map(repr, self.units_dropped)))
+            logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, *units)
+        parts = [f"{name} {count.taken} of {count.rows} rows" for name, count in self.parameters_in_part.items()]
+        logger.info("parameters: %d taken; in part: %s", self.parameters_taken, _listed(parts))
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = [f"and {len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
+    return ", ".join([*names[:_MOST_LISTED], *more]) or "none"
+
+
+def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
+    """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
+
+    The encoder and the decoder's layers must be equal. Parameters of units are matched by unit symbol. Nodes of trees,
+    classes and clusters are matched by the units in them (train/mapping.py). Heads of different classes do not match.
+    The other parameters keep the values that the model was built with.
+
+    Args:
+        model: freshly built, over `units`.
+
+    Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged, do not
+        belong together, or are of another encoder or decoder.
+    """
+    base = read_base_model(checkpoint)
+    unit_map = _match_units(base, units)
+    own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    same_units = unit_map.is_identity and base.num_units == model.num_units
+    mappings: dict[str, RowMapping] = {}
+    for section, prefixes in _HEAD_PREFIXES.items():
+        new = model.head if section == "head_conf" else model.ctc.head
+        old = base.head(section, new, same_units=same_units)
+        of_head = {} if old is None else map_head(old, new, unit_map.outputs)
+        for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
+            if prefix + name in own and prefix + mapping.name in base.state:
+                mappings[prefix + name] = mapping._replace(name=prefix + mapping.name)
+    for name in own:
+        if name.startswith("decoder.") and name.endswith(_EMBEDDING) and name in base.state:
+            mappings[name] = RowMapping(name, unit_map.inputs)
+    state = {name: value for name, value in base.state.items() if not name.startswith(_ALL_PREFIXES)}
+    counts: dict[str, RowCount] = {}
+    for name, value in own.items():
+        if name in mappings:
+            state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
+        elif name.startswith(_ALL_PREFIXES):
+            state[name], counts[name] = value, RowCount(0, len(value))
+    has_own_statistics = _has_own_statistics(own, base.state)  # before the model, and with it `own`, changes
+    load_weights(model, state, str(base.path))
+    if has_own_statistics:
+        logger.warning(
+            "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its encoder "
+            "was trained on them",
+            base.path,
+        )
+    is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
+    kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
+    old_units = units.units if base.table is None else base.table.units
+    return FineTuneReport(
+        checkpoint=str(base.path),
+        unit_table=None if base.table_path is None else str(base.table_path),
+        units_kept=int(is_kept.sum()),
+        units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
+        units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
+        parameters_taken=sum(name not in counts or counts[name].taken == counts[name].rows for name in own),
+        parameters_in_part={name: count for name, count in counts.items() if 0 < count.taken < count.rows},
+        parameters_new=[name for name, count in counts.items() if count.taken == 0 < count.rows],
+    )
+
+
+def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
+    if base.table is not None:
+        return match_units(base.table, units)
+    if base.num_units != len(units):
+        raise CheckpointError(
+            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not beside "
+            f"it; put its units.txt into {base.home}"
+        )
+    return UnitMap(np.arange(len(units)), np.arange(len(units)))
+
+
+def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
+    """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
+
+    If the other dimensions differ it returns `theirs`, and `load_weights` reports the shape.
+    """
+    if own.shape[1:] != theirs.shape[1:]:
+        return theirs, RowCount(0, len(own))
+    source = torch.from_numpy(mapping.source)
+    is_taken = source >= 0
+    taken = theirs[source[is_taken]].to(own.dtype)
+    if mapping.is_flipped is not None:
+        is_flipped = torch.from_numpy(mapping.is_flipped)[is_taken]
+        taken = torch.where(is_flipped.view(-1, *[1] * (own.dim() - 1)), -taken, taken)
+    result = own.clone()
+    result[is_taken] = taken
+    return result, RowCount(int(is_taken.sum()), len(own))
+
+
+def _has_own_statistics(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
+    """Whether the trained model normalizes features with other statistics than this one was built with."""
+    both = [name for name in _STATISTICS if name in own and name in theirs and own[name].shape == theirs[name].shape]
+    return any(not torch.allclose(own[name], theirs[name].to(own[name].dtype), rtol=1e-4, atol=1e-5) for name in both)
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A trained model: its weights, and the files next to them."""
+
+    path: Path
+    """The file or checkpoint folder of the weights."""
+    state: dict[str, Tensor]
+    """The weights under our names, on the CPU."""
+    home: Path
+    """The folder of the model's other files."""
+    table_path: Path | None
+    table: UnitTable | None
+    config: ExperimentConfig | None
+    trees: dict[str, AnyTree]
+    """By section of the head."""
+    is_original: bool = False
+    """Whether the decoder's head is that of the paper's original implementation, whatever the config says."""
+
+    @property
+    def num_units(self) -> int:
+        """The number of units, V."""
+        return state_num_units(self.state, str(self.path))
+
+    def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
+        """A head with the structure of the trained model's head, without its weights; None if that is unknown.
+
+        Args:
+            new: the new model's head. Without a config or tree the trained head is assumed to have its structure, if
+                the shapes are equal and `same_units`. But a class head with a single node has the shapes of a softmax,
+                whose units have another order.
+
+        Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to them.
+        """
+        shapes, *others = (self._shapes(prefix) for prefix in _HEAD_PREFIXES[section])
+        if any(other not in ({}, shapes) for other in others):
+            raise CheckpointError(f"{self.path}: its right_head.* has other shapes than its head.*; {_REMEDY}")
+        conf, tree = self._head_conf(section, shapes), self.trees.get(section)
+        if tree is None and not isinstance(conf, SoftmaxHeadConf):
+            is_flat = isinstance(new, ClassHead) and new.num_edges == new.num_units
+            if not same_units or is_flat or _head_shapes(new) != shapes:
+                return None
+            logger.warning("%s: no tree of it beside %s; it is taken to be this one", section, self.path)
+            return new
+        if conf is None:
+            return None
+        with torch.random.fork_rng(devices=[]):  # its random weights are not used
+            width = state_width(self.state, str(self.path))
+            units = None if self.table is None else self.table.units
+            head = build_head(conf, width, self.num_units, tree=tree, units=units, section=section)
+        if _head_shapes(head) == shapes:
+            return head
+        if self.config is None:
+            return None
+        raise CheckpointError(
+            f"{self.path}: its {_HEAD_PREFIXES[section][0]}* are not those of the {type(head).__name__} that "
+            f"{self.home / 'train.yaml'} and the tree beside it describe; put the weights and their own files together"
+        )
+
+    def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
+        """The settings of a head from train.yaml, or derived from the names of its parameters and its tree."""
+        tree, path = self.trees.get(section), TREE_FILES[section]
+        if self.config is not None and not (self.is_original and section == "head_conf"):
+            return head_confs(self.config)[section]
+        if "inner_vector.weight" in shapes:
+            return HSoftmaxHeadConf(tree=path, bias="inner_vector.bias" in shapes)
+        if "adaptive.head.weight" in shapes:
+            return AdaptiveHeadConf(tree=path)
+        if tree is None:
+            is_softmax = "output.weight" in shapes and shapes["output.weight"][0] == self.num_units
+            return SoftmaxHeadConf() if is_softmax else None
+        if isinstance(tree, Tree):  # the number of classes of a binary tree is only in train.yaml
+            return None
+        return ClassHeadConf(tree=path)
+
+    def _shapes(self, prefix: str) -> dict[str, torch.Size]:
+        return {name.removeprefix(prefix): value.shape for name, value in self.state.items() if name.startswith(prefix)}
+
+
+def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in head.state_dict().items()}
+
+
+def read_base_model(checkpoint: Path) -> BaseModel:
+    """Read the model of `--checkpoint`: a file, a checkpoint folder, or a model folder; ours or WeNet's.
+
+    Raises: CheckpointError, DataError or ConfigError if a file is damaged or belongs to another model.
+    """
+    path = _weights_path(checkpoint)
+    raw = load_state(path)
+    home, table_path, config = _find_files(path)
+    table = None if table_path is None else UnitTable.read(table_path)
+    state = convert_state_dict(raw) if is_wenet(raw) else raw
+    num_units = state_num_units(state, str(path))
+    for name, value in state.items():
+        if name.startswith("decoder.") and name.endswith(_EMBEDDING) and len(value) != num_units:
+            raise CheckpointError(f"{path}: {name} is of {len(value)} units, the first of {num_units}; {_REMEDY}")
+    if config is not None:
+        check_files(home, config)
+    if table is not None and table_path is not None:
+        check_num_units(state, len(table), str(path), str(table_path))
+        if config is not None:
+            special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+            check_special(table, special, f"{home / 'train.yaml'}: tokenizer_conf")
+            if is_wenet(raw):
+                check_old_convention(config, table, table_path)
+    trees: dict[str, AnyTree] = {}
+    for section, name in TREE_FILES.items():
+        named = name if config is None else Path(getattr(head_confs(config)[section], "tree", "")).name
+        if named and (home / named).is_file():
+            trees[section] = load_tree(home / named)
+    if is_original(raw):
+        tree = saved_tree(raw)
+        trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
+    return BaseModel(path, state, home, table_path, table, config, trees, is_original(raw))
+
+
+def _weights_path(checkpoint: Path) -> Path:
+    if (checkpoint / MANIFEST).exists():
+        fault = verification_error(checkpoint)
+        if fault is not None:
+            raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
+        return checkpoint
+    return checkpoint / "final.pt" if checkpoint.is_dir() and not (checkpoint / "model.pt").exists() else checkpoint
+
+
+def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
+    """The folder of the model's other files, its unit table and its config.
+
+    It is the folder of the weights. For a checkpoint folder, or a folder of them, it is the nearest folder above with a
+    train.yaml or a unit table.
+    """
+    start = (path if path.is_dir() else path.parent).absolute()
+    folders = [start]
+    if start.name.startswith("step-") or (start / MANIFEST).exists():
+        folders += start.parents[:2]
+    elif start.name == "checkpoints":
+        folders += start.parents[:1]
+    for folder in folders:
+        config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
+        named = None if config is None else config.tokenizer_conf.symbol_table_path
+        for name in (*([] if named is None else [Path(named).name]), *_TABLES):
+            if (folder / name).is_file():
+                return folder, folder / name, config
+        if config is not None:
+            return folder, None, config
+    return start, None, None

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training from its flags to `final.pt`: the folder, the resume, then steps, validations and checkpoints."""
+
+import hashlib
+import json
+import logging
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import takewhile
+from pathlib import Path
+
+from wenet_hs.checkpoint import (
+    checkpoint_path,
+    list_checkpoints,
+    newest_intact,
+    remove_incomplete,
+    report_full_disk,
+    rotate,
+    save_checkpoint,
+    set_aside_newer,
+    verification_error,
+)
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.batching import Batch
+from wenet_hs.data.batching import plan_epoch
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.quarantine import Quarantine, RecordedBatches, quarantine_path
+from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, join_process_group
+from wenet_hs.errors import CheckpointError
+from wenet_hs.files import locked, write_atomic
+from wenet_hs.train.average import (
+    average_weights,
+    checkpoints_to_keep,
+    choose_checkpoints,
+    is_out_of_patience,
+    write_final,
+)
+from wenet_hs.train.finetune import load_base_weights
+from wenet_hs.train.folder import prepare_folder
+from wenet_hs.train.loop import run_epoch, validate
+from wenet_hs.train.monitor import Monitor
+from wenet_hs.train.setup import Parts, TrainOptions, load_parts, resolve_dtype
+from wenet_hs.train.signals import stop_requested, stopped_after, watch_signals
+from wenet_hs.train.state import TrainState, read_progress
+
+__all__ = ["TrainOptions", "Training", "train"]
+
+logger = logging.getLogger(__name__)
+
+
+def train(options: TrainOptions) -> Path:
+    """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
+    checkpoints = options.model_dir / "checkpoints"
+    with (
+        join_process_group(find_device(options.device)) as world,
+        report_full_disk(options.model_dir, checkpoints),
+        locked(options.model_dir, flag="--model_dir", work="training", fault=CheckpointError)
+        if world.is_first
+        else nullcontext(),
+    ):
+        config = resolve_dtype(load_config(options.config, options.override_config), world.device, where=options.config)
+        if world.is_first:
+            remove_incomplete(checkpoints)
+        found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
+        name = world.all_gather(None if found is None else found.name)[0]
+        resume_from = None if name is None else checkpoints / name
+        with world.first_before_others():
+            config, files = prepare_folder(
+                options.model_dir,
+                config,
+                config_dir=options.config.parent,
+                resuming=resume_from is not None,
+                writes=world.is_first,
+            )
+        versions = {name: version(name) for name in ("torch", "wenet_hs")}
+        sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
+        world.check_equal_across_ranks({**files, "config": sha256, **versions})
+        parts = load_parts(config, options, files, world)
+        world.check_equal_across_ranks(parts.state.fingerprint)
+        _load_first_weights(parts, options, config, resume_from)
+        quarantine = Quarantine(
+            quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
+        )
+        if world.size > 1:
+            num_batches = world.size * config.accum_grad
+            logger.info("%d processes; a step is %d batches, %d of each", world.size, num_batches, config.accum_grad)
+        Training(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
+    return options.model_dir / "final.pt"
+
+
+def find_resume(options: TrainOptions) -> Path | None:
+    """The checkpoint to resume from, by `--resume`, or None. Raises CheckpointError if a model would be overwritten."""
+    folder = options.model_dir / "checkpoints"
+    if options.resume not in ("auto", "never"):
+        return _named_checkpoint(Path(options.resume), folder)
+    if options.resume == "never" and list_checkpoints(folder):
+        raise CheckpointError(
+            f"{folder}: holds checkpoints and --resume is never; use another --model_dir or remove it"
+        )
+    newest = newest_intact(folder)
+    if newest is None and (options.model_dir / "final.pt").exists():
+        final = options.model_dir / "final.pt"
+        raise CheckpointError(f"{final}: a model is here, but no checkpoint to go on from; use another --model_dir")
+    return newest
+
+
+def _named_checkpoint(path: Path, folder: Path) -> Path:
+    if not path.is_dir():
+        raise CheckpointError(f"--resume {path}: no such folder; use auto, never, or one of {folder}/step-*")
+    if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
+        raise CheckpointError(
+            f"--resume {path}: is not one of {folder}/step-*; to start anew from its weights use --checkpoint"
+        )
+    fault = verification_error(path)
+    if fault is not None:
+        raise CheckpointError(f"--resume {path}: {fault}; use an earlier checkpoint")
+    read_progress(path)
+    set_aside_newer(folder / path.name)
+    return folder / path.name
+
+
+def _load_first_weights(
+    parts: Parts, options: TrainOptions, config: ExperimentConfig, resume_from: Path | None
+) -> None:
+    """Load the state of a checkpoint, or the weights of another model, or keep the fresh weights."""
+    state = parts.state
+    if resume_from is not None:
+        state.restore(resume_from)
+        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        return
+    if options.checkpoint is not None:
+        report = load_base_weights(state.model, options.checkpoint, parts.units)
+        report.log()
+        if state.world.is_first:
+            report.write(options.model_dir / "fine_tune.json")
+    elif config.freeze:
+        logger.warning("freeze without --checkpoint: what is frozen stays as it was drawn at random")
+    if not state.world.is_first:  # all ranks have drawn equal weights; from here on each draws its own numbers
+        state.seed_new_rank()
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training in progress."""
+
+    config: ExperimentConfig
+    model_dir: Path
+    state: TrainState
+    train_set: SpeechDataset
+    valid_set: SpeechDataset
+    world: World
+    quarantine: Quarantine
+
+    def run(self) -> None:
+        """Train until the config ends it, then write `final.pt`. A run that has ended before changes nothing.
+
+        `final.pt` may have been averaged since. `finished.json` is written after it, and records the step of the end.
+        """
+        progress, final = self.state.progress, self.model_dir / "final.pt"
+        if self.world.any(self.world.is_first and self._has_ended()):
+            logger.info("%s: trained already (%d steps)", final, progress.step)
+            return
+        with self._monitor() if self.world.is_first else nullcontext() as monitor, watch_signals():
+            if progress.validation_due:
+                self._save(monitor, due=True)
+                self._stop_if_asked()
+            while not self._is_over():
+                self._run_epoch(monitor)
+            if self.world.is_first:
+                self._write_final()
+                write_atomic(self._ending, json.dumps({"step": progress.step}))
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.model_dir / "checkpoints"
+
+    @property
+    def _ending(self) -> Path:
+        return self._checkpoints / "finished.json"
+
+    def _has_ended(self) -> bool:
+        ending, final = json.dumps({"step": self.state.progress.step}), self.model_dir / "final.pt"
+        is_written = final.exists() and self._ending.exists() and self._ending.read_text("utf-8") == ending
+        return is_written and self._is_over()
+
+    def _is_over(self) -> bool:
+        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
+        progress, config = self.state.progress, self.config
+        out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
+        total_steps = config.scheduler_conf.total_steps
+        out_of_steps = total_steps is not None and progress.step >= total_steps
+        stopped_early = is_out_of_patience(progress.validations, config.early_stopping)
+        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early
+
+    def _is_asked_to_stop(self) -> bool:
+        """Whether a signal asks any of the processes to end."""
+        return self.world.any(stop_requested() is not None)
+
+    def _stop_if_asked(self) -> None:
+        """End here, after a checkpoint was written. A training that is over only has to write `final.pt`."""
+        progress = self.state.progress
+        if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
+            raise stopped_after(progress.step, checkpoint_path(self._checkpoints, progress.step))
+
+    def _monitor(self) -> Monitor:
+        config, progress = self.config, self.state.progress
+        steps_per_epoch = -(-len(self.train_set.plan(progress.epoch)) // (config.accum_grad * self.world.size))
+        return Monitor(
+            self.model_dir,
+            step=progress.step,
+            metrics_bytes=progress.metrics_bytes,
+            log_interval=config.log_interval,
+            total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
+            device=self.state.device,
+        )
+
+    def _run_epoch(self, monitor: Monitor | None) -> None:
+        """The rest of one epoch. Saves every `save_interval` steps, or at its end, and at the end of training."""
+        progress, interval = self.state.progress, self.config.save_interval
+        plan = self.train_set.plan(progress.epoch)
+        bad_before = progress.bad_clips  # clips restored since then must not end the run
+        share = plan.share(rank=self.world.rank, world_size=self.world.size, start=progress.batch)
+        loaded = batches(self.train_set, share, progress.epoch, num_workers=self.config.num_workers)
+        for stats in run_epoch(self.state, loaded, self.config):
+            if monitor is not None:
+                monitor.step(stats)
+            ended = progress.batch >= len(plan)
+            if ended:
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+            due = ended if interval is None else progress.step % interval == 0
+            last = self._is_over()
+            self.quarantine.record(stats.quarantined)
+            if progress.bad_clips > bad_before:
+                self._check_bad_clips(progress.bad_clips, progress.clips_drawn, at_end=ended or last)
+            if due or last or self._is_asked_to_stop():
+                self._save(monitor, due=due or last)
+                self._stop_if_asked()
+            if last or self._is_over():
+                return
+
+    def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
+        self.quarantine.check_share(num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end)
+
+    def _save(self, monitor: Monitor | None, *, due: bool) -> None:
+        """Commit a checkpoint, after a validation if one is due, and delete those that are no longer needed.
+
+        A signal saves a checkpoint at any step without validation. A validation that a signal interrupts is left to the
+        next run.
+        """
+        progress = self.state.progress
+        metrics = self._validate() if due else None
+        progress.interim, progress.validation_due = metrics is None, due and metrics is None
+        if metrics is not None:
+            if monitor is not None:
+                monitor.valid(progress.step, progress.epoch, progress.seconds, metrics)
+            finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+            progress.validations.append({"step": progress.step, **finite})
+        if monitor is not None:
+            progress.metrics_bytes = monitor.sync()
+        files = self.state.to_files()
+        if self.world.is_first:
+            newest = save_checkpoint(self._checkpoints, progress.step, files)
+            rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
+
+    def _validate(self) -> dict[str, float] | None:
+        """The metrics of the validation list; None if a signal came before the end."""
+        plan = plan_epoch(
+            self.valid_set.num_frames, self.config.dataset_conf.batch_conf, seed=0, epoch=0, shuffle=False
+        )
+        share = plan[self.world.rank :: self.world.size]  # ranks may have different numbers: no batch is repeated
+        watched = RecordedBatches(self.quarantine, batches(self.valid_set, share, 0))
+        valid: Iterator[Batch] = takewhile(lambda _: stop_requested() is None, watched)
+        sums = validate(self.state.model, valid, self.config, self.state.device).over_ranks(self.world)
+        num_bad, num_drawn = map(int, self.world.sum([watched.num_bad, watched.num_drawn]))
+        if self._is_asked_to_stop():
+            return None
+        self._check_bad_clips(num_bad, num_drawn, at_end=True)
+        return sums.per_target() | {"bad_clips": num_bad}
+
+    def _write_final(self) -> None:
+        """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
+        early, target = self.config.early_stopping, self.model_dir / "final.pt"
+        if early is None:
+            write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
+            return
+        best = choose_checkpoints(self.model_dir, 1, early.metric)
+        write_final(target, average_weights(best), best, by=early.metric)
+        if is_out_of_patience(self.state.progress.validations, early):
+            logger.info("validation brought nothing better by %s for %d validations", early.metric, early.patience)
+        logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
