@@ -283,7 +283,7 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
     assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
     assert changed[3:] == targets(pair / "whole")[2:]
     log = (pair / "log0").read_text()
-    assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches a step" in log
+    assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step" in log
     assert "step-00000002: number of ranks was 1, is now 2: " in log
 
 

@@ -39,7 +39,7 @@ def test_the_newest_and_the_best_by_each_metric(tmp_path: Path) -> None:
 
 
 def test_what_was_not_measured_or_cannot_be_read_is_not_among_the_best(tmp_path: Path) -> None:
-    save(tmp_path, 1, cv_loss=2.0)  # as an earlier release wrote it
+    save(tmp_path, 1, **measured(1, loss=2.0))
     save(tmp_path, 2, **measured(1, loss=0.5))  # an older validation than the checkpoint
     (save(tmp_path, 3, **measured(3, loss=1.0)) / "state.json").write_bytes(b"\x00")
     save(tmp_path, 4)

@@ -128,4 +128,4 @@ def test_what_was_ignored_stays_ignored_and_other_threads_do_not_listen() -> Non
 
 
 def test_a_rank_that_was_not_asked_ends_as_by_sigterm() -> None:
-    assert signals.stopped_after(7, "m/step-00000007").exit_code == 143
+    assert signals.stopped_after(7, Path("m/step-00000007")).exit_code == 143

@@ -32,11 +32,12 @@ def save(
     interim: bool = False,
     **weights: torch.Tensor,
 ) -> Path:
-    """A checkpoint of these weights: with a `cv_loss` as earlier releases wrote it, with `facts` as this one does."""
+    """A checkpoint of these weights, whose validation measured `facts`, or the loss `cv_loss`."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)
+    facts = {"loss": cv_loss} if facts is None and cv_loss is not None else facts
     progress: dict[str, object] = {"step": step, "interim": interim}
-    progress |= {"cv_loss": cv_loss} if facts is None else {"validations": [{"step": step, **facts}]}
+    progress["validations"] = [] if facts is None else [{"step": step, **facts}]
     state = json.dumps({"progress": progress, "fingerprint": fingerprint or {}}).encode()
     return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": buffer.getvalue(), "state.json": state})
 

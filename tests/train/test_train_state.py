@@ -136,26 +136,3 @@ def test_fresh_progress_starts_at_zero() -> None:
     fresh = Progress()
     assert (fresh.step, fresh.epoch, fresh.batch, fresh.metrics_bytes, fresh.validations) == (0, 0, 0, 0, [])
     assert fresh.measured() == {}
-
-
-def test_a_checkpoint_of_an_earlier_release_still_says_its_validation_loss(tmp_path: Path) -> None:
-    old = {"step": 7, "epoch": 1, "batch": 2, "seconds": 1.5, "metrics_bytes": 9, "skipped_steps": 0, "cv_loss": 2.5}
-    (tmp_path / "state.json").write_text(json.dumps({"progress": old}))
-    progress = read_progress(tmp_path)
-    assert progress.measured() == {"step": 7, "loss": 2.5}
-    assert not (progress.interim or progress.validation_due)
-    (tmp_path / "state.json").write_text(json.dumps({"progress": {**old, "cv_loss": None}}))
-    assert read_progress(tmp_path).measured() == {}
-
-
-def test_a_checkpoint_without_the_hash_of_its_config_is_one_of_an_earlier_release(tmp_path: Path) -> None:
-    state = state_of()
-    old = save_checkpoint(tmp_path, 1, state.to_files())
-    state.fingerprint = {**state.fingerprint, "config": "a"}
-    state.restore(old)
-    new = save_checkpoint(tmp_path, 2, state.to_files())
-    state.fingerprint = {**state.fingerprint, "config": "b"}
-    with pytest.raises(
-        CheckpointError, match="step-00000002: was trained with another config; use another --model_dir"
-    ):
-        state.restore(new)
