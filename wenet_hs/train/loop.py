@@ -10,9 +10,9 @@ from dataclasses import astuple, dataclass
 import torch
 
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.audio import BadClip
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
-from wenet_hs.data.audio import BadClip
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError

@@ -26,8 +26,7 @@ from wenet_hs.checkpoint import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import Batch
-from wenet_hs.data.batching import plan_epoch
+from wenet_hs.data.batching import Batch, plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.quarantine import Quarantine, RecordedBatches, quarantine_path
 from wenet_hs.devices import find_device
