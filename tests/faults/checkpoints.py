@@ -64,8 +64,8 @@ def save_and_rotate(folder: Path, step: int, size: int, report: Report = lambda 
 
 def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) -> int:
     """Check the folder after a kill. Returns the step of the newest checkpoint (0: none)."""
-    ckpt.remove_litter(folder)
-    newest = ckpt.newest_good(folder)
+    ckpt.remove_incomplete(folder)
+    newest = ckpt.newest_intact(folder)
     if newest is None:
         tally.check(not reported, f"{where}: step {reported} was reported and nothing loads")
         return 0
@@ -172,7 +172,7 @@ def _save_after_a_kill(folder: Path, size: int, report: Report) -> None:
     for name in (".step-00000003.tmp", ".step-00000001.doomed"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "model.pt").write_bytes(b"half")
-    ckpt.remove_litter(folder)
+    ckpt.remove_incomplete(folder)
     save_and_rotate(folder, 3, size, report)
 
 
@@ -362,7 +362,7 @@ def _is_harmless(newest: Path, name: str, what: str, content: bytes | None, tall
 
     logging.getLogger(ckpt.__name__).addFilter(record_line)
     try:
-        found = ckpt.newest_good(newest.parent)
+        found = ckpt.newest_intact(newest.parent)
         if found == newest:
             is_same = name == "manifest.json" and ckpt.read_checkpoint(newest) == intact
             return tally.check(is_same, f"{name} {what}: not noticed")
@@ -433,7 +433,8 @@ def _check_save(
     is_named = "disk full while writing" in str(message) and f"checkpoint: {first.name};" in str(message)
     tally.check(is_named and "\n" not in str(message), f"{where}: message {message!r}")
     left = [path.name for path in first.parent.iterdir()]
-    tally.check(left == [first.name] and ckpt.damage(first) is None, f"{where}: left {left}, {ckpt.damage(first)}")
+    fault = ckpt.verification_error(first)
+    tally.check(left == [first.name] and fault is None, f"{where}: left {left}, {fault}")
 
 
 def set_limit(limit: int) -> None:

@@ -14,7 +14,7 @@ from harness import Program, Tally, last_step, start_training
 from model_folders import write_clip, write_model_folder
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
-from wenet_hs.checkpoint import damage, list_checkpoints, step_of
+from wenet_hs.checkpoint import list_checkpoints, step_of, verification_error
 from wenet_hs.manifest import write_data_list
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -123,7 +123,9 @@ def _send_signal(corpus: TinyCorpus, model_dir: Path, overrides: tuple[str, ...]
     newest = list_checkpoints(model_dir / "checkpoints")[-1]
     line = f"{newest}: stopped by {number.name} after step {step_of(newest)}, which is saved; run the same"
     tally.check(code == 128 + number and line in log and "Traceback" not in log, f"{where}: not as expected")
-    tally.check(damage(newest) is None and step_of(newest) == last_step(model_dir), f"{where}: {newest.name}")
+    tally.check(
+        verification_error(newest) is None and step_of(newest) == last_step(model_dir), f"{where}: {newest.name}"
+    )
     return "stopped in good order"
 
 

@@ -155,11 +155,11 @@ def test_a_checkpoint_that_was_being_replaced_comes_back(tmp_path: Path) -> None
     """Killed between the two renames of a save of the same step."""
     path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"weights"})
     path.rename(tmp_path / ".step-00000007.replaced")
-    ckpt.remove_litter(tmp_path)
+    ckpt.remove_incomplete(tmp_path)
     assert ckpt.read_checkpoint(path) == {"model.pt": b"weights"}
     path.rename(tmp_path / ".step-00000007.replaced")
     ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
-    ckpt.remove_litter(tmp_path)
+    ckpt.remove_incomplete(tmp_path)
     assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
 
