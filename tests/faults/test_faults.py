@@ -24,9 +24,9 @@ from tiny_corpus import TinyCorpus, bits, cut_back, outcome, write_tiny_corpus
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin.command import run_command
+from wenet_hs.checkpoint import load_dict
 from wenet_hs.errors import CheckpointError
 from wenet_hs.score import score
-from wenet_hs.train.state import saved
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
@@ -181,7 +181,7 @@ def to_bytes(content: object) -> bytes:
 )
 def test_an_invalid_file_of_a_checkpoint_is_named(content: bytes, message: str) -> None:
     with pytest.raises(CheckpointError, match=f"^model.pt: {message}"):
-        saved(content, Path("model.pt"))
+        load_dict(content, Path("model.pt"))
 
 
 @pytest.fixture(scope="module")
