@@ -29,7 +29,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
-    package_data={"wenet_hs": ["py.typed"], "wenet_hs.tree": ["templates/*"]},
+    package_data={"wenet_hs": ["py.typed"], "wenet_hs.report": ["templates/*"], "wenet_hs.tree": ["templates/*"]},
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
     install_requires=[
         "jinja2>=3.1",

@@ -58,7 +58,7 @@ def test_the_title_names_the_experiments(folder: Path) -> None:
         ("--exp exp/a", "exp/a: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an experiment folder?"),
         (
             "--exp exp/a --test decoded --mode joint",
-            "--mode joint: no experiment was scored in it; choose one of those scored: attention",
+            "--mode joint: no experiment is scored in this mode; scored modes are: attention",
         ),
         ("--exp exp/a --test decoded --audio_mb -1", "--audio_mb -1.0: must be at least 0; 0 is none"),
         ("--exp exp/a --test decoded --audio_mb nan", "--audio_mb nan: must be at least 0; 0 is none"),

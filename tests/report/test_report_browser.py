@@ -8,7 +8,8 @@ import pytest
 from headless import VARIABLE, Page, find_browser
 from made_up_experiment import REF, write_data
 
-from wenet_hs.report import Heading, build_page, collect, gather
+from wenet_hs.report.collect import gather_data, read_experiments
+from wenet_hs.report.page import Heading, build_page
 
 Make = Callable[..., Path]
 pytestmark = pytest.mark.slow
@@ -23,9 +24,10 @@ def opened(make_experiment: Make, tmp_path: Path) -> Iterator[Page]:
     if browser is None:
         pytest.skip(f"no Chromium on the PATH; {VARIABLE} can name one")
     folders = [make_experiment("a"), make_experiment("b", head="softmax", attention=ATTENTION)]
-    material = gather(collect(folders), mode="attention", stats=write_data(tmp_path / "data", simulated=True))
+    stats = write_data(tmp_path / "data", simulated=True)
+    data = gather_data(read_experiments(folders), mode="attention", stats=stats)
     path = tmp_path / "report.html"
-    path.write_text(build_page(material, Heading(title="a against b", date="today", command="wenet-hs")), "utf-8")
+    path.write_text(build_page(data, Heading(title="a against b", date="today", command="wenet-hs")), "utf-8")
     with Page(browser, tmp_path / "profile") as page:
         page.resize(1280)
         page.open(path)

@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from an experiment folder, what is said to be absent, and what is refused."""
+"""The input of a report: experiment folders, the shown mode, simulated speech, the test list, and error messages."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_experiment import BAD, GOOD, REF
+from made_up_experiment import BAD, GOOD, LANGS, REF, write_data
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_text, write_text
-from wenet_hs.report.collect import collect, in_order, read_curves, short_names
+from wenet_hs.report.collect import (
+    choose_mode,
+    gather_data,
+    marks_simulated,
+    read_curves,
+    read_experiments,
+    short_names,
+    sort_modes,
+)
 from wenet_hs.score import Rules, report_to_json, score
 
 Make = Callable[..., Path]
 
 
+# ---- experiment folders
+
+
 def test_a_complete_folder(make_experiment: Make) -> None:
-    (experiment,) = collect([make_experiment("exp/a")])
+    (experiment,) = read_experiments([make_experiment("exp/a")])
     assert (experiment.name, experiment.head, experiment.absent) == ("a", "hsoftmax", ())
     assert experiment.settings["encoder_conf"] == {"num_blocks": 4}
     assert "provenance" not in experiment.settings
@@ -30,11 +42,8 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     options = {"beam_size": 10, "finished_list": True, "nbest": None, "lm": "units.arpa"}
     assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, **options}
     assert experiment.speed_parts == {"encoder": 9.0}
-
-
-def test_a_softmax_head_lacks_no_tree(make_experiment: Make) -> None:
-    (experiment,) = collect([make_experiment("a", head="softmax")])
-    assert (experiment.tree, experiment.absent) == (None, ())
+    (softmax,) = read_experiments([make_experiment("b", head="softmax")])
+    assert (softmax.tree, softmax.absent) == (None, ()), "a softmax head needs no tree"
 
 
 @pytest.mark.parametrize(
@@ -44,46 +53,41 @@ def test_a_softmax_head_lacks_no_tree(make_experiment: Make) -> None:
         (["metrics.jsonl"], "metrics.jsonl (training curves)"),
         (["tree.json"], "tree.json (the tree)"),
         (["test/rtf.json"], "test/rtf.json (speed)"),
-        (
-            ["test/attention/score.json", "test/ctc_greedy_search/score.json"],
-            "test/<mode>/score.json (error rates)",
-        ),
+        (["test/attention/score.json", "test/ctc_greedy_search/score.json"], "test/<mode>/score.json (error rates)"),
     ],
 )
-def test_what_is_not_there_is_said(files: list[str], phrase: str, make_experiment: Make) -> None:
+def test_absent_files_are_listed(files: list[str], phrase: str, make_experiment: Make) -> None:
     folder = make_experiment("a")
     for file in files:
         (folder / file).unlink()
-    (experiment,) = collect([folder])
-    assert experiment.absent == (phrase,)
+    assert read_experiments([folder])[0].absent == (phrase,)
 
 
-def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
+def test_short_names_and_order_of_modes(tmp_path: Path) -> None:
     assert short_names([tmp_path / "x/exp/a", tmp_path / "x/exp/b"]) == ["a", "b"]
     assert short_names([tmp_path / "x/exp/a", tmp_path / "y/exp/a"]) == ["x/exp/a", "y/exp/a"]
-
-
-def test_modes_are_ordered_as_people_know_them() -> None:
-    assert in_order(["zz", "attention", "aa", "ctc_greedy_search"]) == ["ctc_greedy_search", "attention", "aa", "zz"]
+    modes = ["zz", "attention", "aa", "ctc_greedy_search"]
+    assert sort_modes(modes) == ["ctc_greedy_search", "attention", "aa", "zz"]
 
 
 def test_wrong_folders_are_refused(make_experiment: Make, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere: no such experiment folder; check --exp$"):
-        collect([tmp_path / "nowhere"])
+        read_experiments([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an exp"):
-        collect([tmp_path / "empty"])
+        read_experiments([tmp_path / "empty"])
     folder = make_experiment("a")
     with pytest.raises(DataError, match="a: the same experiment twice; give each --exp once"):
-        collect([folder, folder / "../a"])
+        read_experiments([folder, folder / "../a"])
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); make it again"),
+        ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); create it again"),
         ("test/rtf.json", '{"modes": {"attention": 3}}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
+        ("test/rtf.json", "[]", "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
     ],
 )
@@ -91,22 +95,22 @@ def test_damaged_files_are_named(file: str, content: str, message: str, make_exp
     folder = make_experiment("a")
     (folder / file).write_text(content)
     with pytest.raises(DataError, match=message):
-        collect([folder])
+        read_experiments([folder])
 
 
-def test_a_last_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train", "step": 1, "loss": 2, "note": "x"}\n{"kind": "train", "st')
     assert read_curves(path) == {"train": [{"step": 1.0, "loss": 2.0}]}
 
 
-@pytest.mark.parametrize("content", ["{}", '{"format": "wenet_hs.score/0"}', "cut off"])
-def test_a_score_of_another_version_is_said_and_left_out(
+@pytest.mark.parametrize("content", ['{"format": "wenet_hs.score/0"}', "cut off"])
+def test_an_unreadable_score_is_left_out_with_a_message(
     content: str, make_experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_experiment("a")
     (folder / "test/attention/score.json").write_text(content)
-    (experiment,) = collect([folder])
+    (experiment,) = read_experiments([folder])
     assert list(experiment.scores) == ["ctc_greedy_search"]
     (line,) = caplog.messages
     assert line.startswith(f"{folder / 'test/attention/score.json'}: not a file of `score --json` (")
@@ -119,26 +123,113 @@ def test_a_score_of_another_version_is_said_and_left_out(
     [{"ca1": "bon dia"}, {"ca2": ""}, {"ky1": None}],
     ids=["another text", "an empty text", "a clip that failed now"],
 )
-def test_a_scoring_from_before_the_last_decoding_is_said(
+def test_a_scoring_from_before_the_last_decoding_is_outdated(
     changed: dict[str, str | None], make_experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_experiment("a")
     texts = GOOD | changed
     write_text(folder / "test/attention/text", {key: text for key, text in texts.items() if text is not None})
     write_text(folder / "test/ctc_greedy_search/text", BAD)
-    (experiment,) = collect([folder])
-    phrase = "attention: scored before it was decoded again, for its text has changed; run `wenet-hs score` again"
-    assert experiment.stale == (phrase,)
-    assert caplog.messages == [f"a, {phrase}"]
+    (experiment,) = read_experiments([folder])
+    message = "attention: decoded again after its scoring, its text has changed; run `wenet-hs score` again"
+    assert experiment.outdated == (message,)
+    assert caplog.messages == [f"a, {message}"]
 
 
-def test_a_scoring_of_the_text_that_is_there_is_up_to_date(
-    make_experiment: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    """However it is spelled: an utterance without a text, one that nobody decoded, one that nobody asked for."""
+def test_a_scoring_of_the_present_text_is_up_to_date(make_experiment: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """In any spelling: an empty text, an utterance without a hypothesis, a hypothesis without a reference."""
     folder, path = make_experiment("a"), Path("test/ctc_greedy_search")
     write_text(folder / path / "text", BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
     report = score(REF, read_text(folder / path / "text"), rules=Rules(metric="cer"), allow_extra=True)
     (folder / path / "score.json").write_text(report_to_json(report), "utf-8")
-    (experiment,) = collect([folder])
-    assert (experiment.stale, caplog.messages) == ((), [])
+    assert (read_experiments([folder])[0].outdated, caplog.messages) == ((), [])
+
+
+# ---- the shown mode, the test set, simulated speech
+
+
+def test_the_mode_is_never_chosen_by_its_result(make_experiment: Make) -> None:
+    experiments = read_experiments([make_experiment("a"), make_experiment("b", head="softmax")])
+    assert choose_mode(experiments, None) == "attention", "attention is before greedy search"
+    assert choose_mode(experiments, "ctc_greedy_search") == "ctc_greedy_search"
+    lacking = make_experiment("c")
+    (lacking / "test/attention/score.json").unlink()
+    third = read_experiments([lacking])
+    assert choose_mode([*experiments, *third], None) == "ctc_greedy_search", "the mode that all have"
+    (lacking / "test/ctc_greedy_search").rename(lacking / "test/attention_rescoring")
+    (last,) = read_experiments([lacking])
+    assert choose_mode([last], None) == "attention_rescoring"
+    assert gather_data([*experiments, last], mode="attention").shown[1][1].name == "b"
+    with pytest.raises(ConfigError, match="^--mode joint: no experiment is scored in this mode; scored modes are: c"):
+        choose_mode(experiments, "joint")
+
+
+def test_different_test_sets_are_refused(make_experiment: Make) -> None:
+    folders = [make_experiment("a"), make_experiment("b", head="softmax")]
+    other = {**REF, "ky2": "кыргызча", "ky3": "ооба"}
+    report = score(other, other, rules=Rules(metric="cer"), langs={**LANGS, "ky3": "ky"}, num_resamples=0)
+    (folders[1] / "test/attention/score.json").write_text(report_to_json(report))
+    with pytest.raises(DataError) as found:
+        gather_data(read_experiments(folders))
+    (line,) = str(found.value).splitlines()
+    assert "b/test/attention/score.json: another test set than " in line
+    assert line.endswith(
+        "2 utterances differ (ky2, ky3); report experiments with one test set, or score all again with one --ref"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stats", "expected"),
+    [
+        ({"simulated": True}, True),
+        ({"speech": {"simulated": True}}, True),
+        ({"parts": [{"simulated": True}]}, True),
+        ({"simulated": False, "name": "simulated"}, False),
+    ],
+)
+def test_stats_mark_simulated_speech(stats: dict[str, object], expected: bool) -> None:
+    assert marks_simulated(stats) is expected
+
+
+def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make, tmp_path: Path) -> None:
+    folder, data = make_experiment("a"), tmp_path / "data"
+    assert gather_data(read_experiments([folder])).is_simulated is None
+    command = f"wenet-hs train --train_data {data}/train/data.list --cv_data={data}/dev/data.list --model_dir x"
+    settings = (folder / "train.yaml").read_text()
+    (folder / "train.yaml").write_text(settings.replace("wenet-hs train --model_dir exp/hsoftmax", command))
+    assert gather_data(read_experiments([folder])).is_simulated is None, "the data do not exist any more"
+    stats = write_data(data, simulated=True)
+    found = gather_data(read_experiments([folder]))
+    assert (found.is_simulated, list(found.stats)) == (True, [stats])
+    assert found.data_list == stats.parent / "test/data.list" and found.clips["ca1"].duration == 0.5
+    stats.write_text(json.dumps({"langs": {}}))
+    assert gather_data(read_experiments([folder])).is_simulated is False
+    (folder / "train.yaml").write_text(settings.replace("wenet-hs train", "wenet-hs 'train"))
+    assert gather_data(read_experiments([folder])).stats == {}, "a command that cannot be split"
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("cs_simulated_028374bf9a19ceb0", True), ("x/simulated_028374bf.flac", True), ("dissimulated_00000000", None)],
+)
+def test_keys_mark_simulated_speech(key: str, expected: bool | None, make_experiment: Make) -> None:
+    folder = make_experiment("a")
+    for path in folder.glob("test/*/score.json"):
+        path.write_text(report_to_json(score({key: "a"}, {key: "a"}, rules=Rules(metric="cer"))))
+    assert gather_data(read_experiments([folder])).is_simulated is expected
+
+
+def test_a_list_of_other_utterances_is_not_the_test_list(make_experiment: Make, tmp_path: Path) -> None:
+    stats = write_data(tmp_path / "data")
+    lines = (stats.parent / "test/data.list").read_text("utf-8").splitlines(keepends=True)
+    short = tmp_path / "short.list"
+    short.write_text("".join(lines[1:]), "utf-8")
+    experiments = read_experiments([make_experiment("a")])
+    message = r"short.list: not the list that was decoded, it lacks 1 scored utterance \(ca1\); give --data_list"
+    with pytest.raises(DataError, match=message):
+        gather_data(experiments, data_list=short)
+    (stats.parent / "test/data.list").write_text("".join(lines[1:]), "utf-8")
+    assert gather_data(experiments, stats=stats).clips == {}, "a list that does not fit is not used"
+    stats.write_text("[1]")
+    with pytest.raises(DataError, match=r"stats.json: not the stats.json of `prepare`; check --stats"):
+        gather_data(experiments, stats=stats)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: self-contained, escaped, well-formed, with every number where it belongs."""
+"""The page: self-contained, escaped, well-formed, with the numbers in their places; and its plain-text summary."""
 
 import base64
 import hashlib
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,22 @@ import pytest
 import soundfile
 from made_up_experiment import REF, write_data
 
-from wenet_hs.report import Heading, build_page, collect, gather
-from wenet_hs.report.utterances import aligned, worst_first
-from wenet_hs.score import ErrorCounts, Rules, ScoredUtterance, count_errors, report_to_json, score, split_units
+from wenet_hs.report.collect import gather_data, read_experiments
+from wenet_hs.report.page import Heading, build_page, format_summary
+from wenet_hs.report.utterances import align_columns
+from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, count_errors, report_to_json, score, split_units
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
 Make = Callable[..., Path]
+CER = Rules(metric="cer")
 HEADINGS = ("Error rates", "Statistics of the corpora", "Decoding speed", "Training", "Tree of the output layer",
             "Confusions between units", "Length against error", "Utterances", "Conditions")  # fmt: skip
 VOID = {"meta", "wbr", "br", "link", "input"}
 
 
 class Checker(HTMLParser):
-    """Every tag that is opened is closed, and the text is gathered."""
+    """Checks that every opened tag is closed, and collects the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +58,18 @@ def text_of(page: str) -> str:
 
 def build(*folders: Path, title: str = "a against b", audio_mb: float = 0, **options: Any) -> str:
     heading = Heading(title=title, date="2026-01-02", command="wenet-hs report")
-    return build_page(gather(collect(list(folders)), **options), heading, audio_mb=audio_mb)
+    return build_page(gather_data(read_experiments(list(folders)), **options), heading, audio_mb=audio_mb)
+
+
+def write_report(folder: Path, report: Report) -> None:
+    for path in folder.glob("test/*/score.json"):
+        path.write_text(report_to_json(report))
+
+
+def bold_rates(page: str, name: str) -> list[list[str]]:
+    """The bold numbers in the rows with this name in the tables of error rates."""
+    rows = [row for row in re.findall(r"<tr.*?</tr>", page, re.S) if f'<th scope="row">{name}</th>' in row]
+    return [re.findall(r'<td class="best"[^>]*>([0-9.]+)', row) for row in rows if "data-value" in row]
 
 
 def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
@@ -72,7 +85,7 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     assert "In all of them: device cpu, threads 2, beam size 10, finished list yes, lm units.arpa; options" in text
     assert "features" not in text and "a 9.00" in text
     assert "head hsoftmax softmax" in text and "head_conf.bias — yes" in text
-    assert "encoder_conf.num_blocks" not in text, "it is the same in both"
+    assert "encoder_conf.num_blocks" not in text, "it is equal in both"
     assert text.count("CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:") == 4
     assert "git 1a2b3c4 1a2b3c4" in text
     assert "sha256 of units.txt 0123abcd 0123abcd" in text and "seed 777 777" in text
@@ -82,45 +95,45 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     assert "ca 9.00 0.2500 1.5000 0.1000 0.2000 10 1 2 n/a n/a n/a ky 1.5000 0.1000" in text
     assert "all 1.5000" in text
     digest = hashlib.sha256((tmp_path / "a/metrics.jsonl").read_bytes()).hexdigest()
-    assert digest in text and str(stats) in text, "the inputs are named with their hashes"
-    assert page.count("I&nbsp;0&nbsp;· confidence&nbsp;0.50") == 8, "four utterances, two systems"
+    assert digest in text and str(stats) in text, "the input files have their hashes"
+    assert text.count("I 0 · confidence 0.50") == 8, "four utterances, two systems"
     assert "a dia die" not in text and "substituted a e 1" in text
+    assert re.search(r"micro average 3.85 .{60,99} n/a 4 26 a b 0 %", text), "utterances and units of all languages"
 
 
 def test_the_page_needs_no_network(make_experiment: Make) -> None:
     page = build(make_experiment("a"))
     assert not re.search(r"url\(|@import|<script src|http:|https:", page.replace("http://www.w3.org/2000/svg", ""))
-    assert re.findall(r'(?:src|href)="(?!#)([^"]*)', page) == ["data:,"], "the icon, which keeps browsers from asking"
+    assert re.findall(r'(?:src|href)="(?!#)([^"]*)', page) == ["data:,"], "the icon, so that browsers do not ask for it"
     assert page.count("<svg") == 1 + 6 + 4 + 1 + 2, "intervals, curves over steps and time, one tree, two of lengths"
 
 
-def test_bold_is_only_what_is_surely_better(make_experiment: Make, tmp_path: Path) -> None:
-    """Two languages of twelve utterances: in one B is far better, in the other it differs in one utterance."""
+def scored_with(reference: Mapping[str, str], hypothesis: Mapping[str, str]) -> Report:
+    langs = {key: key[:2] for key in reference}
+    return score(reference, hypothesis, rules=CER, langs=langs, num_resamples=20)
+
+
+def test_only_significantly_lower_rates_are_bold(make_experiment: Make) -> None:
+    """Two languages of twelve utterances: in one B is much better, in the other in one utterance."""
     folders = [make_experiment("a"), make_experiment("b", head="softmax"), make_experiment("c", head="softmax")]
     reference = {f"{lang}{i:02}": "abcdefghij" for lang in ("xx", "yy") for i in range(12)}
     worse = {key: "abcde" if key < "yy" or key == "yy00" else text for key, text in reference.items()}
-    rules = Rules(metric="cer")
     for folder, hypothesis in zip(folders, (worse, reference, worse), strict=True):
-        report = score(reference, hypothesis, rules=rules, langs={key: key[:2] for key in reference}, num_resamples=20)
-        for mode in ("attention", "ctc_greedy_search"):
-            (folder / f"test/{mode}/score.json").write_text(report_to_json(report))
+        write_report(folder, scored_with(reference, hypothesis))
     two = build(folders[0], folders[1], mode="attention")
-    rows = {name: bold_of(two, name) for name in ("xx", "yy", "micro average")}
-    assert rows["xx"] == [["0.00"], ["0.00", "0.00"]], "in the table of the mode, and in that of all modes"
+    rows = {name: bold_rates(two, name) for name in ("xx", "yy", "micro average")}
+    assert rows["xx"] == [["0.00"], ["0.00", "0.00"]], "in the table of the mode, and in the table of all modes"
     assert rows["yy"] == [[], []], "4.17 against 0.00, but one utterance may be chance"
     assert rows["micro average"] == [["0.00"], ["0.00", "0.00"]]
     assert re.search(r'xx</th>.*<td data-value="-0.5">-50.00<span class="interval">\[-50.00, -50.00\]', two)
-    both = build(folders[0], folders[2], mode="attention")
-    assert bold_of(both, "xx") == [[], []], "equal systems: none is better"
+    assert bold_rates(build(folders[0], folders[2], mode="attention"), "xx") == [[], []], "equal systems"
     assert build(*folders, mode="attention").count('<th class="group" scope="colgroup" colspan="2">') == 2
-    (folders[1] / "test/attention/score.json").write_text(
-        report_to_json(score(reference, {}, rules=rules, langs={key: key[:2] for key in reference}))
-    )
+    (folders[1] / "test/attention/score.json").write_text(report_to_json(scored_with(reference, {})))
     text = text_of(build(folders[0], folders[1], mode="attention"))
     assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
 
 
-def test_too_few_speakers_are_not_available_and_nothing_is_bold(make_experiment: Make, tmp_path: Path) -> None:
+def test_with_few_speakers_nothing_is_bold(make_experiment: Make, tmp_path: Path) -> None:
     folders = [make_experiment("a"), make_experiment("b", attention=dict.fromkeys(REF, "x"))]
     stats = write_data(tmp_path / "data")
     path = stats.parent / "test/data.list"
@@ -130,7 +143,7 @@ def test_too_few_speakers_are_not_available_and_nothing_is_bold(make_experiment:
     assert re.search(r"language a b difference, points p by speaker, points p by speaker utterances units ca ", text)
     assert re.search(r"ky 0.00 \S+ \S+ 100.00 \S+ \S+ \+100.00 \S+ \S+ \S+ n/a n/a 2 16 ", text)
     assert "n/a by speaker: fewer than 5 speakers, so nothing is bold, and the averages' intervals" in text
-    assert bold_of(page, "ky") == [[], []]
+    assert bold_rates(page, "ky") == [[], []]
 
 
 def test_conditions_that_differ_are_columns(make_experiment: Make) -> None:
@@ -139,37 +152,27 @@ def test_conditions_that_differ_are_columns(make_experiment: Make) -> None:
     changed = {"num_threads": 8, "finished_list": False, "max_segment_s": 60.0, "length_bonus": 0.0}
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     text = text_of(build(*folders))
-    header = "mode speech, s decoding, s RTF threads finished list seconds of a segment at most length bonus "
+    header = "mode speech, s decoding, s RTF threads finished list maximum seconds of a segment length bonus "
     assert f"{header}a attention 100.0 25.0 0.2500 2 yes — — b attention 100.0 25.0 0.2500 8 no 60 0 " in text
     assert "In all of them: device cpu, beam size 10, lm units.arpa; options at their defaults left out." in text
 
 
-def bold_of(page: str, name: str) -> list[list[str]]:
-    """The bold numbers in each row of this name in the tables of error rates."""
-    rows = [line for line in page.splitlines() if f'<th scope="row">{name}</th>' in line and "data-value" in line]
-    return [re.findall(r'<td class="best"[^>]*>([0-9.]+)', row) for row in rows]
-
-
-def test_simulated_speech_is_said_beside_every_result(make_experiment: Make, tmp_path: Path) -> None:
+def test_every_result_is_marked_as_simulated(make_experiment: Make, tmp_path: Path) -> None:
     page = build(make_experiment("a"), mode="attention", stats=write_data(tmp_path / "data", simulated=True))
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
-    others = ("Settings", "Where each", "a: huffman", "Files")
-    results = [text for text in captions if not text.startswith(others)]
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
+    results = [text for text in captions if not text.startswith(("Settings", "Where each", "a: huffman", "Files"))]
     assert len(results) == 3 + 1 + 3 + 1 + 6 + 4 + 2 + 2 + 1, captions
     assert all("(simulated speech)" in text for text in results)
     assert all("(simulated speech)" in text for text in re.findall(r"<strong>(.*?)</strong>", page))
     assert "Speech: simulated." in page
 
 
-def test_what_is_absent_is_said_where_it_is_missed(make_experiment: Make) -> None:
+def test_absent_files_are_named_in_their_section(make_experiment: Make) -> None:
     folder = make_experiment("a")
     for name in ("metrics.jsonl", "tree.json", "test/rtf.json", "test/attention/hyps.jsonl", "train.yaml"):
         (folder / name).unlink()
     page = build(folder, mode="attention", audio_mb=3)
-    text = text_of(page)
-    assert (
-        "Not on this page: a has no train.yaml (settings, versions); a has no metrics.jsonl (training curves); " in text
-    )
+    assert "Not on this page: a has no train.yaml (settings, versions); a has no metrics.jsonl (tr" in text_of(page)
     for line in (
         "No statistics: no stats.json beside the lists of the training; give --stats.",
         "No speed: no experiment has an rtf.json.",
@@ -178,25 +181,29 @@ def test_what_is_absent_is_said_where_it_is_missed(make_experiment: Make) -> Non
         "No audio: the test list is not known; give --data_list.",
         "a has no test/attention/hyps.jsonl: no confidence.",
         "No provenance: no train.yaml.",
-        "Speech: whether it is simulated is not known, for no stats.json was found; give --stats.",
+        "Speech: unknown whether it is simulated, no stats.json was found; give --stats.",
     ):
         assert f">{line}</p>" in page
     (folder / "test/rtf.json").write_text(json.dumps({"modes": {}}))
-    assert all(f"<h2>{heading}</h2>" in build(folder) for heading in HEADINGS)
+    for path in folder.glob("test/*/score.json"):
+        path.unlink()
+    (folder / "train.yaml").write_text("head: softmax\n")
+    page = build(folder)
+    text_of(page)
+    for missed in ("error rates", "confusions", "lengths", "utterances"):
+        assert f">No {missed}: no experiment has a score.json.</p>" in page
+    assert 'class="card ' not in page
 
 
 def test_a_folder_without_scores_still_has_its_curves(make_experiment: Make) -> None:
     folder = make_experiment("a")
     for path in folder.glob("test/*/score.json"):
         path.unlink()
-    page = build(folder)
-    text_of(page)
-    for missed in ("error rates", "confusions", "lengths", "utterances"):
-        assert f">No {missed}: no experiment has a score.json.</p>" in page
-    assert "Over training steps" in page and 'class="card"' not in page
+    assert "Over training steps" in text_of(build(folder))
+    assert format_summary(gather_data(read_experiments([folder]))) == ""
 
 
-def test_everything_from_outside_is_escaped(make_experiment: Make, tmp_path: Path) -> None:
+def test_all_input_is_escaped(make_experiment: Make, tmp_path: Path) -> None:
     folder = make_experiment("<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
     with (folder / "train.yaml").open("a") as file:
         file.write('  note: "<img src=x onerror=1>"\n')
@@ -208,65 +215,45 @@ def test_everything_from_outside_is_escaped(make_experiment: Make, tmp_path: Pat
     assert "&lt;img src=x onerror=1&gt;" in page
 
 
-def utterance(ref: str, hyp: str | None) -> ScoredUtterance:
-    cer = Rules(metric="cer")
-    counts = count_errors(split_units(ref, cer), split_units(hyp or "", cer))
-    return ScoredUtterance("ca", ref, hyp, counts)
+@pytest.mark.parametrize(
+    ("ref", "hyp", "rules", "columns"),
+    [
+        ("bon dia", "bo diae", CER, ["C bo bo", "D n · |", "C dia dia", "I · e |"]),
+        ("ab cd", "ab cd", CER, ["C ab ab |", "C cd cd |"]),
+        ("ab", None, CER, ["D ab · |"]),
+        ("", "ab", CER, ["I · ab"]),
+        ("tʃ a", "tʃ o", Rules(metric="per"), ["C tʃ tʃ |", "S a o |"]),
+        ("a b", "ab", Rules(metric="cer", spaces="count"), ["C a a", "D ␣ ·", "C b b"]),
+    ],
+)
+def test_columns_of_an_alignment(ref: str, hyp: str | None, rules: Rules, columns: list[str]) -> None:
+    counts = count_errors(split_units(ref, rules), split_units(hyp or "", rules))
+    found = align_columns(ScoredUtterance("ca", ref, hyp, counts), rules)
+    assert [" ".join([c.kind, c.ref, c.hyp, *(["|"] if c.has_gap else [])]) for c in found] == columns
 
 
-def columns(html: str) -> list[tuple[str, str, str]]:
-    return re.findall(r'<span class="(.*?)"><span>(.*?)</span><span>(.*?)</span></span>', html)
-
-
-def test_letters_are_grouped_and_words_apart() -> None:
-    cer = Rules(metric="cer")
-    assert columns(aligned(utterance("bon dia", "bo diae"), cer)) == [
-        ("u", "bo", "bo"), ("u D gap", "n", "·"), ("u", "dia", "dia"), ("u I gap", "·", "e"),
-    ]  # fmt: skip
-    assert columns(aligned(utterance("ab cd", "ab cd"), cer)) == [("u gap", "ab", "ab"), ("u gap", "cd", "cd")]
-    assert columns(aligned(utterance("ab", None), cer)) == [("u D gap", "ab", "·")]
-    assert columns(aligned(utterance("", "ab"), cer)) == [("u I", "·", "ab")]
-
-
-def test_phones_stand_apart_and_counted_spaces_can_be_seen() -> None:
-    assert columns(aligned(utterance("tʃ a", "tʃ o"), Rules(metric="per"))) == [
-        ("u gap", "tʃ", "tʃ"), ("u S gap", "a", "o"),
-    ]  # fmt: skip
-    spaced = Rules(metric="cer", spaces="count")
-    assert columns(aligned(utterance("a b", "ab"), spaced)) == [("u", "a", "a"), ("u D", "␣", "·"), ("u", "b", "b")]
-
-
-def test_utterances_are_worst_first_over_the_systems() -> None:
-    reference = {"a": "abcd", "b": "abcd", "c": "abcd"}
-    one = score(reference, {"a": "abcx", "b": "abcd"}, rules=Rules(metric="cer"))
-    other = score(reference, {"a": "abcd", "b": "axxx", "c": "abcd"}, rules=Rules(metric="cer"))
-    assert worst_first([one]) == ["c", "a", "b"]
-    assert worst_first([one, other]) == ["c", "b", "a"], "mean rates 0.5, 0.375, 0.125"
-
-
-def test_audio_is_embedded_worst_first_until_the_room_is_used(make_experiment: Make, tmp_path: Path) -> None:
+def test_audio_is_embedded_up_to_the_limit(make_experiment: Make, tmp_path: Path) -> None:
     folder = make_experiment("a", attention={"ca1": "x", "ca2": "adéu", "ky1": REF["ky1"], "ky2": "кыргы"})
     stats = write_data(tmp_path / "data")
     (tmp_path / "data/ky2.wav").write_bytes(b"cut off")
     page = build(folder, mode="attention", stats=stats, audio_mb=0.012)
-    sounds = re.findall(r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)" aria-label="(\w+)"', page)
-    assert [name for _, name in sounds] == ["ca1", "ca2", "ky1"][: len(sounds)] and 1 <= len(sounds) <= 3
-    assert sum(len(content) for content, _ in sounds) <= 12_000
-    wave, rate = soundfile.read(io.BytesIO(base64.b64decode(sounds[0][0])))
+    clips = re.findall(r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]*)" aria-label="(\w+)"', page)
+    assert [name for _, name in clips] == ["ca1", "ca2", "ky1"][: len(clips)] and 1 <= len(clips) <= 3
+    assert sum(len(content) for content, _ in clips) <= 12_000
+    wave, rate = soundfile.read(io.BytesIO(base64.b64decode(clips[0][0])))
     assert rate == 16_000 and wave.ndim == 1 and 8000 <= len(wave) <= 11_000
-    assert "Of 1 the audio file cannot be read." in page
+    assert "1 audio files cannot be read." in page
     small = build(folder, mode="attention", stats=stats, audio_mb=0.001)
     assert "<audio" not in small
-    assert "4 more are left out, for the page holds 0.001 MB of it (--audio_mb)." in small
+    assert "4 more are left out: the page contains at most 0.001 MB of audio (--audio_mb)." in small
     assert "No audio: --audio_mb is 0." in build(folder, mode="attention", stats=stats)
 
 
-def test_an_undefined_rate_is_no_number(make_experiment: Make) -> None:
+def test_an_undefined_rate_is_not_a_number(make_experiment: Make) -> None:
     folder = make_experiment("a")
-    empty = score({"k": ""}, {"k": ""}, rules=Rules(metric="cer"))
+    empty = score({"k": ""}, {"k": ""}, rules=CER)
     assert empty.micro.counts == ErrorCounts()
-    for path in folder.glob("test/*/score.json"):
-        path.write_text(report_to_json(empty))
+    write_report(folder, empty)
     assert "n/a" in text_of(build(folder, mode="attention"))
 
 
@@ -274,59 +261,50 @@ def test_a_tree_of_classes_is_drawn(make_experiment: Make) -> None:
     folder = make_experiment("a")
     units = Tree.load(folder / "tree.json").units
     NaryTree.frequency_bins([0, 0, 3, 5, 7], 2, units=units).save(folder / "tree.json")
-    text = text_of(build(folder))
-    assert "a: classes, 5 units; depth 2, mean code length" in text
+    assert "a: classes, 5 units; depth 2, mean code length" in text_of(build(folder))
     (folder / "tree.json").unlink()
     settings = (folder / "train.yaml").read_text().replace("head: hsoftmax", "head: class")
     (folder / "train.yaml").write_text(settings)
     assert "a has no tree.json (the tree)" in text_of(build(folder))
 
 
-def test_letters_that_look_alike_have_their_script(make_experiment: Make) -> None:
-    folder = make_experiment("a", attention=REF | {"ky1": "cалам дүйнo"})
-    page = build(folder, mode="attention")
+def test_similar_letters_have_their_script(make_experiment: Make) -> None:
+    page = build(make_experiment("a", attention=REF | {"ky1": "cалам дүйнo"}), mode="attention")
     assert "substituted с (Cyrillic) c (Latin) 1 50.00 100.00" in text_of(page), "Cyrillic es as Latin c"
     assert '<th scope="row">с <span class="script">Cyrillic</span></th>' in page
     assert '<th scope="col">c <span class="script">Latin</span></th>' in page
 
 
-def test_the_map_has_the_same_units_both_ways_and_leaves_nothing_out(make_experiment: Make) -> None:
+def test_the_confusion_map_contains_all_errors(make_experiment: Make) -> None:
     reference = {f"{lang}{i}": text for lang, text in (("xx", "abcdefghijklm"), ("yy", "стуфхцч")) for i in range(2)}
     hypothesis = {"xx0": "bbddffhhjjll", "xx1": "zabcdefghijklm", "yy0": "ттффццч", "yy1": "стуфхцчч"}
-    report = score(reference, hypothesis, rules=Rules(metric="cer"), langs={key: key[:2] for key in reference})
-    folder = make_experiment("a")
-    for path in folder.glob("test/*/score.json"):
-        path.write_text(report_to_json(report))
+    report, folder = scored_with(reference, hypothesis), make_experiment("a")
+    write_report(folder, report)
     page = build(folder, mode="attention")
     (found,) = re.findall(r'<div class="map">(.*?)</table>', page, re.S)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>.*?</tr>", found, re.S)]
     assert rows[0][1:17] == [row[0] for row in rows[1:17]], "16 units, in one order"
     assert (rows[0][17:], [row[0] for row in rows[17:]]) == (["others", "left out"], ["others", "inserted"])
     counts = [int(cell) for row in rows[1:] for cell in row[1:] if cell]
-    assert sum(counts) == report.micro.counts.errors, "every error is somewhere"
-    assert "The 16 units of the most errors, as reference and as recognised together; all rarer ones" in text_of(page)
+    assert sum(counts) == report.micro.counts.errors
+    assert "The 16 units with the most errors as reference and as recognised; all rarer ones" in text_of(page)
 
 
-def test_rates_beyond_the_chart_are_said_only_where_there_are_any(make_experiment: Make) -> None:
+def test_rates_beyond_the_chart_are_counted(make_experiment: Make) -> None:
     assert "drawn at" not in text_of(build(make_experiment("a"), mode="attention"))
-    folder = make_experiment("b", attention=REF | {"ca2": "adéu adéu adéu adéu"})
-    page = build(folder, mode="attention")
+    page = build(make_experiment("b", attention=REF | {"ca2": "adéu adéu adéu adéu"}), mode="attention")
     assert "attention; 1 above 200 % drawn at 200 %." in text_of(page)
-    assert '">200 %</text>' in page, "the axis reaches them"
+    assert '">200 %</text>' in page, "the axis ends at them"
 
 
-def test_what_several_lack_is_said_once(make_experiment: Make) -> None:
+def test_messages_about_several_experiments(make_experiment: Make) -> None:
     folders = [make_experiment("a"), make_experiment("b")]
     for folder in folders:
         (folder / "test/rtf.json").unlink()
-    assert "Not on this page: a and b have no test/rtf.json (speed)." in text_of(build(*folders))
-
-
-def test_a_scoring_from_before_the_last_decoding_is_said(make_experiment: Make) -> None:
-    folders = [make_experiment("a"), make_experiment("b")]
     (folders[1] / "test/attention/text").write_text("ca1 new\n")
     text = text_of(build(*folders))
-    assert "b, attention: scored before it was decoded again, for its text has changed; run `wenet-hs score`" in text
+    assert "Not on this page: a and b have no test/rtf.json (speed)." in text
+    assert "b, attention: decoded again after its scoring, its text has changed; run `wenet-hs score`" in text
     assert text.count("decoded again") == 1
 
 
@@ -334,5 +312,17 @@ def test_a_scoring_from_before_the_last_decoding_is_said(make_experiment: Make) 
 def test_any_number_of_experiments(count: int, make_experiment: Make) -> None:
     page = build(*(make_experiment(f"e{number}") for number in range(count)))
     text_of(page)
-    assert page.count('class="card"') == count
+    assert page.count('class="card ') == count
     assert page.count('<div class="tree"') == 1, "equal trees are drawn once"
+
+
+def test_the_summary_has_a_row_per_mode_and_experiment(make_experiment: Make, tmp_path: Path) -> None:
+    experiments = read_experiments([make_experiment("exp/a"), make_experiment("exp/longer", head="softmax")])
+    data = gather_data(experiments, stats=write_data(tmp_path / "data", simulated=True))
+    first, header, *lines = format_summary(data).splitlines()
+    assert first == "CER in % (simulated speech)"
+    assert header.split() == ["mode", "experiment", "ca", "ky", "macro", "95%", "interval", "RTF"]
+    modes = ("ctc_greedy_search", "attention")
+    assert [line.split()[:2] for line in lines] == [[mode, name] for mode in modes for name in ("a", "longer")]
+    assert lines[2].split()[2:5] == ["10.00", "0.00", "5.00"] and lines[2].split()[-1] == "0.250"
+    assert len({line.index("]") for line in lines}) == 1, "columns are aligned"

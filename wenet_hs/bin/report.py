@@ -3,9 +3,9 @@
 
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
 
-It shows error rates by language with paired differences, the corpora, the speed, the training curves, the tree, the
-confusions, error against length, utterances to browse with their audio, and the conditions, as far as the folders have
-them (train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, hyps.jsonl, TEST/rtf.json).
+It shows error rates per language with paired differences, the corpora, the speed, the training curves, the tree, the
+confusions, error against length, utterances with their audio, and the conditions. It reads what the folders have of
+train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, TEST/<mode>/hyps.jsonl, TEST/rtf.json.
 """
 
 import argparse
@@ -19,10 +19,9 @@ from pathlib import Path
 from wenet_hs.bin.command import main_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.report import ExperimentResults, Heading, build_page, collect, gather
-from wenet_hs.report.material import DEFAULT_MODE
-from wenet_hs.report.summary import summary
-from wenet_hs.report.utterances import AUDIO_MB, MOST
+from wenet_hs.report.collect import DEFAULT_MODE, ExperimentResults, gather_data, read_experiments
+from wenet_hs.report.page import Heading, build_page, format_summary
+from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
 
@@ -34,35 +33,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--exp", type=Path, required=True, action="append", help="experiment folder; once for each experiment")
     add("--out", type=Path, required=True, help="the page to write")
-    add("--stats", type=Path, help="stats.json of the data (default: beside the lists of the training, if still there)")
+    add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
-    add("--mode", help=f"decoding mode that is shown (default: {DEFAULT_MODE}, or another that all were scored in)")
+    add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
     add("--audio_mb", type=float, default=AUDIO_MB, help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})")
-    add("--utterances", type=int, default=MOST, help=f"utterances to browse, the worst ones (default: {MOST})")
+    add(
+        "--utterances",
+        type=int,
+        default=MAX_UTTERANCES,
+        help=f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})",
+    )
     add("--test", default=DEFAULT_TEST, help="sub-folder of each experiment with the decoding results (default: test)")
     add("--title", help="heading of the page (default: the experiments' names)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Collect, write, say where."""
+    """Read the experiments, write the page, print the error rates and the page's path."""
     for flag in ("audio_mb", "utterances"):
         if not 0 <= getattr(args, flag) < math.inf:
             raise ConfigError(f"--{flag} {getattr(args, flag)}: must be at least 0; 0 is none")
-    experiments = collect(args.exp, test=args.test)
+    experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
-    material = gather(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
+    data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
     heading = Heading(
         title=args.title or " against ".join(experiment.name for experiment in experiments),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         command=_command(args),
     )
-    write_atomic(args.out, build_page(material, heading, most_utterances=args.utterances, audio_mb=args.audio_mb))
-    text = summary(experiments, said=" (simulated speech)" if material.simulated else "")
-    print(f"{text}\n{args.out}" if text else args.out)
+    write_atomic(args.out, build_page(data, heading, max_utterances=args.utterances, audio_mb=args.audio_mb))
+    summary = format_summary(data)
+    print(f"{summary}\n{args.out}" if summary else args.out)
 
 
 def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
-    """A line for each experiment without error rates; a --test that gives none at all is a typo."""
+    """Warn about each experiment without error rates; refuse a --test that no experiment has."""
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
         paths = (path for experiment in experiments for path in experiment.folder.glob("*/*/score.json"))
@@ -77,17 +81,10 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
 def _command(args: argparse.Namespace) -> str:
     """The command as the user could type it again."""
     words = ["wenet-hs", "report", *(word for folder in args.exp for word in ("--exp", folder)), "--out", args.out]
-    given = {
-        "stats": None,
-        "data_list": None,
-        "mode": None,
-        "audio_mb": AUDIO_MB,
-        "utterances": MOST,
-        "test": DEFAULT_TEST,
-    }
-    for flag, default in {**given, "title": None}.items():
+    defaults = {"audio_mb": AUDIO_MB, "utterances": MAX_UTTERANCES, "test": DEFAULT_TEST}
+    for flag in ("stats", "data_list", "mode", "audio_mb", "utterances", "test", "title"):
         value = getattr(args, flag)
-        words += [f"--{flag}", value] if value != default else []
+        words += [f"--{flag}", value] if value != defaults.get(flag) else []
     return shlex.join(map(str, words))
 
 

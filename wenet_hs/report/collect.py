@@ -1,99 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an experiment, read from its folder. What is not there is listed, not guessed."""
+"""Input of a report: the results in experiment folders, the statistics of their data, and the test list."""
 
 import json
 import logging
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from wenet_hs.config.load import read_yaml
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
-from wenet_hs.manifest import read_text
-from wenet_hs.score import Report, read_report
+from wenet_hs.manifest import Utterance, read_data_list, read_text
+from wenet_hs.score.error_rate import Report, count_of, name_some
+from wenet_hs.score.record import read_report
 from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
 
 logger = logging.getLogger(__name__)
 
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring", "joint")
+DEFAULT_MODE = "attention_rescoring"
+PREFERRED = (DEFAULT_MODE, "joint", "attention", "ctc_prefix_beam_search", "ctc_greedy_search")
 PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
+_SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
+_SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """An experiment folder as the page needs it."""
+    """The content of one experiment folder. Files that do not exist are listed in `absent`."""
 
     name: str
-    """The shortest end of the folder's path that no other experiment of the page has."""
+    """The shortest end of the folder's path that differs from all other experiments."""
     folder: Path
     settings: dict[str, Any]
-    """train.yaml without its provenance; empty where absent."""
+    """train.yaml without its provenance; empty if absent."""
     provenance: dict[str, Any]
-    """Command, commit and versions of the training; empty where absent."""
+    """Command, commit and versions of the training; empty if absent."""
     curves: dict[str, list[dict[str, float]]]
-    """Records of metrics.jsonl by kind, "train" and "valid"; empty where absent."""
+    """Records of metrics.jsonl by kind, "train" and "valid"; empty if absent."""
     tree: Tree | NaryTree | None
     scores: dict[str, Report]
     """Scoring of each decoding mode, in the order of `MODES`."""
     speeds: dict[str, dict[str, Any]]
     """`audio_seconds`, `wall_seconds` and `rtf` of each mode."""
     speed_conditions: dict[str, Any]
-    """Device, number of threads, beam size, as rtf.json has them."""
+    """Device, number of threads, beam size and other conditions in rtf.json."""
     speed_parts: dict[str, float]
-    """Wall seconds of each part of the decoding (features, encoder, …), as rtf.json has them."""
+    """Wall seconds of each part of the decoding (features, encoder, …) in rtf.json."""
     absent: tuple[str, ...]
-    """What the folder lacks, each as a phrase."""
-    stale: tuple[str, ...] = ()
-    """What no longer belongs together: a phrase for each mode whose text is not the one that was scored."""
+    """Names of absent files with their content."""
+    outdated: tuple[str, ...]
+    """A message per mode whose text was decoded again after its scoring."""
     test: str = "test"
     """The sub-folder of the decoding results."""
 
     @property
     def head(self) -> str:
-        """The output head, as train.yaml names it."""
+        """The output head in train.yaml."""
         return str(self.settings.get("head", "unknown"))
 
 
-def collect(folders: Sequence[Path], *, test: str = "test") -> list[ExperimentResults]:
-    """Read experiment folders, whose decoding results are in the sub-folder `test`.
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """The input of all sections of the page."""
 
-    Raises DataError for a folder given twice, not there, without anything to report, or with a damaged file.
+    experiments: Sequence[ExperimentResults]
+    mode: str | None
+    """The decoding mode that the page shows; None if nothing is scored."""
+    stats: Mapping[Path, dict[str, Any]] = field(default_factory=dict)
+    """The content of each known stats.json by its path."""
+    clips: Mapping[str, Utterance] = field(default_factory=dict)
+    """The test list by key; empty if unknown."""
+    data_list: Path | None = None
+    """The file of `clips`."""
+    is_simulated: bool | None = None
+    """None: unknown."""
+
+    @property
+    def result_note_html(self) -> Markup:
+        """HTML note behind every result: whether the speech is simulated."""
+        return _SIMULATED_NOTE if self.is_simulated else Markup()
+
+    @property
+    def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
+        """The experiments scored in the shown mode, each with its index on the page."""
+        return [
+            (index, experiment, experiment.scores[self.mode])
+            for index, experiment in enumerate(self.experiments)
+            if self.mode is not None and self.mode in experiment.scores
+        ]
+
+
+def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[ExperimentResults]:
+    """Read experiment folders. Their decoding results are in the sub-folder `test`.
+
+    Raises DataError for a folder that is given twice, does not exist, has no results, or has a damaged file.
     """
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"{folder}: no such experiment folder; check --exp")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise DataError(f"{folders[-1]}: the same experiment twice; give each --exp once")
-    return [_collect(folder, name, test) for folder, name in zip(folders, short_names(folders), strict=True)]
+    return [_read_experiment(folder, name, test) for folder, name in zip(folders, short_names(folders), strict=True)]
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest path ends that tell the folders apart."""
+    """The shortest ends of the paths that differ."""
     parts = [folder.resolve().parts for folder in folders]
+    names: list[str] = []
     for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
-            return names
-    return [str(folder) for folder in folders]
+            break
+    return names
 
 
-def _collect(folder: Path, name: str, test: str) -> ExperimentResults:
-    settings = _read_settings(folder / "train.yaml")
+def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
+    settings = dict(read_yaml(folder / "train.yaml").values) if (folder / "train.yaml").is_file() else {}
     curves = read_curves(folder / "metrics.jsonl")
     scores, unreadable = _read_scores(folder / test, test)
     if not (settings or curves or scores or unreadable):
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
-    stale = tuple(_stale(folder / test, scores))
-    for phrase in stale:
-        logger.warning("%s, %s", name, phrase)
+    outdated = tuple(_find_outdated(folder / test, scores))
+    for message in outdated:
+        logger.warning("%s, %s", name, message)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
     speeds, speed_conditions, speed_parts = _read_speeds(folder / test / "rtf.json")
-    missing = {
+    found = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
         "tree.json (the tree)": tree or settings.get("head") == "softmax",
@@ -111,18 +152,16 @@ def _collect(folder: Path, name: str, test: str) -> ExperimentResults:
         speeds=speeds,
         speed_conditions=speed_conditions,
         speed_parts=speed_parts,
-        absent=(*(what for what, found in missing.items() if not found), *unreadable),
-        stale=stale,
+        absent=(*(what for what, content in found.items() if not content), *unreadable),
+        outdated=outdated,
         test=test,
     )
 
 
 def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """The records of metrics.jsonl by kind, numbers alone. A last line cut off by a kill is left out."""
-    if not path.is_file():
-        return {}
+    """The numbers in metrics.jsonl by kind of record. An incomplete last line of a killed training is ignored."""
     curves: dict[str, list[dict[str, float]]] = {}
-    lines = read_lines(path)
+    lines = read_lines(path) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
@@ -136,17 +175,10 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     return curves
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    settings = read_yaml(path).values
-    return dict(settings)
-
-
 def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]:
-    """The scorings by mode, and a phrase for each file that is of another version or damaged."""
+    """The scorings by mode, and a message per file that is damaged or of another version."""
     scores, unreadable = {}, []
-    for mode in in_order(path.parent.name for path in folder.glob("*/score.json")):
+    for mode in sort_modes(path.parent.name for path in folder.glob("*/score.json")):
         try:
             scores[mode] = read_report(folder / mode / "score.json")
         except DataError as error:
@@ -155,41 +187,157 @@ def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]
     return scores, unreadable
 
 
-def _stale(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
-    """A phrase for each mode whose text has changed since it was scored: speed and confidences are of the new one."""
+def _find_outdated(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
+    """A message per mode whose text differs from the scored one: speed and confidences belong to the new text."""
     for mode, report in scores.items():
-        path = folder / mode / "text"  # what is scored, read as `score` reads it
+        path = folder / mode / "text"
         texts = read_text(path) if path.is_file() else None
         if texts is not None and any(found.hyp != texts.get(key) for key, found in report.utterances.items()):
-            yield f"{mode}: scored before it was decoded again, for its text has changed; run `wenet-hs score` again"
+            yield f"{mode}: decoded again after its scoring, its text has changed; run `wenet-hs score` again"
 
 
 def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any], dict[str, float]]:
-    """The figures of each mode; the conditions, which the file says once for all of them; the seconds of the parts."""
+    """The speed of each mode, the conditions of all modes, and the seconds of the parts."""
     if not path.is_file():
         return {}, {}, {}
-    record = read_json(path)
-    modes = record.get("modes") if isinstance(record, dict) else None
+    record = _read_object(path, "the rtf.json of `recognize`; decode again")
+    modes = record.get("modes")
     if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
         raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
-    common = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
+    conditions = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
     if isinstance(record.get("lm"), dict):
-        common["lm"] = ", ".join(record["lm"])  # names of files; their hashes stay in rtf.json
-    audio_seconds = common.pop("audio_seconds", None)
+        conditions["lm"] = ", ".join(record["lm"])  # only the names of the files, without their hashes
+    audio_seconds = conditions.pop("audio_seconds", None)
+    speeds = {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in sort_modes(modes)}
     parts = record.get("seconds")
-    known = parts.items() if isinstance(parts, dict) else ()
-    speeds = {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in in_order(modes)}
-    return speeds, common, {name: float(value) for name, value in known if isinstance(value, int | float)}
+    numbers = parts.items() if isinstance(parts, dict) else ()
+    return speeds, conditions, {name: float(value) for name, value in numbers if isinstance(value, int | float)}
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises DataError naming the file."""
+def _read_object(path: Path, expected: str) -> dict[str, Any]:
+    """The content of a JSON file. Raises DataError with the file's name if it is not a JSON object."""
     try:
-        return json.loads("\n".join(read_lines(path)))
+        record = json.loads("\n".join(read_lines(path)))
     except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}); make it again") from error
+        raise DataError(f"{path}: not JSON ({error}); create it again") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path}: not {expected}")
+    return record
 
 
-def in_order(modes: Iterable[str]) -> list[str]:
-    """Decoding modes as `MODES` orders them, others after them by name."""
+def sort_modes(modes: Iterable[str]) -> list[str]:
+    """Decoding modes in the order of `MODES`, then others by name."""
     return sorted(modes, key=lambda mode: (MODES.index(mode) if mode in MODES else len(MODES), mode))
+
+
+def gather_data(
+    experiments: Sequence[ExperimentResults],
+    *,
+    mode: str | None = None,
+    stats: Path | None = None,
+    data_list: Path | None = None,
+) -> ReportData:
+    """Collect all input of a page.
+
+    Args:
+        mode: the decoding mode to show; None: `attention_rescoring`, or the first of `PREFERRED` that all have.
+            The error rates never decide: that would be a selection on the test set.
+        stats: the stats.json of the data; None: the files beside the lists of the trainings.
+        data_list: the list that was decoded; None: the one beside a stats.json, if it has all scored utterances.
+
+    Raises ConfigError for a mode without scores, DataError for experiments with different test sets.
+    """
+    _check_same_test(experiments)
+    paths = [stats] if stats is not None else _find_stats(experiments)
+    corpora = {path: _read_object(path, "the stats.json of `prepare`; check --stats") for path in paths}
+    keys = {key for _, report in _reports(experiments) for key in report.utterances}
+    # The names of the clips show it too, even if the experiment was moved to another machine.
+    is_simulated = any(map(_SIMULATED_KEY.search, keys)) or any(map(marks_simulated, corpora.values()))
+    clips, source = _read_test_list(keys, paths, data_list)
+    return ReportData(
+        experiments=experiments,
+        mode=choose_mode(experiments, mode),
+        stats=corpora,
+        clips=clips,
+        data_list=source,
+        is_simulated=is_simulated if is_simulated or corpora else None,
+    )
+
+
+def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
+    """The mode to show: the one that most experiments have, then the first of `PREFERRED`; None without scores."""
+    scored = [experiment for experiment in experiments if experiment.scores]
+    modes = {mode for experiment in scored for mode in experiment.scores}
+    if requested is not None and requested not in modes:
+        known = ", ".join(sort_modes(modes)) or "none"
+        raise ConfigError(f"--mode {requested}: no experiment is scored in this mode; scored modes are: {known}")
+    if requested is not None:
+        return requested
+    order = [mode for mode in (*PREFERRED, *sorted(modes - set(PREFERRED))) if mode in modes]
+    return max(order, key=lambda mode: sum(mode in experiment.scores for experiment in scored), default=None)
+
+
+def marks_simulated(value: Any) -> bool:
+    """Whether `"simulated": true` is anywhere in a stats.json."""
+    if isinstance(value, Mapping):
+        return value.get("simulated") is True or any(map(marks_simulated, value.values()))
+    return isinstance(value, list) and any(map(marks_simulated, value))
+
+
+def _check_same_test(experiments: Sequence[ExperimentResults]) -> None:
+    """Raise DataError for scorings of different references, because one table shows their rates."""
+    first: tuple[str, dict[str, tuple[str, str]]] | None = None
+    for where, report in _reports(experiments):
+        reference = {key: (found.lang, found.ref) for key, found in report.utterances.items()}
+        if first is None:
+            first = where, reference
+        elif reference != first[1]:
+            keys = reference.keys() | first[1].keys()
+            differing = sorted(key for key in keys if reference.get(key) != first[1].get(key))
+            raise DataError(
+                f"{where}: another test set than {first[0]}: {count_of(len(differing), 'utterance')} differ "
+                f"({name_some(differing)}); report experiments with one test set, or score all again with one --ref"
+            )
+
+
+def _reports(experiments: Sequence[ExperimentResults]) -> Iterator[tuple[str, Report]]:
+    for experiment in experiments:
+        for mode, report in experiment.scores.items():
+            yield str(experiment.folder / experiment.test / mode / "score.json"), report
+
+
+def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
+    """The stats.json of each training corpus that still exists.
+
+    `prepare` writes OUT/stats.json and OUT/train/data.list; train.yaml contains the command with its lists.
+    """
+    found = dict[Path, None]()
+    for experiment in experiments:
+        try:
+            words = shlex.split(str(experiment.provenance.get("command", "")))
+        except ValueError:  # an unclosed quote in an edited train.yaml
+            continue
+        flag = ""
+        for word in words:
+            if word.startswith("--"):
+                flag, _, word = word.partition("=")
+            if flag in ("--train_data", "--cv_data") and word:
+                found[Path(word).parent.parent / "stats.json"] = None
+    return [path for path in found if path.is_file()]
+
+
+def _read_test_list(
+    keys: set[str], stats: Iterable[Path], data_list: Path | None
+) -> tuple[dict[str, Utterance], Path | None]:
+    """The test utterances by key and their list; empty if no known list has all scored utterances."""
+    for path in [data_list] if data_list else [path.parent / "test" / "data.list" for path in stats]:
+        clips = {clip.key: clip for clip in read_data_list(path)} if data_list or path.is_file() else {}
+        lacking = sorted(keys - clips.keys())
+        if lacking and data_list:
+            raise DataError(
+                f"{data_list}: not the list that was decoded, it lacks {count_of(len(lacking), 'scored utterance')} "
+                f"({name_some(lacking)}); give --data_list the list of the test"
+            )
+        if clips and (data_list or keys) and not lacking:
+            return clips, path
+    return {}, None

@@ -1,117 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: sections in the order a reader asks, each number with what it was measured on."""
+"""The HTML page of a report, and its error rates as plain text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
 from importlib.metadata import version
 
-from wenet_hs.report.confusion import confusion_section
-from wenet_hs.report.curves import training_section
-from wenet_hs.report.errors import errors_section
-from wenet_hs.report.figures import NUM_COLOURS
-from wenet_hs.report.lengths import lengths_section
-from wenet_hs.report.markup import missing
-from wenet_hs.report.material import Material
-from wenet_hs.report.script import SCRIPT
-from wenet_hs.report.speed import speed_section
-from wenet_hs.report.style import CSS
-from wenet_hs.report.tables import conditions_section, corpora_section
-from wenet_hs.report.trees import trees_section
-from wenet_hs.report.utterances import AUDIO_MB, MOST, utterances_section
-from wenet_hs.score.error_rate import format_interval, percent
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; media-src data:; "
-    "base-uri 'none'; form-action 'none'"
+from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
+from wenet_hs.report.error_rates import errors_section, metric_names
+from wenet_hs.report.sections import (
+    conditions_section,
+    confusions_section,
+    corpora_section,
+    format_counts,
+    lengths_section,
+    speed_section,
+    training_section,
+    trees_section,
 )
-_LINKS = (
-    ("errors", "Error rates"),
-    ("corpora", "Corpora"),
-    ("speed", "Speed"),
-    ("training", "Training"),
-    ("tree", "Tree"),
-    ("confusions", "Confusions"),
-    ("lengths", "Length"),
-    ("utterances", "Utterances"),
-    ("conditions", "Conditions"),
-)
+from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, utterances_section
+from wenet_hs.score.bootstrap import SEED
+from wenet_hs.score.error_rate import format_interval, percent
+from wenet_hs.score.tables import format_columns, format_p, format_signed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """What stands on the page about the page itself."""
+    """Title, date and command of the page itself."""
 
     title: str
     date: str
     command: str
-    """What made the page."""
+    """The command that created the page."""
 
 
-def build_page(material: Material, heading: Heading, *, most_utterances: int = MOST, audio_mb: float = AUDIO_MB) -> str:
-    """The HTML of one self-contained page, whose own policy forbids the network.
+def build_page(
+    data: ReportData, heading: Heading, *, max_utterances: int = MAX_UTTERANCES, audio_mb: float = AUDIO_MB
+) -> str:
+    """The HTML of one self-contained page. Its content security policy forbids network access.
 
     Args:
-        most_utterances: how many utterances can be browsed, the worst ones.
-        audio_mb: room for their audio, in megabytes of the page; 0 for none.
+        max_utterances: the number of utterances on the page; the worst ones are shown.
+        audio_mb: limit of their audio, in megabytes of the page; 0 for none.
     """
-    sections = (
-        errors_section(material),
-        corpora_section(material),
-        speed_section(material),
-        training_section(material),
-        trees_section(material),
-        confusion_section(material),
-        lengths_section(material),
-        utterances_section(material, most=most_utterances, audio_mb=audio_mb),
-        conditions_section(material, command=heading.command, date=heading.date),
-    )
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(heading.title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        + f"{_opening(material, heading)}\n<main>\n"
-        + "\n".join(sections)
-        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        _environment()
+        .get_template("page.html")
+        .render(
+            data=data,
+            heading=heading,
+            note=data.result_note_html,
+            version=version("wenet_hs"),
+            bootstrap_seed=SEED,
+            absent=_list_absent(data.experiments),
+            errors=errors_section(data) if data.shown else None,
+            corpora=corpora_section(data),
+            speed=speed_section(data),
+            training=training_section(data),
+            trees=trees_section(data),
+            confusions=confusions_section(data),
+            lengths=lengths_section(data) if data.shown else None,
+            utterances=utterances_section(data, max_utterances, audio_mb) if data.shown else None,
+            conditions=conditions_section(data),
+        )
     )
 
 
-def _opening(material: Material, heading: Heading) -> str:
-    experiments = material.experiments
-    names = ", ".join(f"{experiment.name} ({experiment.head} head)" for experiment in experiments)
-    note = _absent(material) + _stale(material)
-    links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name in _LINKS)
-    return (
-        f'<header><div class="top"><h1>{escape(heading.title)}</h1>'
-        '<button type="button" id="theme" class="js">Theme: auto</button></div>\n'
-        f'<p class="quiet">{escape(heading.date)} · wenet_hs {escape(version("wenet_hs"))} · {escape(names)}'
-        f'{material.said}</p>\n<div class="cards">{_cards(material)}</div>\n{note}\n'
-        f'<nav aria-label="Sections">{links}</nav></header>'
-    )
+@cache
+def _environment() -> Environment:
+    """The templates, compiled once, with the filters for numbers."""
+    environment = Environment(loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {
+        "count": "{:,}".format,
+        "counts": format_counts,
+        "first_sentence": lambda html: Markup(html).striptags().split(". ")[0],
+        "interval": format_interval,
+        "p_value": format_p,
+        "percent": percent,
+        "points": lambda fraction: f"{100 * fraction:+.2f}",
+        "signed": format_signed,
+    }
+    return environment
 
 
-def _absent(material: Material) -> str:
-    """What the folders lack, each thing once with everybody who lacks it; "" where nothing is missing."""
+def _list_absent(experiments: Sequence[ExperimentResults]) -> list[str]:
+    """What the folders lack, with the names of all experiments that lack it."""
     lacking: dict[str, list[str]] = {}
-    for experiment in material.experiments:
+    for experiment in experiments:
         for what in experiment.absent:
             lacking.setdefault(what, []).append(experiment.name)
-    told = [
+    return [
         f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no {what}" for what, names in lacking.items()
     ]
-    return missing(f"Not on this page: {'; '.join(told)}.") if told else ""
 
 
-def _stale(material: Material) -> str:
-    """A line for each scoring that is older than the texts, the speed and the confidences beside it."""
-    return "".join(missing(f"{found.name}, {phrase}.") for found in material.experiments for phrase in found.stale)
-
-
-def _cards(material: Material) -> str:
-    return "".join(
-        f'<div class="card" style="border-left-color: var(--c{place % NUM_COLOURS})">{escape(experiment.name)}'
-        f"<strong>{percent(report.macro.rate)} %{material.said}</strong>"
-        f"{report.rules.metric.upper()}, macro average {format_interval(report.macro.interval)}"
-        f'<div class="quiet">{escape(material.mode or "")}</div></div>'
-        for place, experiment, report in material.shown
-    )
+def format_summary(data: ReportData) -> str:
+    """Error rates in %, the macro average with its 95 % interval, and the real-time factor; empty without scores."""
+    scored = [experiment for experiment in data.experiments if experiment.scores]
+    if not scored:
+        return ""
+    langs = sorted({lang for found in scored for report in found.scores.values() for lang in report.languages})
+    rows = [["mode", "experiment", *langs, "macro", "95% interval", "RTF"]]
+    for mode in sort_modes({mode for experiment in scored for mode in experiment.scores}):
+        for experiment in scored:
+            if mode in experiment.scores:
+                report = experiment.scores[mode]
+                rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
+                interval = "" if report.macro.interval is None else format_interval(report.macro.interval)
+                rtf = experiment.speeds.get(mode, {}).get("rtf")
+                row = [mode, experiment.name, *map(percent, rates), percent(report.macro.rate), interval]
+                rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
+    note = " (simulated speech)" if data.is_simulated else ""
+    return "\n".join([f"{metric_names(scored)} in %{note}", *format_columns(rows, num_left=2)])

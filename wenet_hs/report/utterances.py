@@ -1,75 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utterances to browse: of each the reference above what every system recognised, unit by unit, and its sound."""
+"""Utterances of a report: references aligned with the hypotheses of every system, confidences, and audio."""
 
+import base64
+import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
+import soundfile
+
+from wenet_hs.data.audio import read_audio
+from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
-from wenet_hs.report.audio import Sounds, can_encode
-from wenet_hs.report.markup import missing, options, section
-from wenet_hs.report.material import Material
-from wenet_hs.score import ErrorCounts, Operation, Report, Rules, ScoredUtterance, align
-from wenet_hs.score.error_rate import percent
-from wenet_hs.score.units import UNIT_NAMES, word_lengths
+from wenet_hs.manifest import Utterance
+from wenet_hs.report.collect import ReportData
+from wenet_hs.score.edit_distance import Operation, align
+from wenet_hs.score.error_rate import ScoredUtterance, sortable_rate, worst_first
+from wenet_hs.score.units import UNIT_NAMES, Rules, word_lengths
 
-MOST = 400
+MAX_UTTERANCES = 400
 AUDIO_MB = 3.0
-EMPTY = "·"  # stands opposite a deleted or an inserted unit
-_MEGABYTE = 10**6
+EMPTY = "·"  # shown opposite a deleted or an inserted unit
+_SAMPLE_RATE = 16_000
+_AUDIO_FORMAT = "MP3"  # every browser plays it; about 4 kB per second
+_QUALITY = 0.85  # libsndfile's compression level at a constant bit rate: about 35 kbit/s
 
 
-def utterances_section(material: Material, *, most: int = MOST, audio_mb: float = AUDIO_MB) -> str:
-    """The worst utterances of the shown mode, worst first by the mean error rate of the systems.
+@dataclass(frozen=True, slots=True)
+class UtteranceColumn:
+    """Consecutive operations of one kind: the reference above the hypothesis."""
+
+    kind: str
+    """C, S, D or I."""
+    ref: str
+    hyp: str
+    has_gap: bool
+    """Whether a word ends here."""
+
+
+def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -> dict[str, Any]:
+    """The worst utterances of the shown mode, by falling mean error rate of the systems.
 
     Args:
-        most: how many; a page of all utterances of a large test would be slow to open.
-        audio_mb: room for embedded audio, in megabytes of the page; 0 for none.
+        max_utterances: their number; a page with all utterances of a large test would be slow.
+        audio_mb: limit of embedded audio, in megabytes of the page; 0 for none.
     """
-    shown = material.shown
-    if not shown:
-        return section("utterances", "Utterances", missing("No utterances: no experiment has a score.json."))
+    shown = data.shown
     ordered = worst_first([report for _, _, report in shown])
-    keys = ordered[: max(0, most)]
-    sounds = Sounds(material.clips, int(audio_mb * _MEGABYTE) if can_encode() else 0)
-    sounds.embed(keys)
-    sure = [_confidences(experiment.folder / experiment.test, material.mode) for _, experiment, _ in shown]
-    items = "\n".join(_utterance(key, material, sounds, sure) for key in keys)
-    legend = ", ".join(
-        f'<span class="legend {kind}">{what}</span>'
-        for kind, what in (("S", "substituted"), ("D", "deleted"), ("I", "inserted"))
-    )
-    part = f"the {len(keys):,} worst of {len(ordered):,}" if len(keys) < len(ordered) else f"all {len(ordered):,}"
-    return section(
-        "utterances",
-        "Utterances",
-        f"<p>{part.capitalize()}{material.said}, {escape(material.mode or '')}, by falling mean error rate of the "
-        f"systems. Above the reference, below what was recognised: {legend}.</p>",
-        missing(_audio_note(material, sounds, audio_mb)),
-        *(missing(f"{e.name} has no {e.test}/{material.mode}/hyps.jsonl: no confidence.")
-          for (_, e, _), known in zip(shown, sure, strict=True) if known is None),
-        _controls(material, keys),
-        f'<div id="list">\n{items}\n</div>',
-        '<p class="js"><button type="button" id="more" hidden>Show more</button></p>',
-    )  # fmt: skip
+    keys = ordered[:max_utterances]
+    first = shown[0][2]
+    can_encode = _AUDIO_FORMAT in soundfile.available_formats()  # libsndfile 1.1 and later
+    urls, num_omitted, num_unreadable = _embed_audio(data.clips, keys if can_encode else (), int(audio_mb * 10**6))
+    confidences = [_read_confidences(e.folder / e.test / (data.mode or "") / "hyps.jsonl") for _, e, _ in shown]
+    entries = []
+    for key in keys:
+        systems = [
+            {
+                "name": experiment.name,
+                "index": index,
+                "scored": report.utterances[key],
+                "sort_rate": sortable_rate(report.utterances[key].counts),
+                "columns": list(align_columns(report.utterances[key], report.rules)),
+                "confidence": (known or {}).get(key),
+            }
+            for (index, experiment, report), known in zip(shown, confidences, strict=True)
+        ]
+        scored = first.utterances[key]
+        texts = " ".join([scored.ref, *(report.utterances[key].hyp or "" for _, _, report in shown)])
+        clip = data.clips.get(key)
+        facts = {"key": key, "lang": scored.lang, "num_units": scored.counts.num_units, "text": texts}
+        entries.append(
+            {**facts, "systems": systems, "url": urls.get(key), "seconds": None if clip is None else clip.duration}
+        )
+    return {
+        "entries": entries,
+        "num_scored": len(ordered),
+        "langs": sorted({entry["lang"] for entry in entries}),
+        "metric": first.rules.metric.upper(),
+        "unit": UNIT_NAMES[first.rules.metric],
+        "without_confidence": [e for (_, e, _), known in zip(shown, confidences, strict=True) if known is None],
+        "can_encode": can_encode,
+        "audio_mb": audio_mb,
+        "num_clips": len(urls),
+        "num_omitted": num_omitted,
+        "num_unreadable": num_unreadable,
+    }
 
 
-def worst_first(reports: Sequence[Report]) -> list[str]:
-    """Keys by falling mean error rate over the systems, then by falling number of errors, then by name."""
+def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[UtteranceColumn]:
+    """The alignment as columns: runs of one kind inside a word of letters; each word or phone is a column."""
+    operations = align(*utterance.split(rules))
+    lengths = word_lengths(utterance.ref, rules, utterance.lang) if rules.spaces == "ignore" else []
+    word_ends = set(accumulate(lengths))
+    num_units, run = 0, list[Operation]()
+    for index, operation in enumerate(operations):
+        run.append(operation)
+        num_units += operation.ref is not None
+        following = operations[index + 1] if index + 1 < len(operations) else None
+        # A unit inserted after the last letter of a word belongs to that word.
+        at_end = num_units in word_ends and not (following and following.ref is None)
+        if rules.metric != "cer" or at_end or following is None or following.kind != operation.kind:
+            ref, hyp = "".join(found.ref or "" for found in run), "".join(found.hyp or "" for found in run)
+            ref, hyp = (text.replace(" ", "␣") or EMPTY for text in (ref, hyp))
+            yield UtteranceColumn(operation.kind, ref, hyp, has_gap=rules.metric != "cer" or at_end)
+            run = []
 
-    def order(key: str) -> tuple[float, int, str]:
-        found = [report.utterances[key].counts for report in reports]
-        rates = [counts.errors if counts.rate is None else counts.rate for counts in found]
-        return -sum(rates) / len(rates), -sum(counts.errors for counts in found), key
 
-    return sorted(reports[0].utterances, key=order)
-
-
-def _confidences(folder: Path, mode: str | None) -> dict[str, float] | None:
-    """The confidence of each utterance's best hypothesis, from hyps.jsonl; None where there is none to read."""
-    path = folder / (mode or "") / "hyps.jsonl"
+def _read_confidences(path: Path) -> dict[str, float] | None:
+    """The confidence of each utterance's best hypothesis in hyps.jsonl; None without the file."""
     if not path.is_file():
         return None
     found = {}
@@ -77,130 +118,48 @@ def _confidences(folder: Path, mode: str | None) -> dict[str, float] | None:
         try:
             record = json.loads(line)
             found[str(record["key"])] = float(record["confidence"])
-        except (ValueError, KeyError, TypeError):  # cut off by a kill, or no alignment: no confidence to show
+        except (ValueError, KeyError, TypeError):  # an incomplete line, or no alignment
             continue
     return found
 
 
-def _audio_note(material: Material, sounds: Sounds, audio_mb: float) -> str:
-    if audio_mb <= 0:
-        return "No audio: --audio_mb is 0."
-    if not material.clips:
-        return "No audio: the test list is not known; give --data_list."
-    if not can_encode():
-        return "No audio: this libsndfile writes no MP3; version 1.1 does."
-    told = f"Audio of {len(sounds.urls):,} utterances: mono, 16 kHz, MP3, made smaller for this page."
-    if sounds.left_out:
-        told += f" {sounds.left_out:,} more are left out, for the page holds {audio_mb:g} MB of it (--audio_mb)."
-    if sounds.unreadable:
-        told += f" Of {sounds.unreadable:,} the audio file cannot be read."
-    return told
+def _embed_audio(
+    clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int
+) -> tuple[dict[str, str], int, int]:
+    """Data URLs of the first clips that fit into `max_bytes`, the number of omitted and of unreadable clips."""
+    urls, num_omitted, num_unreadable = dict[str, str](), 0, 0
+    is_full = max_bytes <= 0
+    for key in keys:
+        if key not in clips:
+            continue
+        if is_full:
+            num_omitted += 1
+            continue
+        try:
+            url = "data:audio/mpeg;base64," + base64.b64encode(_encode_clip(clips[key])).decode("ascii")
+        except DataError:
+            num_unreadable += 1
+            continue
+        max_bytes -= len(url)
+        is_full = max_bytes < 0
+        if is_full:
+            num_omitted += 1
+        else:
+            urls[key] = url
+    return urls, num_omitted, num_unreadable
 
 
-def _controls(material: Material, keys: Sequence[str]) -> str:
-    shown = material.shown
-    utterances = shown[0][2].utterances
-    langs = sorted({utterances[key].lang for key in keys})
-    orders = [("worst", "worst first")]
-    orders += [(f"-e{place}", f"highest error of {experiment.name}") for place, experiment, _ in shown]
-    if len(shown) == 2:
-        (a, one, _), (b, other, _) = shown
-        orders += [(f"d{a}-{b}", f"{other.name} most better"), (f"d{b}-{a}", f"{one.name} most better")]
-    orders += [("-length", "longest first"), ("length", "shortest first"), ("lang", "language"), ("key", "name")]
-    choices = [("", "all languages"), *((lang, lang) for lang in langs)]
-    return (
-        '<div class="controls js" role="search">'
-        '<label>Find <input type="search" id="find" placeholder="key or text"></label>'
-        f'<label>Language <select id="lang">{options(choices)}</select></label>'
-        f'<label>Order <select id="order">{options(orders)}</select></label>'
-        '<label><input type="checkbox" id="wrong"> with errors alone</label>'
-        '<span id="count" role="status"></span></div>'
+def _encode_clip(clip: Utterance) -> bytes:
+    """The audio of one utterance as MP3, mono, 16 kHz. Raises DataError if it cannot be read."""
+    waveform = read_audio(clip.wav, start=clip.start, end=clip.end, sample_rate=_SAMPLE_RATE)
+    buffer = io.BytesIO()
+    soundfile.write(
+        buffer,
+        waveform.numpy(),
+        _SAMPLE_RATE,
+        format=_AUDIO_FORMAT,
+        subtype="MPEG_LAYER_III",
+        compression_level=_QUALITY,
+        bitrate_mode="CONSTANT",
     )
-
-
-def _utterance(key: str, material: Material, sounds: Sounds, sure: Sequence[Mapping[str, float] | None]) -> str:
-    """One utterance: facts, sound, and an alignment for each system."""
-    shown = material.shown
-    first = shown[0][2].utterances[key]
-    length = first.counts.num_units
-    unit = UNIT_NAMES[shown[0][2].rules.metric]
-    clip = material.clips.get(key)
-    facts = [escape(first.lang), f"{length:,} {unit}{'' if length == 1 else 's'}"]
-    facts += [] if clip is None or clip.duration is None else [f"{clip.duration:.2f} s"]
-    url = sounds.urls.get(key)
-    player = f'<audio controls preload="none" src="{url}" aria-label="{escape(key)}"></audio>' if url else ""
-    rates = "".join(f' data-e{place}="{_order(report.utterances[key].counts):.4f}"' for place, _, report in shown)
-    texts = " ".join([first.ref, *(report.utterances[key].hyp or "" for _, _, report in shown)])
-    systems = "".join(
-        _system(experiment.name, place, report.utterances[key], report.rules, (known or {}).get(key))
-        for (place, experiment, report), known in zip(shown, sure, strict=True)
-    )
-    return (
-        f'<article class="utterance" data-key="{escape(key)}" data-lang="{escape(first.lang)}" '
-        f'data-length="{length}"{rates} data-text="{escape(texts)}">\n<div class="facts">'
-        f"<span>{_unbroken([f'<code>{escape(key)}</code>', *facts])}</span>{player}</div>\n{systems}</article>"
-    )
-
-
-def _order(counts: ErrorCounts) -> float:
-    return float(counts.errors) if counts.rate is None else counts.rate
-
-
-def _system(name: str, place: int, utterance: ScoredUtterance, rules: Rules, confidence: float | None) -> str:
-    facts = [f"{rules.metric.upper()} {percent(utterance.counts.rate)} %", letters(utterance.counts)]
-    facts += [] if confidence is None else [f"confidence {confidence:.2f}"]
-    facts += ["no hypothesis"] if utterance.hyp is None else []
-    return (
-        f'<div class="system"><div class="quiet"><span class="key c{place % 6}"><span>{escape(name)}</span></span>'
-        f"{_unbroken(facts)}</div>"
-        f'<div class="aligned" dir="ltr">{aligned(utterance, rules)}</div></div>\n'
-    )
-
-
-def _unbroken(facts: Iterable[str]) -> str:
-    """HTML of facts in a row: a narrow page breaks the line between two, never a word from its number."""
-    return "&nbsp;· ".join(fact.replace(" ", "&nbsp;") for fact in facts)
-
-
-def letters(counts: ErrorCounts) -> str:
-    """The counts under their usual letters."""
-    return f"N {counts.num_units:,} S {counts.substitutions:,} D {counts.deletions:,} I {counts.insertions:,}"
-
-
-def aligned(utterance: ScoredUtterance, rules: Rules) -> str:
-    """A column a run of equal operations; letters leave a gap where the reference has a space."""
-    columns = []
-    for group, gap in _groups(utterance, rules):
-        kind = group[0].kind
-        ref = "".join(operation.ref or "" for operation in group) or EMPTY
-        hyp = "".join(operation.hyp or "" for operation in group) or EMPTY
-        classes = "u" + ("" if kind == "C" else f" {kind}") + (" gap" if gap else "")
-        columns.append(f'<span class="{classes}"><span>{_show(ref)}</span><span>{_show(hyp)}</span></span>')
-    return "<wbr>".join(columns)
-
-
-def _groups(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[list[Operation], bool]]:
-    """Runs of one kind inside a word, and whether a word ends there. Words and phones are runs of their own."""
-    operations = align(*utterance.split(rules))
-    ends = _word_ends(utterance, rules)
-    num_units, group = 0, list[Operation]()
-    for index, operation in enumerate(operations):
-        group.append(operation)
-        num_units += operation.ref is not None
-        following = operations[index + 1] if index + 1 < len(operations) else None
-        # A unit inserted behind the last letter of a word belongs to that word.
-        at_end = num_units in ends and not (following and following.ref is None)
-        if rules.metric != "cer" or at_end or following is None or following.kind != operation.kind:
-            yield group, rules.metric != "cer" or at_end
-            group = []
-
-
-def _word_ends(utterance: ScoredUtterance, rules: Rules) -> set[int]:
-    """How many units stand before each space of the reference, where spaces themselves are not units."""
-    if rules.spaces == "count":
-        return set()
-    return set(accumulate(word_lengths(utterance.ref, rules, utterance.lang)))
-
-
-def _show(text: str) -> str:
-    return escape(text.replace(" ", "␣"))
+    return buffer.getvalue()

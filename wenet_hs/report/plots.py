@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Line, scatter and interval charts as inline SVG. CSS classes define the colours of the light and dark themes."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 420, 254
+INTERVAL_WIDTH = 440
+LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 40
+NUM_COLOURS = 6
+MAX_POINTS = 200
+MAX_DOTS = 1000
+_INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
+_ROW_HEIGHT = 22
+_CLOUD_SHIFT, _MAX_RADIUS = 5, 7.0  # of a scatter chart
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One curve. `faint` draws a thin pale line: the training loss beside the validation loss."""
+
+    points: Sequence[Point]
+    colour: int
+    """The index of the experiment."""
+    faint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """One rate with its interval, fractions."""
+
+    rate: float
+    low: float
+    high: float
+    colour: int
+    label: str
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Map from values to pixels, linear or logarithmic."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return self.begin + (self.end - self.begin) * ((value - low) / (high - low) if high > low else 0.5)
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    label: str,
+    show: Callable[[float], str] = lambda value: f"{value:g}",
+    may_be_log: bool = False,
+    unit: str = "steps",
+) -> Markup:
+    """An SVG of curves over steps or another `unit`; empty without points.
+
+    `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of more than one decade
+    get a logarithmic axis, and the chart says so.
+    """
+    shown = [replace(line, points=thin(line.points)) for line in lines if line.points]
+    points = [point for line in shown for point in line.points]
+    if not points:
+        return Markup()
+    steps, values = zip(*points, strict=True)
+    log = may_be_log and min(values) > 0 and max(values) > 10 * min(values)
+    y_ticks = log_ticks(min(values), max(values)) if log else ticks(min(values), max(values))
+    x = _Axis(0, max(steps), LEFT, WIDTH - RIGHT)
+    y = _Axis(min(*values, *y_ticks), max(*values, *y_ticks), HEIGHT - BOTTOM, TOP, log)
+    parts = _frame(x, y, [(tick, show(tick)) for tick in y_ticks], unit)
+    if log:
+        parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
+    for line in sorted(shown, key=lambda line: not line.faint):
+        coordinates = [(x(step), y(value)) for step, value in line.points]
+        colour = f"c{line.colour % NUM_COLOURS}"
+        if line.faint or len(coordinates) > 1:
+            path = " ".join(f"{a:.1f},{b:.1f}" for a, b in coordinates)
+            parts.append(f'<polyline class="{colour}{" faint" if line.faint else ""}" points="{path}"/>')
+        if not line.faint and len(coordinates) <= 40:
+            parts += [f'<circle class="{colour}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in coordinates]
+    return _svg(parts, WIDTH, HEIGHT, label)
+
+
+def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
+    """An SVG with one dot per utterance: x its length in `unit`, y its rate (a fraction); empty without points.
+
+    Equal points are one larger dot. Of more than `MAX_DOTS`, evenly chosen ones are drawn.
+    """
+    shown = [
+        (cloud.colour, sorted(cloud.points)[:: math.ceil(len(cloud.points) / MAX_DOTS)])
+        for cloud in clouds
+        if cloud.points
+    ]
+    points = [point for _, some in shown for point in some]
+    if not points:
+        return Markup()
+    lengths, values = zip(*points, strict=True)
+    y_ticks = ticks(0, 100 * max(values) or 1)
+    margin = _CLOUD_SHIFT * (len(shown) - 1) / 2 + _MAX_RADIUS  # so that all dots are inside the plot
+    x = _Axis(0, max(lengths), LEFT + margin, WIDTH - RIGHT - margin)
+    y = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = _frame(x, y, [(tick, f"{tick:g} %") for tick in y_ticks], unit)
+    for index, (colour, some) in enumerate(shown):
+        shift = _CLOUD_SHIFT * (index - (len(shown) - 1) / 2)  # lengths are integers, so clouds fit beside each other
+        circles = "".join(
+            f'<circle cx="{x(a) + shift:.1f}" cy="{y(100 * b):.1f}" r="{min(_MAX_RADIUS, 1.8 * count**0.4):.1f}"/>'
+            for (a, b), count in sorted(Counter(some).items())
+        )
+        parts.append(f'<g class="cloud k{colour % NUM_COLOURS}">{circles}</g>')
+    return _svg(parts, WIDTH, HEIGHT, label)
+
+
+def interval_chart(rows: Sequence[tuple[str, Sequence[Dot]]], *, label: str) -> Markup:
+    """An SVG with one row per language: a dot per system, and a line over its interval; empty without dots."""
+    dots = [dot for _, of_row in rows for dot in of_row]
+    if not dots:
+        return Markup()
+    marks = ticks(0, 100 * max(dot.high for dot in dots))
+    left = 14 + 7 * min(16, max(len(name) for name, _ in rows))
+    x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
+    height = TOP + _ROW_HEIGHT * len(rows) + _INTERVAL_BOTTOM
+    base = height - _INTERVAL_BOTTOM
+    parts = []
+    for tick in marks:
+        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>')
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
+    for index, (name, of_row) in enumerate(rows):
+        middle = TOP + _ROW_HEIGHT * (index + 0.5)
+        parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
+        for place, dot in enumerate(of_row):
+            y = middle + 6 * (place - (len(of_row) - 1) / 2)
+            colour = f"c{dot.colour % NUM_COLOURS}"
+            low, rate, high = (x(100 * value) for value in (dot.low, dot.rate, dot.high))
+            line = f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            circle = f'<circle class="{colour}" cx="{rate:.1f}" cy="{y:.1f}" r="3.5"/>'
+            parts.append(f"<g><title>{escape(dot.label)}</title>{line}{circle}</g>")
+    return _svg(parts, INTERVAL_WIDTH, height, label)
+
+
+def thin(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
+    """At most `most` points: means of neighbours, so that the curve of a long training stays small and readable."""
+    known = [point for point in points if math.isfinite(point[1])]
+    size = math.ceil(len(known) / most) or 1
+    groups = [known[start : start + size] for start in range(0, len(known), size)]
+    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers (1, 2 or 5 times a power of ten apart) that enclose the range."""
+    if high <= low:
+        low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
+    rough = (high - low) / count
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * rough)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten inside the range; for more than three decades only the powers."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1, 2, 5) if len(powers) <= 4 else (1,)
+    return [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
+
+
+def shorten(value: float) -> str:
+    """A short form of a count: 12000 is 12k."""
+    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) -> list[str]:
+    """Horizontal grid lines with their values, and the x axis with its unit."""
+    parts = []
+    for tick, text in y_ticks:
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<text class="row" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
+    base = HEIGHT - BOTTOM + 16
+    x_ticks = [tick for tick in ticks(0, x.high) if tick <= x.high]
+    parts += [f'<text class="tick" x="{x(tick):.1f}" y="{base}">{shorten(tick)}</text>' for tick in x_ticks]
+    return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(unit)}</text>']
+
+
+def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Markup:
+    body = "\n".join(parts)
+    return Markup(  # nosec: all text in `parts` is escaped
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n{body}\n</svg>'
+    )

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of the report's sections. Each function returns the variables of the template with the same name."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.report.collect import ExperimentResults, ReportData
+from wenet_hs.report.error_rates import rate_dots
+from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
+from wenet_hs.score.confusions import Confusion, Confusions, count_confusions, script_of, show_pair, show_unit
+from wenet_hs.score.error_rate import (
+    LENGTH,
+    UNDEFINED,
+    LanguageScore,
+    by_length,
+    percent,
+)
+from wenet_hs.score.units import UNIT_NAMES
+from wenet_hs.tree.plot import tree_svg
+
+_NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
+_NONE = "—"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text, which the page sorts by any column."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    foot: Sequence[Sequence[str]] = ()
+    """Rows that stay at the end."""
+    langs: Sequence[str] = ()
+    """The language of each row, for a filter; the rows of all languages have an empty one."""
+
+    @property
+    def classes(self) -> list[str]:
+        """The CSS class of each column: empty for numbers, `text`, `text long`."""
+        found = []
+        for column in zip(*self.rows, *self.foot, strict=True):
+            known = [value for value in column if value not in (UNDEFINED, "", _NONE)]
+            is_number = bool(known) and all(map(_NUMBER.fullmatch, known))
+            found.append("" if is_number else "text long" if max(map(len, column)) > 30 else "text")
+        return found
+
+
+def format_setting(value: object) -> str:
+    """A setting as text: yes and no, a dash for none, 60 for 60.0."""
+    if value is None:
+        return _NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def format_number(value: object, digits: int) -> str:
+    """A number with `digits` decimals and thousands separators; n/a for other values."""
+    return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED
+
+
+# ---- corpora
+
+_SPLITS = ("train", "dev", "test")
+_COUNTS = {"hours": 4, "utterances": 0, "speakers": 0}
+_SAMPLING = (("hours_before", "hours released", 2), ("lambda", "λ", 4), ("hours_wanted", "λ × hours", 2))
+
+
+def corpora_section(data: ReportData) -> dict[str, Any]:
+    """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
+    corpora = []
+    for path, stats in data.stats.items():
+        langs, total = stats.get("langs"), stats.get("total")
+        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
+        if isinstance(langs, dict) and langs and all(isinstance(found, dict) for found in langs.values()):
+            sampling = [facts for facts in _SAMPLING if any(facts[0] in found for found in langs.values())]
+            names = ["language", *(name for _, name, _ in sampling)]
+            rows = [_corpus_row(lang, found, sampling) for lang, found in sorted(langs.items())]
+            corpus["table"] = Table(
+                names=[*names, *(f"{split} {what}" for what in _COUNTS for split in _SPLITS)],
+                rows=rows,
+                foot=[_corpus_row("all", total, sampling)] if isinstance(total, dict) else [],
+            )
+        corpora.append(corpus)
+    return {"corpora": corpora}
+
+
+def _corpus_row(lang: str, found: Mapping[str, Any], sampling: Sequence[tuple[str, str, int]]) -> list[str]:
+    row = [lang, *(format_number(found[key], digits) if key in found else "" for key, _, digits in sampling)]
+    for what, digits in _COUNTS.items():
+        counts = found[what] if isinstance(found.get(what), dict) else {}
+        row += [format_number(counts.get(split), digits) for split in _SPLITS]
+    return row
+
+
+# ---- decoding speed
+
+_CONDITION_NAMES = {
+    "num_threads": "threads",
+    "num_ranks": "processes",
+    "max_segment_s": "maximum seconds of a segment",
+    "nbest": "n-best",
+}
+
+
+def speed_section(data: ReportData) -> dict[str, Any]:
+    """Real-time factors per mode, language and part. Conditions that differ are columns."""
+    measured = [found for found in data.experiments if found.speeds]
+    by_mode = [(found, mode, speed) for found in measured for mode, speed in found.speeds.items()]
+    conditions = dict.fromkeys(name for found in measured for name in found.speed_conditions)
+    values = {name: [found.speed_conditions.get(name) for found in measured] for name in conditions}
+    differing = [name for name, of in values.items() if len(set(map(format_setting, of))) > 1]
+    defaults = {"lm": None, **asdict(DecodeOptions())}
+    common = {name: of[0] for name, of in values.items() if name not in differing}
+    not_default = {
+        _condition_name(name): format_setting(value)
+        for name, value in common.items()
+        if name == "beam_size" or name not in defaults or value != defaults[name]
+    }
+    rows = [
+        [found.name, mode, format_number(speed.get("audio_seconds"), 1), format_number(speed.get("wall_seconds"), 1)]
+        + [format_number(speed.get("rtf"), 4)]
+        + [format_setting(found.speed_conditions.get(name)) for name in differing]
+        for found, mode, speed in by_mode
+    ]
+    per_lang = [(e.name, mode, speed["sum_rtf_by_lang"]) for e, mode, speed in by_mode if speed.get("sum_rtf_by_lang")]
+    langs = sorted({lang for *_, rtf in per_lang for lang in rtf})
+    lang_rows = [[name, mode, *(format_number(rtf.get(lang), 4) for lang in langs)] for name, mode, rtf in per_lang]
+    parts = list(dict.fromkeys(part for found in data.experiments for part in found.speed_parts))
+    part_rows = [
+        [found.name, *(format_number(found.speed_parts.get(part), 2) for part in parts)]
+        for found in data.experiments
+        if found.speed_parts
+    ]
+    names = ["experiment", "mode", "speech, s", "decoding, s", "RTF", *map(_condition_name, differing)]
+    return {
+        "table": Table(names=names, rows=rows),
+        "common": not_default,
+        "omits_defaults": len(not_default) < len(common),
+        "languages": Table(names=["experiment", "mode", *langs], rows=lang_rows),
+        "parts": Table(names=["experiment", *(part.replace("_", " ") for part in parts)], rows=part_rows),
+    }
+
+
+def _condition_name(name: str) -> str:
+    return _CONDITION_NAMES.get(name, name.replace("_", " "))
+
+
+# ---- training
+
+_CURVES: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (  # metric, caption, format, may be logarithmic
+    ("loss", "Loss, nats per target", "{:g}".format, True),
+    ("loss_att", "Attention loss, nats per target", "{:g}".format, True),
+    ("loss_ctc", "CTC loss, nats per target", "{:g}".format, True),
+    ("bits_per_unit", "Bits per unit of the attention decoder, without label smoothing", "{:g}".format, True),
+    ("accuracy", "Attention accuracy, teacher-forced", lambda value: f"{100 * value:g} %", False),
+    ("lr", "Learning rate", "{:g}".format, False),
+)
+_OVER_TIME = ("loss", "loss_att", "loss_ctc", "accuracy")
+
+
+def training_section(data: ReportData) -> dict[str, Any]:
+    """Final values, curves over steps and over wall time, and the settings that differ."""
+    rows = []
+    for found in data.experiments:
+        valid, train = (found.curves.get(kind, []) for kind in ("valid", "train"))
+        if not (valid or train):
+            continue
+        last = max(valid + train, key=lambda record: record["step"])
+        end = valid[-1] if valid else {}
+        minutes = end["seconds"] / 60 if "seconds" in end else None
+        lowest = min((record["loss"] for record in valid if "loss" in record), default=None)
+        row = [found.name, found.head, f"{last['step']:,.0f}", format_number(last.get("epoch"), 0)]
+        row += [format_number(minutes, 1), format_number(lowest, 3), format_number(end.get("bits_per_unit"), 3)]
+        rows.append([*row, percent(end.get("accuracy"))])
+    names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss, nats per target"]
+    flat = [_flatten(found.settings) for found in data.experiments]
+    settings = [[key, *(format_setting(of.get(key)) for of in flat)] for key in sorted({k for of in flat for k in of})]
+    return {
+        "table": Table(names=[*names, "last validation, bits per unit", "last validation accuracy, %"], rows=rows),
+        "step_charts": _curve_charts(data.experiments, "steps"),
+        "time_charts": _curve_charts(data.experiments, "minutes"),
+        "settings": Table(
+            names=["setting", *(found.name for found in data.experiments)],
+            rows=[row for row in settings if len(set(row[1:])) > 1],
+        ),
+    }
+
+
+def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[tuple[str, Markup]]:
+    """Caption and SVG of each metric: training and validation over steps, or validation over minutes."""
+    charts = []
+    for metric, caption, show, may_be_log in _CURVES:
+        lines = []
+        for colour, found in enumerate(experiments):
+            train, valid = (
+                [record for record in found.curves.get(kind, ()) if metric in record] for kind in ("train", "valid")
+            )
+            if unit == "minutes":
+                points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
+                lines.append(Line(points=points if metric in _OVER_TIME else [], colour=colour))
+                continue
+            for records in (train, valid):
+                points = [(record["step"], record[metric]) for record in records]
+                lines.append(Line(points=points, colour=colour, faint=records is train and bool(valid)))
+        chart = line_chart(lines, label=f"{caption} over {unit}", show=show, may_be_log=may_be_log, unit=unit)
+        if chart:
+            charts.append((caption, chart))
+    return charts
+
+
+def _flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested settings as one mapping with dotted keys."""
+    flat: dict[str, object] = {}
+    for key, value in settings.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+# ---- trees
+
+MAX_LEAVES = 60
+
+
+def trees_section(data: ReportData) -> dict[str, Any]:
+    """The trees of the output layers with their most probable units; equal trees once."""
+    owners: dict[Any, list[str]] = {}
+    for experiment in data.experiments:
+        if experiment.tree is not None:
+            owners.setdefault(experiment.tree, []).append(experiment.name)
+    drawings = [tree_svg(tree, max_leaves=MAX_LEAVES) for tree in owners]
+    svgs = [Markup(drawing[drawing.index("<svg") :]) for drawing in drawings]
+    return {"trees": list(zip(owners, map(", ".join, owners.values()), svgs, strict=True)), "max_leaves": MAX_LEAVES}
+
+
+# ---- confusions
+
+MAX_CONFUSIONS = 15  # of each kind in the table
+MAP_SIZE = 16  # rows and columns of the map
+_KINDS = (("substituted", "substitutions"), ("deleted", "deletions"), ("inserted", "insertions"))
+_OTHERS = ""  # no unit is empty
+
+
+def confusions_section(data: ReportData) -> dict[str, Any]:
+    """A map of the most confused units and a table per language, for each experiment."""
+    systems = []
+    for index, experiment, report in data.shown:
+        found = count_confusions(report.utterances.values(), report.rules, 1_000_000)
+        has_scripts = report.rules.metric != "per"  # all phones are one alphabet
+        langs = found.languages if len(found.languages) > 1 else {}
+        rows = [
+            (lang, [lang or "all", *row])
+            for lang, confusions in {"": found.overall, **langs}.items()
+            for row in _confusion_rows(confusions, has_scripts)
+        ]
+        names = ["language", "kind", "reference", "recognised", "count", "of errors, %", "of the unit, %"]
+        table = Table(names=names, rows=[row for _, row in rows], langs=[lang for lang, _ in rows])
+        systems.append(
+            {
+                "name": experiment.name,
+                "table_id": f"confusions-{index}",
+                "num_errors": found.overall.num_errors,
+                "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
+                "langs": list(langs),
+                "table": table,
+            }
+        )
+    return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
+
+
+def _confusion_rows(confusions: Confusions, name_scripts: bool) -> Iterator[list[str]]:
+    for kind, attribute in _KINDS:
+        pairs: Sequence[Confusion] = getattr(confusions, attribute)
+        for pair in pairs[:MAX_CONFUSIONS]:
+            units = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
+            of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
+            yield [kind, *units, f"{pair.count:,}", percent(pair.share), of_unit]
+
+
+def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
+    """Counts of the most confused units, as rows (reference) and columns (recognised).
+
+    All rarer units are one row and one column, so that all errors are in the map. A cell's weight is the root of its
+    share of the largest count, so that small counts stay visible.
+    """
+    pairs = [pair for of_kind in (found.substitutions, found.deletions, found.insertions) for pair in of_kind]
+    totals = Counter[str]()
+    for pair in pairs:
+        totals.update({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
+    units: list[str | None] = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]  # type: ignore[assignment]
+    counts = Counter[tuple[str | None, str | None]]()
+    for pair in pairs:
+        ref, hyp = (unit if unit is None or unit in units else _OTHERS for unit in (pair.ref, pair.hyp))
+        counts[ref, hyp] += pair.count
+    columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
+    rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
+    top = max((count for cell, count in counts.items() if _OTHERS not in cell), default=1)
+    scripts = {unit: script_of(unit) for unit in units if unit and has_scripts}
+    if len(set(scripts.values()) - {""}) < 2:
+        scripts = {}
+
+    def label(unit: str | None, none: str) -> tuple[str, str]:
+        text = none if unit is None else "others" if unit == _OTHERS else show_unit(unit)
+        return text, scripts.get(unit, "") if unit else ""
+
+    def weight(ref: str | None, hyp: str | None) -> float | None:
+        return None if _OTHERS in (ref, hyp) or not counts[ref, hyp] else (counts[ref, hyp] / top) ** 0.5
+
+    return {
+        "columns": [label(hyp, "left out") for hyp in columns],
+        "rows": [(label(ref, "inserted"), [(counts[ref, hyp], weight(ref, hyp)) for hyp in columns]) for ref in rows],
+        "num_units": len(units),
+        "has_others": _OTHERS in columns,
+    }
+
+
+# ---- length against error
+
+MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance with many insertions does not flatten all
+
+
+def lengths_section(data: ReportData) -> dict[str, Any]:
+    """Rates per length of the reference, and of each utterance over its length."""
+    metric = data.shown[0][2].rules.metric
+    unit = f"{UNIT_NAMES[metric]}s"
+    bins: dict[str, list[Dot]] = {}
+    clouds, num_clipped = [], 0
+    for index, experiment, report in data.shown:
+        for name, score in by_length(report).by[LENGTH].groups.items():
+            label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
+            bins.setdefault(f"{name} (n={score.utterances:,})", []).extend(rate_dots(score, index, label))
+        counts = [found.counts for found in report.utterances.values()]
+        points = [(float(count.num_units), count.rate) for count in counts if count.rate is not None]
+        num_clipped += sum(rate > MAX_RATE for _, rate in points)
+        clouds.append(Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index))
+    label = f"Error rate of each utterance by its length in {unit}"
+    rows = [(name, dots) for name, dots in bins.items() if dots]
+    return {
+        "metric": metric.upper(),
+        "bins": interval_chart(rows, label=f"Error rates by length of the reference in {unit}"),
+        "scatter": scatter_chart(clouds, label=label, unit=unit),
+        "num_clipped": num_clipped,
+        "max_percent": format(100 * MAX_RATE, "g"),
+    }
+
+
+# ---- conditions
+
+_INPUT_FILES = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
+
+
+def conditions_section(data: ReportData) -> dict[str, Any]:
+    """Signatures and counts of the error rates, the provenance of the models, and the hashes of all input files."""
+    scores = [
+        [found.name, mode, report.signature, format_counts(report.micro)]
+        + [f"{report.num_resamples:,}", f"{len(report.missing):,}"]
+        for found in data.experiments
+        for mode, report in found.scores.items()
+    ]
+    facts = [
+        found.provenance | ({"seed": found.settings["seed"]} if "seed" in found.settings else {})
+        for found in data.experiments
+    ]
+    keys = dict.fromkeys(key for of in facts for key in of)
+    rows = [[str(key), *(str(of.get(key, UNDEFINED)) for of in facts)] for key in keys]
+    files = [_file_row(path) for path in dict.fromkeys(_input_paths(data)) if path.is_file()]
+    return {
+        "scores": Table(names=["experiment", "mode", "signature", "counts", "resamples", "missing"], rows=scores),
+        "provenance": Table(names=["training", *(found.name for found in data.experiments)], rows=rows),
+        "files": Table(names=["file", "changed, UTC", "bytes", "SHA-256"], rows=files),
+    }
+
+
+def format_counts(score: LanguageScore) -> str:
+    """N, S, D and I of a score."""
+    counts = score.counts
+    return f"N {counts.num_units:,} S {counts.substitutions:,} D {counts.deletions:,} I {counts.insertions:,}"
+
+
+def _input_paths(data: ReportData) -> Iterable[Path]:
+    for experiment in data.experiments:
+        yield from (experiment.folder / name for name in _INPUT_FILES)
+        results = experiment.folder / experiment.test
+        yield results / "rtf.json"
+        yield from (results / mode / "score.json" for mode in experiment.scores)
+        if data.mode is not None:
+            yield results / data.mode / "hyps.jsonl"
+    yield from data.stats
+    if data.data_list is not None:
+        yield data.data_list
+
+
+def _file_row(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    status = path.stat()
+    changed = datetime.fromtimestamp(status.st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return [str(path), changed, f"{status.st_size:,}", digest]
