@@ -2,10 +2,7 @@
 """`wenet-hs prepare` as a user calls it, with real audio files."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -96,13 +93,3 @@ def test_help_opens_with_an_example(kind: str, capsys: pytest.CaptureFixture[str
         call(kind, "--help")
     assert stopped.value.code == 0
     assert f"Example: wenet-hs prepare {kind} --" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_locale_changes_nothing(release: Path, tmp_path: Path) -> None:
-    arguments = ["commonvoice", "--corpus", release, "--langs", "ca", "--check_audio", "exists", "--out"]
-    assert call(*arguments, tmp_path / "here") == 0
-    environment = os.environ | {"LC_ALL": "C"}
-    line = [sys.executable, "-m", "wenet_hs.bin.prepare", *map(str, arguments), str(tmp_path / "plain")]
-    subprocess.run(line, env=environment, check=True, capture_output=True)
-    assert contents(tmp_path / "plain") == contents(tmp_path / "here")

@@ -3,6 +3,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,35 +70,24 @@ def test_a_grid_of_speakers_and_sentences_gives_a_smaller_test_set_without_overl
     assert_all_there(result, utterances)
 
 
-def test_one_speaker_is_shared_because_there_is_no_other() -> None:
-    utterances = corpus([("only", f"t{n // 2}") for n in range(100)])
+@pytest.mark.parametrize(
+    ("pairs", "sizes", "in_both"),
+    [
+        ([("only", f"t{n // 2}") for n in range(100)], (10, 90), {"speakers": 1, "sentences": 0}),
+        ([(f"s{n}", "yes") for n in range(100)], (10, 90), {"speakers": 0, "sentences": 1}),
+        ([(None, f"t{n}") for n in range(100)], (10, 90), {"speakers": 0, "sentences": 0}),
+        ([], (0, 0), {"speakers": 0, "sentences": 0}),
+    ],
+    ids=["one speaker", "one sentence", "unknown speakers", "nothing"],
+)
+def test_sets_overlap_only_where_it_cannot_be_avoided(
+    pairs: list[tuple[str | None, str]], sizes: tuple[int, int], in_both: dict[str, int]
+) -> None:
+    utterances = corpus(pairs)
     result = hold_out(utterances, 10, seed=0, purpose="test")
-    assert len(result.held) == 10
-    assert len(result.rest) == 90
-    assert shared(result) == {"speakers": 1, "sentences": 0}
-
-
-def test_one_sentence_is_shared_because_there_is_no_other() -> None:
-    utterances = corpus([(f"s{n}", "yes") for n in range(100)])
-    result = hold_out(utterances, 10, seed=0, purpose="test")
-    assert len(result.held) == 10
-    assert shared(result) == {"speakers": 0, "sentences": 1}
+    assert (len(result.held), len(result.rest)) == sizes
+    assert shared(result) == in_both
     assert_all_there(result, utterances)
-
-
-def test_unknown_speakers_stand_for_themselves() -> None:
-    utterances = corpus([(None, f"t{n}") for n in range(100)])
-    result = hold_out(utterances, 10, seed=0, purpose="test")
-    assert (len(result.held), len(result.rest), len(result.left_out)) == (10, 90, 0)
-    assert shared(result)["speakers"] == 0
-
-
-def test_an_empty_set_takes_nothing() -> None:
-    utterances = corpus([("a", "x"), ("b", "y")])
-    result = hold_out(utterances, 0, seed=0, purpose="test")
-    assert result.held == []
-    assert result.rest == utterances
-    assert hold_out([], 5, seed=0, purpose="test") == HeldOut([], [], [])
 
 
 @given(
