@@ -180,14 +180,11 @@ class Plan:
     failed: dict[int, str] = field(default_factory=dict)
     """Row of each utterance whose header (or audio, if it must be cut) cannot be read → reason."""
 
-    def to_json(self) -> dict[str, Any]:
-        """A record for `from_json`."""
-        return {"batches": self.batches, "failed": list(self.failed.items())}
-
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Plan":
-        """The plan of a record of `to_json`."""
-        return cls([[Piece(*piece) for piece in batch] for batch in record["batches"]], dict(record["failed"]))
+        """The plan whose fields were written as JSON."""
+        batches = [[Piece(*piece) for piece in batch] for batch in record["batches"]]
+        return cls(batches, {int(row): reason for row, reason in record["failed"].items()})
 
 
 def _share_plan(
@@ -290,7 +287,7 @@ class PartialResults:
             plan, previous = Plan.from_json(record["plan"]), record["settings"]
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (AttributeError, ValueError, KeyError, TypeError):
             logger.warning("%s: damaged; starting from the beginning", self._plan)
             return None
         present = json.loads(json.dumps(settings))
@@ -314,7 +311,7 @@ class PartialResults:
 
     def write_plan(self, settings: Mapping[str, Any], plan: Plan) -> None:
         """Write the plan, or replace it; decoded batches stay."""
-        write_atomic(self._plan, json.dumps({"settings": settings, "plan": plan.to_json()}))
+        write_atomic(self._plan, json.dumps({"settings": settings, "plan": plan}, default=vars))
 
     @contextmanager
     def appending(self, rank: int) -> Iterator[IO[bytes]]:
