@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.modes import MODES
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.errors import ConfigError
 

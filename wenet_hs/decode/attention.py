@@ -9,7 +9,10 @@ Dimension key: B utterances still searched, N beam, K candidates per hypothesis,
 first), M hypotheses that continue, T frames, D width.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,8 +20,10 @@ from torch import Tensor
 from wenet_hs.decode.beam import Beam
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
+
+if TYPE_CHECKING:
+    from wenet_hs.model import AsrModel
 
 _FUSION_CANDIDATES = 2
 """With shallow fusion, this many times `beam_size` candidates are taken from the head before scores are added."""

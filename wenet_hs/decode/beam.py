@@ -5,16 +5,21 @@ Dimension key: B utterances still searched, N beam, K candidates per hypothesis,
 L units so far (<sos> first), S nodes of the trees of hypotheses, T frames, D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.tree_kv_cache import NewNodes
+
+if TYPE_CHECKING:
+    from wenet_hs.model import AsrModel
 
 _COMPACT_ABOVE = 64
 _SYNC_EVERY_ON_GPU = 8

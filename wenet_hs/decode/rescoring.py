@@ -7,8 +7,11 @@ Dimension key: B trees computed together, R nodes of the largest tree, M nodes o
 D width.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,11 +20,13 @@ from torch import Tensor
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.nn.tree_kv_cache import NewNodes
 from wenet_hs.text.units import SpecialIds
+
+if TYPE_CHECKING:
+    from wenet_hs.model import AsrModel
 
 MAX_NODES = 512
 """Maximum size of a tree of more than one hypothesis: attention among its nodes takes quadratic memory."""
