@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
-from wenet_hs.decode.modes import StageTimes, stages_of
+from wenet_hs.decode.modes import StageTimes, stages_of, warn_unused_options
 from wenet_hs.decode.rescoring import PrefixTree, score_sequences
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_model
@@ -261,6 +262,27 @@ def test_wrong_calls_and_wrong_models() -> None:
         model.encoder.after_norm.weight[0] = float("nan")
     with pytest.raises(CheckpointError, match=r"encoder output: NaN or infinity; .* use another checkpoint"):
         decode(model, features, lengths, MODES)
+
+
+@pytest.mark.parametrize(
+    ("modes", "options", "lines"),
+    [
+        (
+            ["attention", "joint"],
+            {"finished_list": True},
+            ["attention with finished_list and length_penalty 0 favours"],
+        ),
+        (["attention"], {"finished_list": True, "length_penalty": 1.0}, []),
+        (["joint"], {"finished_list": True}, []),
+        (["ctc_greedy_search"], {"length_penalty": 1.0}, ["length_penalty: read only by attention and joint, no eff"]),
+    ],
+)
+def test_warnings_about_short_texts_and_unused_options(
+    modes: list[str], options: dict[str, Any], lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_unused_options(DecodeOptions(**options), modes)
+    assert len(caplog.messages) == len(lines)
+    assert all(found.startswith(line) for found, line in zip(caplog.messages, lines, strict=True))
 
 
 @pytest.mark.parametrize(
