@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shards: the batches of the raw list to the bit, from disk and from a URL; a line for everything a tar can lack."""
+"""Shards give the batches of the raw list to the bit, from disk and from URLs; each fault of a tar is one line."""
 
 import io
 import json
@@ -82,6 +82,11 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
     facts = [(u.key, u.txt, u.lang, u.speaker) for u in utterances]
     assert [(u.key, u.txt, u.lang, u.speaker) for u in table] == facts
     assert read_data_list(tmp_path / "data.list.index" / "data.list") == list(table), "any command reads that list"
+    shard_list.write_text(shard_list.read_text().split("\n")[0])
+    assert len(open_list(shard_list, "shard")) == 3, "another list is indexed again"
+    (tmp_path / "twice").write_text(f"{tmp_path}/shards_000000000.tar\n" * 2)
+    with pytest.raises(DataError, match=r"tar: utterance 'k.0' is also in .*tar; give each a unique key"):
+        open_list(tmp_path / "twice", "shard")
 
 
 def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -160,10 +165,8 @@ def shard_of(folder: Path, members: dict[str, bytes]) -> Path:
     [
         ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus beside .txt"),
         ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt beside .wav, .json"),
-        ({"a.m4a": b"b", "a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus beside .m4a, .txt"),
         ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
         ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),
-        ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[1"}, "utterance 'a': Expecting ',' delimiter"),
         ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
         (
             {"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": "1"}'},
@@ -188,7 +191,7 @@ def test_a_shard_that_lacks_something(tmp_path: Path, members: dict[str, bytes],
     assert not list((tmp_path / "l.index").iterdir())
 
 
-@pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
 def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_path: Path, step: int) -> None:
     shard_list = pack(utterances[:2], tmp_path)
     path = tmp_path / "shards_000000000.tar"
@@ -248,23 +251,6 @@ def test_a_tar_that_changed_after_it_was_indexed(utterances: list[Utterance], tm
         read_audio(wavs[-1])
 
 
-def test_another_list_of_shards_is_indexed_anew(utterances: list[Utterance], tmp_path: Path) -> None:
-    shard_list = pack(utterances, tmp_path)
-    assert len(open_list(shard_list, "shard")) == 7
-    shard_list.write_text(shard_list.read_text().split("\n")[0])
-    assert len(open_list(shard_list, "shard")) == 3
-
-
-def test_an_utterance_in_two_shards(utterances: list[Utterance], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        pack(utterances[:1], tmp_path / name)
-    shards = [f"{tmp_path}/{name}/shards_000000000.tar" for name in ("a", "b")]
-    (tmp_path / "l").write_text("\n".join(shards))
-    with pytest.raises(DataError) as caught:
-        open_list(tmp_path / "l", "shard")
-    assert str(caught.value) == f"{shards[1]}: utterance 'k.0' is also in {shards[0]}; give each a unique key"
-
-
 def test_a_list_of_the_other_type_is_told(tmp_path: Path) -> None:
     write_data_list(tmp_path / "raw", [Utterance(key="a", wav="a.wav", txt="x")])
     with pytest.raises(
@@ -284,9 +270,6 @@ def test_a_key_that_would_leave_the_folder_is_no_member(utterances: list[Utteran
     with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
         pack([replace(utterances[0], key=key)], tmp_path)
     assert list(tmp_path.glob("*")) == []
-
-
-def test_audio_that_cannot_be_packed_is_named(utterances: list[Utterance], tmp_path: Path) -> None:
     (tmp_path / "bad.wav").write_bytes(b"no audio")
     for bad in (replace(utterances[0], wav=str(tmp_path / "bad.wav")), replace(utterances[5], wav="/none.wav")):
         with pytest.raises(DataError, match=rf"^utterance {bad.key}: {bad.wav}: "):

@@ -15,6 +15,7 @@ Dimension key: B batch, N samples, T frames, F Mel bins, L label.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -107,10 +108,10 @@ def collate(examples: Sequence[Example]) -> Batch:
 class BatchPlan(list[list[int]]):
     """Batches, each a list of indices."""
 
-    def __init__(self, batches: Iterable[list[int]], begins: Indices) -> None:
-        """begins: (number of batches,), ordered as the lengths of the batches, the largest for the shortest batch."""
+    def __init__(self, batches: Iterable[list[int]], length_order: Indices) -> None:
+        """length_order: (number of batches,), the position of each batch in an order by falling length."""
         super().__init__(batches)
-        self._begins = begins
+        self._length_order = length_order
 
     def share(self, *, rank: int, world_size: int, start: int = 0) -> "BatchPlan":
         """The batches of one rank, beginning at batch `start` of the whole plan; the same number on every rank."""
@@ -119,10 +120,10 @@ class BatchPlan(list[list[int]]):
         positions = np.arange(start, len(self))
         missing = -len(positions) % world_size
         if missing:
-            shortest = np.argsort(-self._begins, kind="stable")[:missing]
+            shortest = np.argsort(-self._length_order)[:missing]
             positions = np.append(positions, np.resize(shortest, missing))
         own = positions[rank::world_size]
-        return BatchPlan([self[position] for position in own.tolist()], self._begins[own])
+        return BatchPlan([self[position] for position in own.tolist()], self._length_order[own])
 
 
 def plan_epoch(
@@ -150,18 +151,16 @@ def plan_epoch(
         raise DataError("no utterances to make batches of; see the reasons of their rejection")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
-    order = _by_length(lengths, generator if shuffle else None)
-    order, ends = _cut(order, lengths, batch_conf)
-    begins = np.append(0, ends[:-1])
-    if shuffle:
-        drawn = generator.permutation(len(begins))
-        begins, ends = begins[drawn], ends[drawn]
-    members = (order if items is None else items[order]).tolist()
-    batches = [members[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    return BatchPlan(batches, begins).share(rank=rank, world_size=world_size)
+    order = _sort_by_length(lengths, generator if shuffle else None)
+    batches = _cut(order, lengths, batch_conf)
+    if items is not None:
+        batches = [items[batch].tolist() for batch in batches]
+    positions = generator.permutation(len(batches)) if shuffle else np.arange(len(batches))
+    plan = BatchPlan([batches[position] for position in positions.tolist()], positions)
+    return plan.share(rank=rank, world_size=world_size)
 
 
-def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
+def _sort_by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
     """Indices, the longest first, with jitter if there is a generator; equal lengths keep their order."""
     if generator is None:
         return np.argsort(-lengths, kind="stable")
@@ -169,40 +168,33 @@ def _by_length(lengths: Indices, generator: np.random.Generator | None) -> Indic
     return np.argsort(-keys, kind="stable")
 
 
-def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
-    """Indices, sorted by length, in the order of the batches; and the end of each batch in that order."""
+def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
+    """Batches of indices that are sorted by falling length."""
     match conf.batch_type:
         case "static":
-            return order, _chunk_ends(len(order), conf.batch_size)
+            return _cut_equal(order, conf.batch_size)
         case "dynamic":
-            return order, _dynamic_ends(lengths[order], conf.max_frames_in_batch)
+            return _cut_dynamic(order, lengths, conf.max_frames_in_batch)
         case "bucket":
-            return _cut_buckets(order, lengths, conf)
+            bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
+            sizes = list(enumerate(conf.bucket_batch_sizes))
+            batches = (_cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes))
+            return list(chain.from_iterable(batches))
 
 
-def _dynamic_ends(lengths: Indices, max_frames: int) -> Indices:
-    """The end of each batch, with as many of the lengths (N,) per batch as `max_frames` allow with padding."""
-    ends: list[int] = []
-    first = longest = 0
-    for position, length in enumerate(lengths.tolist()):
+def _cut_equal(order: Indices, size: int) -> list[list[int]]:
+    return [order[first : first + size].tolist() for first in range(0, len(order), size)]
+
+
+def _cut_dynamic(order: Indices, lengths: Indices, max_frames: int) -> list[list[int]]:
+    """Batches with as many indices as `max_frames` allow with padding."""
+    batches: list[list[int]] = []
+    longest = 0
+    for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
         longest = max(longest, length)
-        if position > first and longest * (position - first + 1) > max_frames:
-            ends.append(position)
-            first, longest = position, length
-    return np.array([*ends, len(lengths)])
-
-
-def _cut_buckets(order: Indices, lengths: Indices, conf: BatchConf) -> tuple[Indices, Indices]:
-    bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
-    members, ends, done = [], [], 0
-    for bucket in reversed(range(len(conf.bucket_batch_sizes))):
-        inside = order[bucket_of == bucket]
-        members.append(inside)
-        ends.append(done + _chunk_ends(len(inside), conf.bucket_batch_sizes[bucket]))
-        done += len(inside)
-    return np.concatenate(members), np.concatenate(ends)
-
-
-def _chunk_ends(count: int, size: int) -> Indices:
-    """The ends of chunks of `size`; the last chunk may be smaller."""
-    return np.minimum(np.arange(size, count + size, size, dtype=np.int64), count)
+        if batches and longest * (len(batches[-1]) + 1) <= max_frames:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+            longest = length
+    return batches
