@@ -97,7 +97,7 @@ def test_wrong_flags_are_one_line(corpus: TinyCorpus, tmp_path: Path, capsys: py
         ("dataset_conf.reverb_conf={list: n, prob: 2}", "dataset_conf.reverb_conf.prob: must be "),
         (
             "dataset_conf={cache_features: true, noise_conf: {list: n}}",
-            "noise_conf: cache_features would keep one noise",
+            "noise_conf: cache_features would repeat the same noise",
         ),
     ],
 )
