@@ -158,7 +158,7 @@ def test_numba_leaves_the_number_of_threads_to_torch() -> None:
     # Its start resets OpenMP's setting, in a process of its own so that it starts here.
     program = """
 import torch
-from wenet_hs.heads.kernels.numba_math import use_torch_threads
+from wenet_hs.heads.kernels.numba_common import use_torch_threads
 torch.set_num_threads(1)
 use_torch_threads()
 print(torch.get_num_threads())

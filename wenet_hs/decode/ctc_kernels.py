@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from wenet_hs.heads.kernels.numba_math import use_torch_threads
+from wenet_hs.heads.kernels.numba_common import use_torch_threads
 
 SERIAL_MAX_PREFIXES = 100_000
 """Frames times beam up to which one thread is used: 3 ms of work. If other programs are busy, waiting for a second

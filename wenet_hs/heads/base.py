@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of every output head, and what all of them share: checks, exact float32, smoothing, the k best.
+"""The contract of the output heads and their shared code: checks, float32 computation, label smoothing, the k best.
 
-Dimension key: N rows (all leading dimensions of `hidden` in one), D width, V units, K best.
+Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels.
 """
 
 import math
@@ -20,7 +20,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 SmoothingKind = Literal["leaf", "node"]
-"""Where label smoothing puts its mass: on all other units alike, or on the other children of the target's path."""
+"""What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
 
 
 class SmoothingWeights(NamedTuple):
@@ -32,19 +32,19 @@ class SmoothingWeights(NamedTuple):
 
 
 class OutputHead(nn.Module, ABC):
-    """Decoder states to log-probabilities of units.
+    """Log-probabilities of the units from decoder states.
 
-    `hidden` is (..., D) of any float dtype. Inside, everything is float32, whatever autocast says: log-probabilities
-    summed along a path or over units do not survive half precision. float64 stays float64. Results have the leading
-    shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape; on CPU their range is checked, on a
-    GPU, where a look at the values would stop the queue, the indexing kernels assert it.
+    `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast, because sums of
+    log-probabilities along a path or over units need its precision. float64 stays float64. Results have the leading
+    shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is checked on a CPU. On a
+    GPU the check would wait for the device, and the indexing kernels check it instead.
 
-    A head has to say how it gets log-probabilities and a weighted sum of them; the rest is here. What it can do for
-    less than all log-probabilities it says in `_node_cost`, `_topk`, `_eval_metrics` and `_label_log_probs`.
+    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_cost`, `_topk`, `_eval_metrics` and
+    `_label_log_probs` if it can compute them without all log-probabilities.
     """
 
-    partial: ClassVar[bool] = False
-    """Whether `label_log_probs` costs less than `log_probs`."""
+    has_partial_log_probs: ClassVar[bool] = False
+    """Whether `label_log_probs` is cheaper than `log_probs`."""
 
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__()
@@ -55,33 +55,33 @@ class OutputHead(nn.Module, ABC):
 
     @abstractmethod
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        """(N, D) float32 or float64 → (N, V) natural logarithms; each row sums to one."""
+        """(N, D) float32 or float64 → (N, V) natural logarithms."""
 
     @abstractmethod
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         """(N, D), (N,) → (N,): -target·log p(its target) - every·Σ_v log p(v), in nats."""
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """The whole distribution: hidden (..., D) → (..., V) natural logarithms, each row sums to one."""
+        """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to one."""
         rows_ND = self._rows(hidden)
         with _without_autocast(hidden.device.type):
             return self._log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The cost of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0, not averaged."""
+        """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0."""
         return self.loss(hidden, targets, 0.0)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf") -> Tensor:
-        """The label-smoothing loss of each target: KL(q ‖ p), its entropy constant included, so it is ≥ 0.
+        """The label-smoothing loss of each target: KL(q ‖ p) with its entropy constant, so it is ≥ 0.
 
         "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit. "node" smooths each
-        decision on the target's path instead: 1-smoothing on the right child, the rest shared by the others, and the
-        divergences of the path added up; it touches the path alone. A flat softmax is one decision: both are one there.
-        One unit alone has nothing to smooth.
+        decision on the target's path: 1-smoothing on the right child, the other children share the rest. The loss is
+        the sum of the divergences on the path, and only the path is computed. A flat softmax is one decision, so both
+        kinds are equal there. With one unit there is no smoothing.
 
         Args:
             hidden: (..., D).
-            targets: (...) unit ids, padding already removed by the caller.
+            targets: (...) unit ids, without padding.
             smoothing: ε in [0, 1).
         Returns:
             (...) nats, not averaged; `nll` when smoothing is 0.
@@ -97,9 +97,9 @@ class OutputHead(nn.Module, ABC):
 
     @torch.no_grad()
     def eval_metrics(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """What a monitor wants, without gradients: nll (...) in nats, and whether the head ranks each target first.
+        """Without gradients: nll (...) in nats, and whether the head ranks each target first (...).
 
-        Of equally probable units the one of the lowest id is the first, as in `topk`.
+        Of equally probable units the lowest id is the first, as in `topk`.
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
@@ -110,15 +110,15 @@ class OutputHead(nn.Module, ABC):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`loss`, and the nll and the hits of `eval_metrics`. A head overrides it where the three share computation."""
+        """`loss` and both results of `eval_metrics`. A head overrides it if they share computation."""
         return self.loss(hidden, targets, smoothing, kind), *self.eval_metrics(hidden, targets)
 
     def label_log_probs(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """The log-probabilities of an utterance's labels alone, at each of its frames: what a CTC loss needs.
+        """The log-probabilities of an utterance's labels at each of its frames, for a CTC loss.
 
         Args:
             hidden: (B, T, D).
-            labels: (B, L) unit ids, the same for all frames of an utterance.
+            labels: (B, L) unit ids, for all frames of the utterance.
         Returns:
             (B, T, L) natural logarithms; differentiable.
         """
@@ -131,7 +131,7 @@ class OutputHead(nn.Module, ABC):
             return self._label_log_probs(rows_BTD, labels_BL)
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k most probable units, exactly, best first; of equal ones the lower id comes first.
+        """The exact k most probable units, best first; of equal ones the lower id comes first.
 
         Args:
             hidden: (..., D).
@@ -149,14 +149,13 @@ class OutputHead(nn.Module, ABC):
         return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """Parameters whose gradients may be sparse, with the touched rows alone: a head with `sparse_grad` lists its
-        weights. Training gives them an optimizer that updates these rows and no others."""
+        """Parameters with sparse gradients. Training gives them an optimizer that updates the touched rows only."""
         return []
 
-    # What a head that knows a cheaper way overrides; shapes as in `_log_probs`.
+    # The defaults, from all log-probabilities; shapes as in `_log_probs`.
 
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """(N,) the loss of kind "node", constants included. Here: of a head of one decision."""
+        """(N,) the loss of kind "node" with its constants; here that of a head with one decision."""
         weights = smoothing_weights(smoothing, self.num_units)
         return self._cross_entropy(hidden_ND, targets_N, weights.target, weights.every) + weights.constant
 
@@ -168,17 +167,16 @@ class OutputHead(nn.Module, ABC):
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        log_probs_NV = self._log_probs(hidden_BTD.reshape(-1, self.dim))
-        log_probs_BTV = log_probs_NV.reshape(*hidden_BTD.shape[:2], self.num_units)
+        log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(*hidden_BTD.shape[:2], self.num_units)
         return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
 
     def extra_repr(self) -> str:
-        """What `print(head)` says besides its parameters."""
+        """What `print(head)` shows."""
         return f"dim={self.dim}, num_units={self.num_units}"
 
     def _rows(self, hidden: Tensor) -> Tensor:
         if hidden.dtype == torch.float32 and hidden.dim() == 2 and hidden.shape[1] == self.dim:
-            return hidden  # the same as below, without its 2 µs: a search of one row takes 6
+            return hidden  # saves 2 µs; a search of one row takes 6 µs
         if hidden.dim() < 1 or hidden.shape[-1] != self.dim or not hidden.is_floating_point():
             found = f"{tuple(hidden.shape)} {hidden.dtype}"
             raise ValueError(f"hidden: expected (..., {self.dim}) of a float dtype, got {found}")
@@ -193,7 +191,7 @@ class OutputHead(nn.Module, ABC):
     def _targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
         if targets.dtype not in (torch.int64, torch.int32) or targets.shape != shape:
             found = f"{tuple(targets.shape)} {targets.dtype}"
-            raise ValueError(f"targets: expected integers of shape {tuple(shape)}, one a row of hidden, got {found}")
+            raise ValueError(f"targets: expected integers of shape {tuple(shape)}, one per row of hidden, got {found}")
         if targets.device.type == "cpu" and targets.numel():
             low, high = (int(limit) for limit in targets.aminmax())
             if low < 0 or high >= self.num_units:
@@ -203,17 +201,17 @@ class OutputHead(nn.Module, ABC):
 
 
 def _without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """A context where torch computes in the dtypes that it is given; to enter torch's own costs 3 µs."""
+    """A context without autocast. It is empty if autocast is off, because torch's own context takes 3 µs."""
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
-    return _NOTHING_TO_DO
+    return _EMPTY_CONTEXT
 
 
-_NOTHING_TO_DO = nullcontext()
+_EMPTY_CONTEXT = nullcontext()
 
 
 def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
-    """The weights for 1-smoothing on one of `num_choices` and the rest shared by the others; one has nothing to smooth.
+    """The weights for 1-smoothing on one of `num_choices` and an equal share of the rest on each other one.
 
     Raises ValueError unless smoothing is in [0, 1).
     """
@@ -226,9 +224,17 @@ def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
     return SmoothingWeights(1.0 - smoothing - other, other, constant)
 
 
+def weighted_cost(log_probs: Tensor, targets: Tensor, target: float, every: float) -> Tensor:
+    """(N,): -target·log p(its target) - every·Σ_v log p(v) from all log-probabilities (N, V)."""
+    cost_N = -target * log_probs.gather(-1, targets[:, None])[:, 0]
+    return cost_N - every * log_probs.sum(-1) if every else cost_N
+
+
 def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function, which a compiled graph calls as it is: `torch.compiler.disable` without its second of imports,
-    which only a process that compiles pays."""
+    """`torch.compiler.disable` for functions that call Numba or NumPy.
+
+    torch's own takes a second of imports. Here only a process that compiles imports them.
+    """
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -62,7 +62,7 @@ class Ctc(nn.Module):
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), any number where padded; target_lengths: (B,) in L.
         """
-        if self.head.partial:
+        if self.head.has_partial_log_probs:
             return self._partial_loss(memory, memory_lengths, targets, target_lengths)
         return self._full_loss(memory, memory_lengths, targets, target_lengths)
 

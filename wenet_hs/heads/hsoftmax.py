@@ -1,59 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hierarchical softmax of the paper (equation 1, appendix B), computed without a V × depth tensor.
+"""The tree head: hierarchical softmax of the paper (equation 1, appendix B), computed without a V × depth tensor.
 
-Every inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h; a unit's
-probability is the product of the decisions on its way from the root (Morin & Bengio 2005).
+Each inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h. A unit's
+probability is the product of the decisions on its path from the root (Morin & Bengio 2005).
 
-Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path,
-U inner nodes above the labels of a batch, K above those of one utterance.
+Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path, K best.
 """
 
 import math
 import warnings
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, compile_disable
-from wenet_hs.heads.kernels import reference
-from wenet_hs.heads.kernels.reference import CostWeights
+from wenet_hs.heads.kernels import tree as reference
 from wenet_hs.heads.kernels.search import SearchMethod, best_leaves
-from wenet_hs.heads.kernels.tables import TreeTables
-from wenet_hs.heads.label_tree import label_tree
+from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
 Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
-"""How a cost is computed: with the vectors on the targets' paths, or with those of all nodes; by Numba's kernels on
-a CPU in float32, or by PyTorch anywhere."""
+"""How a cost is computed: with the vectors on the targets' paths or with those of all nodes, by Numba kernels (float32
+on a CPU) or by PyTorch (anywhere)."""
 
 RouteOption = Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"]
-"""What a user may ask for: "auto" and "torch" choose, of all ways and of PyTorch's."""
+"""The setting: "auto" chooses among all routes, "torch" among PyTorch's."""
 
-ROUTE_OPTIONS = ("auto", "torch", "path", "nodes", "torch-path", "torch-nodes")
-
-NODES_A_DECISION = 2
-"""On a CPU all nodes' product takes as long for two nodes as the path kernels for a decision: a path is slower only in
-a comb whose deep leaves occur often (1,000 rows of width 256, one thread: equal at V = 60 with 31 decisions a target,
-path 1.5 times as fast at V = 10 with 3, 2 times at V = 30 with 4)."""
-TORCH_NODES_A_DECISION = 40
-"""The same of PyTorch's two ways on a CPU: at V = 300 with 6.6 decisions a target they are equal."""
-LABEL_TREE_MIN_UNITS = 512
-"""From this V on the labels of an utterance are scored on their own part of the tree, below it on all of it."""
+NODES_PER_DECISION = 2
+"""On a CPU the product with two nodes takes as long as one decision of the path kernels. So a path is slower only in a
+tree like a comb, if its deep leaves are frequent."""
+TORCH_NODES_PER_DECISION = 40
+"""The same for PyTorch's two routes on a CPU: they are equal at V = 300 with 6.6 decisions per target."""
+LABEL_PATHS_MIN_UNITS = 512
+"""From this V on `label_log_probs` computes only the nodes on the labels' paths, if these are few enough."""
+NODES_PER_LABEL_DECISION = 8
+"""For `label_log_probs`: the kernel of all nodes computes this many in the time of one node of a label's path."""
 
 
 class HSoftmaxHead(OutputHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
-    `tree` is a plain attribute, outside the state_dict: it has its own file. On a CPU float32 costs are Numba's
-    kernels, elsewhere plain PyTorch; torch.compile leaves both as they are. Gradients are differentiable once.
+    `tree` is a plain attribute, outside the state_dict: it has its own file. float32 costs on a CPU are computed by
+    Numba kernels, others by PyTorch. torch.compile does not trace either. Gradients are differentiable once.
     """
 
-    partial = True
+    has_partial_log_probs = True
 
     def __init__(
         self,
@@ -65,21 +60,23 @@ class HSoftmaxHead(OutputHead):
         route: RouteOption = "auto",
         search: SearchMethod = "auto",
     ) -> None:
-        """Args:
-        dim: D. tree: over V units; nodes of more than two children are split as `NaryTree.binary` does.
-        bias: whether each node has one.
-        sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, of the vectors on the
-            targets' paths alone where the cost is theirs: for large V, with an optimiser as torch.optim.SparseAdam; of
-            half weights it is dense.
-        route: how costs are computed; one of `routes.ROUTE_OPTIONS`, "auto" being the cheapest.
-        search: how the k best units are found; one of `search.SearchMethod`, "auto" being the fastest.
+        """
+        Args:
+            dim: D.
+            tree: over V units; nodes of more than two children are split as `NaryTree.binary` does.
+            bias: whether each node has a bias.
+            sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for large V with an
+                optimizer like torch.optim.SparseAdam. It has only the rows on the targets' paths if the cost is
+                computed along the paths. The gradient of half-precision weights is dense.
+            route: how costs are computed; "auto" is the fastest.
+            search: how the k best units are found; one of `search.SearchMethod`, "auto" is the fastest.
         """
         super().__init__(dim, tree.num_units)
-        if route not in ROUTE_OPTIONS:
-            raise ValueError(f"route: must be one of {', '.join(ROUTE_OPTIONS)}, got {route!r}")
+        if route not in get_args(RouteOption):
+            raise ValueError(f"route: must be one of {', '.join(get_args(RouteOption))}, got {route!r}")
         if search not in get_args(SearchMethod):
             raise ValueError(f"search: must be one of {', '.join(get_args(SearchMethod))}, got {search!r}")
-        with warnings.catch_warnings():  # a tree of one unit has no inner node: nothing to draw, nothing to warn about
+        with warnings.catch_warnings():  # a tree of one unit has no inner node
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
@@ -106,43 +103,30 @@ class HSoftmaxHead(OutputHead):
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        """(N,) what the weights say; where they name every unit or the chosen route does, from all node scores."""
-        route = self._choose_route(hidden_ND, weights.every != 0)
+        """(N,) the cost of `weights`, by the chosen route."""
+        target, every, turn = weights
+        route = self._choose_route(hidden_ND, every != 0)
         if route == "nodes":
             from wenet_hs.heads.kernels.nodes import node_cost
 
             weight_ID, bias_I = self._all_vectors(hidden_ND.dtype)
-            return node_cost(hidden_ND, weight_ID, bias_I, targets_N, tables=self._tables.node_tables, weights=weights)
-        if route == "torch-nodes":
-            nodes_NP, turns_NP = self._tables.paths(targets_N)
-            leaves_2I = self._tables.leaves(hidden_ND.device).to(hidden_ND.dtype)
-            scores_NI = self._node_scores(hidden_ND)
-            return reference.smoothed_path_cost(scores_NI, nodes_NP, turns_NP, leaves_2I, weights)
-        return self._path_cost(hidden_ND, targets_N, weights, route)
-
-    def _path_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, route: Route) -> Tensor:
-        """(N,) touching only the vectors on the paths: O(depth · D) a row."""
-        target, _, turn = weights
+            return node_cost(hidden_ND, weight_ID, bias_I, targets_N, tables=self._tables, weights=weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        sparse = self._is_sparse(weight_ID)
         if route == "path":
             from wenet_hs.heads.kernels.path import path_cost
 
+            vectors, turn_smoothing = (weight_ID, bias_I), turn / target
             cost_N = path_cost(
-                hidden_ND,
-                weight_ID,
-                bias_I,
-                targets_N,
-                climb=self._tables.climb,
-                turn_smoothing=turn / target,
-                sparse=self._is_sparse(weight_ID),
+                hidden_ND, *vectors, targets_N, tables=self._tables, turn_smoothing=turn_smoothing, sparse=sparse
             )
-        else:
-            nodes_NP, turns_NP = self._tables.paths(targets_N)
-            scores_NP = reference.path_scores(
-                hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=self._is_sparse(weight_ID)
-            )
-            cost_N = reference.path_cost(scores_NP, turns_NP, turn / target)
-        return cost_N if target == 1.0 else target * cost_N
+            return cost_N if target == 1.0 else target * cost_N
+        nodes_NP, turns_NP = self._tables.paths(targets_N)
+        if route == "torch-nodes":
+            leaves_2I = self._tables.leaf_counts_on(hidden_ND.device).to(hidden_ND.dtype)
+            return reference.node_cost(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
+        scores_NP = reference.path_scores(hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=sparse)
+        return reference.path_cost(scores_NP, turns_NP, target, turn)
 
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
@@ -151,15 +135,14 @@ class HSoftmaxHead(OutputHead):
             from wenet_hs.heads.kernels.nodes import tree_log_probs
 
             return tree_log_probs(scores_NI, self._tables.children)
-        return reference.prefix_log_probs(scores_NI, self._tables.prefix(hidden_ND.device))
+        return reference.leaf_log_probs(scores_NI, self._tables.ancestors_on(hidden_ND.device))
 
     @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        children_I2 = self._tables.children_on(hidden_ND.device)
-        values_NK, ids_NK = best_leaves(hidden_ND, weight_ID, bias_I, children_I2, k, method=self.search)
+        values_NK, ids_NK = best_leaves(hidden_ND, weight_ID, bias_I, self._tables, k, method=self.search)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters())):
-            # The search keeps no graph: its values, with the gradients of the same units' log-probabilities.
+            # The search has no graph: its values get the gradients of the same units' log-probabilities.
             graph_NK = self._unit_log_probs(hidden_ND, ids_NK)
             values_NK = values_NK + (graph_NK - graph_NK.detach())
         return values_NK, ids_NK
@@ -173,35 +156,11 @@ class HSoftmaxHead(OutputHead):
 
     @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        if self.num_units < LABEL_TREE_MIN_UNITS or not labels_BL.numel():
+        """(B, T, L): each label along its own path, all in one batched product, without a synchronization of a GPU."""
+        num_decisions = labels_BL.size(1) * self.tree.depth
+        cost = num_decisions * (NODES_PER_LABEL_DECISION if self._choose_route(hidden_BTD, True) == "nodes" else 1)
+        if self.num_units < LABEL_PATHS_MIN_UNITS or not labels_BL.numel() or cost > self.num_units:
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        if self._choose_route(hidden_BTD, True) == "nodes":
-            return self._label_trees(hidden_BTD, labels_BL)
-        if labels_BL.size(1) * self.tree.depth > self.num_units:  # more scores for the paths than there are nodes
-            return super()._label_log_probs(hidden_BTD, labels_BL)
-        return self._label_paths(hidden_BTD, labels_BL)
-
-    def _label_trees(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): each utterance on the part of the tree that leads to its labels."""
-        from wenet_hs.heads.kernels.nodes import tree_log_probs
-
-        trees = [label_tree(labels, self._tables.up, self._tables.children) for labels in labels_BL.numpy()]
-        union_U = np.unique(np.concatenate([tree.nodes for tree in trees]))
-        weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
-        vectors_UD = F.embedding(torch.from_numpy(union_U), weight_ID, sparse=self._is_sparse(weight_ID))
-        bias_U = None if bias_I is None else bias_I[torch.from_numpy(union_U)]
-        log_probs = []
-        for hidden_TD, tree in zip(hidden_BTD, trees, strict=True):
-            places_K = torch.from_numpy(np.searchsorted(union_U, tree.nodes))
-            bias_K = None if bias_U is None else bias_U[places_K]
-            scores_TK = F.linear(hidden_TD, vectors_UD.index_select(0, places_K), bias_K)
-            leaves_L = torch.from_numpy(tree.leaves)
-            log_probs.append(tree_log_probs(scores_TK, tree.children).index_select(-1, leaves_L))
-        return torch.stack(log_probs)
-
-    def _label_paths(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): each label along its own path, all in one batched product; asks a GPU for nothing."""
-        num_labels = labels_BL.size(1)
         nodes_MP, turns_MP = self._tables.paths(labels_BL.reshape(-1))
         nodes_BJ = nodes_MP.reshape(len(labels_BL), -1)  # J = L · P
         turns_B1J = turns_MP.reshape(len(labels_BL), 1, -1).to(hidden_BTD.dtype)
@@ -211,14 +170,17 @@ class HSoftmaxHead(OutputHead):
         if bias_I is not None:
             scores_BTJ = scores_BTJ + bias_I[nodes_BJ][:, None, :]
         terms_BTJ = F.logsigmoid(scores_BTJ * turns_B1J) * turns_B1J.abs()
-        return terms_BTJ.reshape(*hidden_BTD.shape[:2], num_labels, -1).sum(-1)
+        return terms_BTJ.reshape(*hidden_BTD.shape[:2], labels_BL.size(1), -1).sum(-1)
 
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
         return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
     def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """The weight, whose gradient is a sparse tensor of all rows with `sparse_grad`, and the bias."""
         weight_ID, bias_I = self._vectors(dtype)
-        return reference.with_sparse_gradient(weight_ID) if self._is_sparse(weight_ID) else weight_ID, bias_I
+        if not self._is_sparse(weight_ID) or not torch.is_grad_enabled():
+            return weight_ID, bias_I
+        return F.embedding(torch.arange(len(weight_ID), device=weight_ID.device), weight_ID, sparse=True), bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.inner_vector.weight, self.inner_vector.bias
@@ -227,7 +189,7 @@ class HSoftmaxHead(OutputHead):
         return weight.to(dtype), None if bias is None else bias.to(dtype)
 
     def _is_sparse(self, weight_ID: Tensor) -> bool:
-        """A gradient goes through a conversion of half weights only as a dense tensor."""
+        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
         return self.sparse_grad and weight_ID is self.inner_vector.weight
 
     def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
@@ -243,7 +205,7 @@ class HSoftmaxHead(OutputHead):
         )
 
     def extra_repr(self) -> str:
-        """With the routes chosen for a cost of the path and one of all nodes, where and as the parameters are."""
+        """With the chosen routes of a path's cost and of a cost of all nodes."""
         route: str = self.route
         if self.route in ("auto", "torch"):
             weight = self.inner_vector.weight
@@ -263,29 +225,31 @@ def choose_route(
     dtype: torch.dtype,
     wanted: RouteOption = "auto",
 ) -> Route:
-    """The way to the cost of targets; how many there are does not matter, for all ways are linear in it.
+    """The fastest route to the cost of targets. The number of targets does not matter: all routes are linear in it.
 
     Args:
         num_units: V.
-        mean_path, max_path: decisions on the path of a unit, weighted by the units' frequencies, and the most.
+        mean_path, max_path: the number of decisions on a path, mean weighted by the units' frequencies, and maximum.
         dim: D, the width of the vectors.
-        every_unit: whether the cost touches all units, as leaf smoothing does; then a path is not enough.
+        every_unit: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it.
         device, dtype: of the computation, float32 or float64.
-        wanted: a way to be taken; its product of all nodes where a path is not enough.
+        wanted: the setting. A path route becomes its route of all nodes where a path is not enough.
     Raises:
-        ValueError: a kernel is wanted where none can run.
+        ValueError: a kernel is wanted that cannot run here.
     """
     can_run = device.type == "cpu" and dtype == torch.float32
     if wanted in ("path", "nodes") and not can_run:
         raise ValueError(f'route: "{wanted}" is a Numba kernel for float32 on a CPU, here is {dtype} on {device.type}')
-    prefix = "" if can_run and not wanted.startswith("torch") else "torch-"
+    uses_kernels = can_run and not wanted.startswith("torch")
     if every_unit or wanted.endswith("nodes"):
-        return "torch-nodes" if prefix else "nodes"
-    if wanted.endswith("path"):
-        return "torch-path" if prefix else "path"
-    if not prefix:
-        return "path" if num_units > NODES_A_DECISION * mean_path else "nodes"
-    if device.type == "cpu":
-        return "torch-path" if num_units > TORCH_NODES_A_DECISION * mean_path else "torch-nodes"
-    # A GPU gathers P · D numbers a target for the path and makes V for the product: the smaller also needs less memory.
-    return "torch-path" if num_units > max_path * dim else "torch-nodes"
+        is_path = False
+    elif wanted.endswith("path"):
+        is_path = True
+    elif device.type != "cpu":
+        # A GPU gathers P · D numbers per target for the path, and makes V for the product.
+        is_path = num_units > max_path * dim
+    else:
+        is_path = num_units > (NODES_PER_DECISION if uses_kernels else TORCH_NODES_PER_DECISION) * mean_path
+    if is_path:
+        return "path" if uses_kernels else "torch-path"
+    return "nodes" if uses_kernels else "torch-nodes"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flat softmax, WeNet's output layer: the baseline of every other head.
+"""The flat softmax, WeNet's output layer and the baseline of the other heads.
 
 Dimension key: N rows, D width, V units.
 """
@@ -7,7 +7,7 @@ Dimension key: N rows, D width, V units.
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads.base import OutputHead, SmoothingKind
+from wenet_hs.heads.base import OutputHead, SmoothingKind, weighted_cost
 from wenet_hs.nn.cpu import Linear
 
 
@@ -27,21 +27,16 @@ class SoftmaxHead(OutputHead):
         return F.log_softmax(scores_NV, dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        return _cost(self._log_probs(hidden_ND), targets_N, target, every)
+        return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
 
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All three from one distribution."""
+        """All three results from one distribution."""
         weights = self._weights(smoothing, kind)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
-        loss_N = _cost(log_probs_NV, targets_N, weights.target, weights.every) + weights.constant
-        seen_NV = log_probs_NV.detach()
-        nll_N, is_best_N = _cost(seen_NV, targets_N, 1.0, 0.0), seen_NV.argmax(-1) == targets_N
+        loss_N = weighted_cost(log_probs_NV, targets_N, weights.target, weights.every) + weights.constant
+        fixed_NV = log_probs_NV.detach()
+        nll_N, is_best_N = weighted_cost(fixed_NV, targets_N, 1.0, 0.0), fixed_NV.argmax(-1) == targets_N
         return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
-
-
-def _cost(log_probs_NV: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-    cost_N = -target * log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
-    return cost_N - every * log_probs_NV.sum(-1) if every else cost_N

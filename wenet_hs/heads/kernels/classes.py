@@ -1,94 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class head's loops on a CPU in float32; scores that BLAS has made, or dot products where rows are few.
+"""Numba kernels of the class head, for float32 on a CPU: log-softmax per node, costs, and the search for the k best.
 
-Import this module, and with it numba, only where a kernel is about to run, after `use_torch_threads`.
+Import it inside the function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, I inner nodes, E edges (children of all nodes), K best, M pairs of a row and a node on
-its path, in the order of the nodes, G groups of pairs of one node, S one score for each pair and child.
+Dimension key: N rows, D width, V units, I inner nodes, E edges (the children of all nodes), C children of one node,
+K best units, M decisions (pairs of a row and a node on its path, node by node), R decisions at one node,
+S scores of all decisions, T rows of the weight's gradient.
 """
 
 import math
+from typing import Any
 
 import numpy as np
+import torch
 from numba import njit, prange
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus
+from wenet_hs.heads.kernels import search_numba as keys
+from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
+from wenet_hs.heads.kernels.tree import sparse_rows
 
+MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096
+"""A node with at least this many rows, and this many scores of all its rows, is computed by matrix products. For the
+other nodes the overhead of a product would be larger than its gain."""
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_NO_KEY, _NUMBER, _HALF = keys.NO_KEY, keys.NUMBER, keys.HALF
 
 
 @njit(cache=True, fastmath=SUMS)
-def _greatest(scores):  # type: ignore[no-untyped-def]
-    """Four at a time: a maximum that respects NaN is not vectorised."""
-    a = b = c = d = scores[0]
-    whole = len(scores) // 4 * 4
-    for i in range(0, whole, 4):
-        a, b = max(a, scores[i]), max(b, scores[i + 1])
-        c, d = max(c, scores[i + 2]), max(d, scores[i + 3])
-    for i in range(whole, len(scores)):
-        a = max(a, scores[i])
-    return max(max(a, b), max(c, d))
-
-
-@njit(cache=True, fastmath=SUMS)
-def _sum_exp(scores, top):  # type: ignore[no-untyped-def]
+def _max_and_log_sum(scores):  # type: ignore[no-untyped-def]
+    """The greatest score, and log Σ exp(score - greatest)."""
+    top = scores[0]
+    for i in range(1, len(scores)):
+        top = max(top, scores[i])
     total = _ZERO
     for i in range(len(scores)):
         total += exp_minus(top - scores[i])
-    return total
+    return top, np.float32(math.log(total))
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
-    """In place: each node's scores become its children's log-probabilities given the node."""
+def _log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
     for row in prange(len(scores_NE)):
         for node in range(len(offsets) - 1):
             scores = scores_NE[row, offsets[node] : offsets[node + 1]]
-            top = _greatest(scores)
-            log_sum = np.float32(math.log(_sum_exp(scores, top)))
+            top, log_sum = _max_and_log_sum(scores)
             for i in range(len(scores)):
                 scores[i] = (scores[i] - top) - log_sum
 
 
+@njit(cache=True, parallel=True, fastmath=SUMS)
+def _log_softmax_gradient(log_probs_NE, grad_NE, offsets):  # type: ignore[no-untyped-def]
+    out_NE = np.empty_like(log_probs_NE)
+    for row in prange(len(out_NE)):
+        for node in range(len(offsets) - 1):
+            start, end = offsets[node], offsets[node + 1]
+            total = _ZERO
+            for edge in range(start, end):
+                total += grad_NE[row, edge]
+            for edge in range(start, end):
+                out_NE[row, edge] = grad_NE[row, edge] - total * exp_minus(-log_probs_NE[row, edge])
+    return out_NE
+
+
+class _LogSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores_NE: Tensor, offsets: NDArray[np.int64]) -> Tensor:
+        use_torch_threads()
+        _log_softmax(scores_NE.detach().numpy(), offsets)
+        ctx.mark_dirty(scores_NE)
+        ctx.save_for_backward(scores_NE)
+        ctx.offsets = offsets
+        return scores_NE
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (log_probs_NE,) = ctx.saved_tensors
+        use_torch_threads()
+        found = _log_softmax_gradient(log_probs_NE.numpy(), grads[0].contiguous().numpy(), ctx.offsets)
+        return torch.from_numpy(found), None
+
+
+def log_softmax_of_nodes(scores: Tensor, offsets: NDArray[np.int64]) -> Tensor:
+    """Scores (N, E) to log-probabilities of the children given their node (N, E), in place; differentiable once."""
+    log_probs: Tensor = _LogSoftmax.apply(scores, offsets)  # type: ignore[no-untyped-call]
+    return log_probs
+
+
 @njit(cache=True, fastmath=SUMS)
-def _decision(scores, choice, other, weight):  # type: ignore[no-untyped-def]
-    """The cost of one decision, times `weight`; the scores become its derivatives.
-
-    `other` is the smoothed target of each child but the `choice`; 0 without smoothing.
-    """
-    top = _greatest(scores)
-    total = _sum_exp(scores, top)
-    right = _ONE - other * len(scores)
-    cost = np.float32(math.log(total)) - right * (scores[choice] - top)
-    if other:
-        rest = _ZERO
-        for i in range(len(scores)):
-            rest += scores[i] - top
-        cost -= other * rest
-    scale = _ONE / total
+def _node_cost(scores, leaves, choice, target, every):  # type: ignore[no-untyped-def]
+    """-target·log p(choice) - every·Σ leaves·log p of one node; the scores become the derivatives. Choice -1: none."""
+    top, log_sum = _max_and_log_sum(scores)
+    all_leaves, weighted = _ZERO, _ZERO
     for i in range(len(scores)):
-        scores[i] = weight * (exp_minus(top - scores[i]) * scale - other)
-    scores[choice] -= weight * right
-    return weight * cost
-
-
-@njit(cache=True, fastmath=SUMS)
-def _smoothed(scores, leaves, choice, target, every):  # type: ignore[no-untyped-def]
-    """-target·log p(choice) - every·Σ leaves·log p, in nats; the scores become its derivatives; -1: no choice here."""
-    top = _greatest(scores)
-    total, all_leaves, weighted = _ZERO, _ZERO, _ZERO
-    for i in range(len(scores)):
-        gap = top - scores[i]
-        total += exp_minus(gap)
         all_leaves += leaves[i]
-        weighted += leaves[i] * gap
-    log_sum = np.float32(math.log(total))
+        weighted += leaves[i] * (top - scores[i])
     cost = every * (weighted + all_leaves * log_sum)
     scale = every * all_leaves
     if choice >= 0:
         cost += target * (log_sum + (top - scores[choice]))
         scale += target
-    scale /= total
+    scale *= np.float32(math.exp(-log_sum))
     for i in range(len(scores)):
         scores[i] = scale * exp_minus(top - scores[i]) - every * leaves[i]
     if choice >= 0:
@@ -97,22 +112,23 @@ def _smoothed(scores, leaves, choice, target, every):  # type: ignore[no-untyped
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def all_edges_cost(scores_NE, tree, leaves_E, targets_N, weights):  # type: ignore[no-untyped-def]
-    """Costs (N,) from all scores, which become their derivatives in place.
+def costs_of_edges(scores_NE, tree, leaves_E, targets_N, weights):  # type: ignore[no-untyped-def]
+    """Costs (N,) from the scores of all edges, which become their derivatives in place.
 
-    -target·log P(its unit) - every·Σ_v log P(v), or, where smoothing > 0, target times the cross-entropy of each
-    decision on the path against 1-smoothing on the right child and the rest on the others.
+    With `every` the cost is -target·log P(target unit) - every·Σ_v log P(v). Without it, it is `target` times the
+    cross-entropies of the decisions on the path, each smoothed by `smoothing`.
 
     Args:
         tree: offsets (I+1,), edge_nodes (E,), node_edges (I+V,).
+        leaves_E: float32, the number of leaves below each edge.
         weights: target, every, smoothing.
     """
     offsets, edge_nodes, node_edges = tree
     target, every, smoothing = weights
     num_inner = len(offsets) - 1
-    costs = np.empty(len(scores_NE), np.float32)
+    costs, ones = np.empty(len(scores_NE), np.float32), np.ones(len(leaves_E), np.float32)
     for row in prange(len(scores_NE)):
-        path = np.empty(num_inner, np.int64)  # edges from the leaf up, so their nodes fall
+        path = np.empty(num_inner, np.int64)  # edges from the leaf up, so their nodes descend
         length = 0
         edge = node_edges[num_inner + targets_N[row]]
         while edge >= 0:
@@ -128,9 +144,12 @@ def all_edges_cost(scores_NE, tree, leaves_E, targets_N, weights):  # type: igno
                 choice = path[length] - start
             scores = scores_NE[row, start:end]
             if every:
-                cost += _smoothed(scores, leaves_E[start:end], choice, target, every)
+                cost += _node_cost(scores, leaves_E[start:end], choice, target, every)
             elif choice >= 0:
-                cost += _decision(scores, choice, np.float32(smoothing / (end - start - 1)), target)
+                other = np.float32(smoothing / (end - start - 1))
+                cost += _node_cost(
+                    scores, ones[: end - start], choice, target * (_ONE - smoothing - other), target * other
+                )
             else:
                 scores[:] = _ZERO
         costs[row] = cost
@@ -138,146 +157,213 @@ def all_edges_cost(scores_NE, tree, leaves_E, targets_N, weights):  # type: igno
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def few_rows_cost(hidden_ND, weight_ED, bias_E, nodes_G5, pairs_M3, num_slopes, smoothing):  # type: ignore[no-untyped-def]
-    """For nodes with few rows: the cost of each pair (M,), its derivatives by the scores (S,) and by the row (M, D).
+def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, grad_MD, smoothing):  # type: ignore[no-untyped-def]
+    """The cost of each decision (M,). Its scores become their derivatives in place.
+
+    Where there is no matrix product, the scores and the derivatives by the row are computed here.
 
     Args:
-        nodes_G5: first pair, one behind the last pair, first edge, number of edges, first row of the gradient.
-        pairs_M3: row, right child, where the pair's derivatives start among S = num_slopes.
+        decisions_M5: where the scores start, first edge of the node, number of its edges, choice, and whether a matrix
+            product computes the node.
     """
-    num_pairs, dim = len(pairs_M3), hidden_ND.shape[1]
-    costs, slopes = np.empty(num_pairs, np.float32), np.empty(num_slopes, np.float32)
-    grads = np.zeros((num_pairs, dim), np.float32)
-    for group in prange(len(nodes_G5)):
-        first, last, edge, degree, _ = nodes_G5[group]
-        for child in range(degree):
-            vector_D = weight_ED[edge + child]
-            for pair in range(first, last):
-                hidden_D = hidden_ND[pairs_M3[pair, 0]]
+    costs, ones = np.empty(len(decisions_M5), np.float32), np.ones(np.max(decisions_M5[:, 2]), np.float32)
+    dim = hidden_MD.shape[1]
+    for index in prange(len(decisions_M5)):
+        start, edge, degree, choice, is_product = decisions_M5[index]
+        scores, hidden_D, grad_D = scores_S[start : start + degree], hidden_MD[index], grad_MD[index]
+        if not is_product:
+            for child in range(degree):
+                vector_D = weight_ED[edge + child]
                 score = _ZERO
                 for d in range(dim):
                     score += hidden_D[d] * vector_D[d]
-                slopes[pairs_M3[pair, 2] + child] = score + bias_E[edge + child]
+                scores[child] = score + bias_E[edge + child]
         other = np.float32(smoothing / (degree - 1))
-        for pair in range(first, last):
-            _, choice, place = pairs_M3[pair]
-            costs[pair] = _decision(slopes[place : place + degree], choice, other, _ONE)
-        for child in range(degree):
-            vector_D = weight_ED[edge + child]
-            for pair in range(first, last):
-                slope, grad_D = slopes[pairs_M3[pair, 2] + child], grads[pair]
+        costs[index] = _node_cost(scores, ones[:degree], choice, _ONE - smoothing - other, other)
+        if not is_product:
+            grad_D[:] = _ZERO
+            for child in range(degree):
+                slope, vector_D = scores[child], weight_ED[edge + child]
                 for d in range(dim):
                     grad_D[d] += slope * vector_D[d]
-    return costs, slopes, grads
+    return costs
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def few_rows_gradient(grad_KD, grad_E, hidden_ND, upstream_N, nodes_G5, pairs_M3, slopes):  # type: ignore[no-untyped-def]
-    """Write into zeros the gradients of the nodes' vectors and biases; arguments as above."""
-    dim = hidden_ND.shape[1]
-    for group in prange(len(nodes_G5)):
-        first, last, edge, degree, out = nodes_G5[group]
-        for child in range(degree):
-            grad_D = grad_KD[out + child]
-            total = _ZERO
-            for pair in range(first, last):
-                row = pairs_M3[pair, 0]
-                slope, hidden_D = upstream_N[row] * slopes[pairs_M3[pair, 2] + child], hidden_ND[row]
-                total += slope
-                for d in range(dim):
-                    grad_D[d] += slope * hidden_D[d]
-            grad_E[edge + child] = total
+def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, slopes_S):  # type: ignore[no-untyped-def]
+    """Add the gradients of the nodes' vectors and biases to zeros.
 
-
-@njit(cache=True, fastmath=SUMS)
-def _push(heap_scores, heap_nodes, size, score, node):  # type: ignore[no-untyped-def]
-    at = size
-    while at and heap_scores[(at - 1) // 2] < score:
-        above = (at - 1) // 2
-        heap_scores[at], heap_nodes[at] = heap_scores[above], heap_nodes[above]
-        at = above
-    heap_scores[at], heap_nodes[at] = score, node
-
-
-@njit(cache=True, fastmath=SUMS)
-def _pop(heap_scores, heap_nodes, size):  # type: ignore[no-untyped-def]
-    """Take the first of `size` away; the last one sinks from its place."""
-    score, node = heap_scores[size - 1], heap_nodes[size - 1]
-    at = 0
-    while 2 * at + 1 < size - 1:
-        below = 2 * at + 1
-        if below + 1 < size - 1 and heap_scores[below + 1] > heap_scores[below]:
-            below += 1
-        if heap_scores[below] <= score:
-            break
-        heap_scores[at], heap_nodes[at] = heap_scores[below], heap_nodes[below]
-        at = below
-    heap_scores[at], heap_nodes[at] = score, node
-
-
-@njit(cache=True, fastmath=SUMS)
-def _insert(values_K, ids_K, value, unit):  # type: ignore[no-untyped-def]
-    """Into the k best so far, descending, equal ones by id; ids_K starts as V, values_K as -inf."""
-    at = len(values_K)
-    while at and (values_K[at - 1] < value or (values_K[at - 1] == value and ids_K[at - 1] > unit)):
-        at -= 1
-    for i in range(len(values_K) - 1, at, -1):
-        values_K[i], ids_K[i] = values_K[i - 1], ids_K[i - 1]
-    if at < len(values_K):
-        values_K[at], ids_K[at] = value, unit
-
-
-@njit(cache=True, parallel=True, fastmath=SUMS)
-def best_leaves(hidden_ND, weight_ED, bias_E, root_NC, offsets, children, k, budget):  # type: ignore[no-untyped-def]
-    """The k best units of each row (N, K) and their values, and whether that took at most `budget` edges (N,).
-
-    A node's log-probability bounds those of its leaves, so the likeliest open node is expanded until it is less than
-    the k-th leaf found; an equal one still is, since it may hold an equal leaf of a lower id. root_NC are the scores
-    of the root's children. A row above its budget is left unfinished, and so is one that meets a score that is NaN.
+    Args:
+        groups_G6: first decision, number of decisions, first edge, number of edges, where the slopes start, and the
+            first row of the gradient.
     """
-    num_rows, dim = hidden_ND.shape
-    num_inner = len(offsets) - 1
-    widest = np.max(offsets[1:] - offsets[:-1])
-    values_NK, ids_NK = np.full((num_rows, k), -np.inf, np.float32), np.full((num_rows, k), len(children), np.int64)
-    within_N = np.ones(num_rows, np.bool_)
-    for row in prange(num_rows):
-        values_K, ids_K, hidden_D = values_NK[row], ids_NK[row], hidden_ND[row]
-        heap_scores, heap_nodes = np.empty(num_inner, np.float32), np.empty(num_inner, np.int64)
-        scratch = np.empty(widest, np.float32)
-        heap_scores[0], heap_nodes[0] = _ZERO, 0
-        size, opened = 1, 0
-        while size and heap_scores[0] >= values_K[k - 1]:
-            score, node = heap_scores[0], heap_nodes[0]
-            _pop(heap_scores, heap_nodes, size)
-            size -= 1
-            start, degree = offsets[node], offsets[node + 1] - offsets[node]
-            scores = scratch[:degree]
-            if node == 0:
-                scores[:] = root_NC[row]
-            else:
-                opened += degree
-                if opened > budget:
-                    within_N[row] = False
-                    break
-                for child in range(degree):
-                    vector_D = weight_ED[start + child]
-                    product = _ZERO
-                    for d in range(dim):
-                        product += hidden_D[d] * vector_D[d]
-                    scores[child] = product + bias_E[start + child]
-            top = _greatest(scores)
-            log_sum = np.float32(math.log(_sum_exp(scores, top)))
-            if log_sum != log_sum:  # a score that is no number bounds nothing
-                within_N[row] = False
-                break
+    dim = scaled_MD.shape[1]
+    for group in prange(len(groups_G6)):
+        first, size, edge, degree, start, out = groups_G6[group]
+        for child in range(degree):
+            grad_D = grad_TD[out + child]
+            for index in range(size):
+                slope, scaled_D = slopes_S[start + index * degree + child], scaled_MD[first + index]
+                grad_E[edge + child] += slope * upstream_M[first + index]
+                for d in range(dim):
+                    grad_D[d] += slope * scaled_D[d]
+
+
+class _PathCost(torch.autograd.Function):
+    """A matrix product per node with many rows, a kernel for all other nodes.
+
+    The forward pass computes the derivatives by the rows too, while the vectors are in the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any) -> Tensor:
+        groups, smoothing, ctx.sparse = plan
+        weight_ED, bias_E = weight_ED.contiguous(), bias_E.contiguous()
+        ctx.rows_M, ctx.num_edges = torch.from_numpy(groups.rows), len(weight_ED)
+        hidden_MD = hidden_ND.index_select(0, ctx.rows_M)
+        num_scores_G = groups.sizes * groups.degrees
+        starts_G = np.cumsum(num_scores_G) - num_scores_G
+        slopes_S, grad_MD = hidden_ND.new_empty(int(num_scores_G.sum())), torch.empty_like(hidden_MD)
+        is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
+        # The first row of the gradient: the edge itself, or, in a sparse one, the sum of all degrees before.
+        outs_G = np.cumsum(groups.degrees) - groups.degrees if ctx.sparse else groups.edges
+        ctx.groups_G6 = np.column_stack([*groups[2:], starts_G, outs_G])
+        ctx.is_product_G, ctx.slopes_S, ctx.products = is_product_G, slopes_S, []
+        for first, size, edge, degree, start, out in ctx.groups_G6[is_product_G].tolist():
+            decisions, edges, outs = slice(first, first + size), slice(edge, edge + degree), slice(out, out + degree)
+            slopes_RC = slopes_S[start : start + size * degree].view(size, degree)
+            torch.addmm(bias_E[edges], hidden_MD[decisions], weight_ED[edges].T, out=slopes_RC)
+            ctx.products.append((decisions, edges, outs, slopes_RC))
+
+        costs_N, grad_ND = hidden_ND.new_zeros(len(hidden_ND)), torch.zeros_like(hidden_ND)
+        if len(groups.rows):
+            group_M = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
+            degrees_M = groups.degrees[group_M]
+            columns = np.cumsum(degrees_M) - degrees_M, groups.edges[group_M], degrees_M, groups.choices
+            decisions_M5 = np.column_stack([*columns, is_product_G[group_M]])
+            use_torch_threads()
+            arrays = (tensor.numpy() for tensor in (hidden_MD, weight_ED, bias_E))
+            results = slopes_S.numpy(), grad_MD.numpy()
+            costs_M = torch.from_numpy(_costs_of_decisions(*arrays, decisions_M5, *results, np.float32(smoothing)))
+            for decisions, edges, _, slopes_RC in ctx.products:
+                torch.mm(slopes_RC, weight_ED[edges], out=grad_MD[decisions])
+            costs_N.index_add_(0, ctx.rows_M, costs_M)
+            grad_ND.index_add_(0, ctx.rows_M, grad_MD)
+        ctx.save_for_backward(hidden_MD, grad_ND)
+        return costs_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_MD, grad_ND = ctx.saved_tensors
+        grad_hidden = grads[0][:, None] * grad_ND if ctx.needs_input_grad[0] else None
+        if not any(ctx.needs_input_grad[1:3]):
+            return grad_hidden, None, None, None, None, None
+        num_rows = int(ctx.groups_G6[:, 3].sum()) if ctx.sparse else ctx.num_edges
+        # Zeros of NumPy, because the system clears their pages only when they are touched.
+        grad_TD = torch.from_numpy(np.zeros((num_rows, hidden_MD.size(1)), np.float32))
+        grad_E = torch.from_numpy(np.zeros(ctx.num_edges, np.float32))
+        upstream_M = grads[0].index_select(0, ctx.rows_M)
+        scaled_MD = upstream_M[:, None] * hidden_MD
+        for decisions, edges, outs, slopes_RC in ctx.products:
+            torch.mm(slopes_RC.T, scaled_MD[decisions], out=grad_TD[outs])
+            torch.mv(slopes_RC.T, upstream_M[decisions], out=grad_E[edges])
+        use_torch_threads()
+        arrays = (tensor.numpy() for tensor in (grad_TD, grad_E, scaled_MD, upstream_M))
+        _vector_gradients(*arrays, ctx.groups_G6[~ctx.is_product_G], ctx.slopes_S.numpy())
+        if ctx.sparse:
+            touched = [np.arange(edge, edge + degree) for edge, degree in ctx.groups_G6[:, 2:4].tolist()]
+            edges_T = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *touched]))
+            grad_TD = sparse_rows(edges_T, grad_TD, torch.Size((ctx.num_edges, hidden_MD.size(1))))
+        return grad_hidden, grad_TD, grad_E, None, None, None
+
+
+def path_cost(hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoothing: float, sparse: bool) -> Tensor:
+    """The cross-entropies of the decisions on each row's path, added up, from the nodes on the paths only.
+
+    Args:
+        hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
+        groups: the `DecisionGroups` of the targets.
+        smoothing: ε; at each node the right child has 1-ε, the other children share ε.
+        sparse: whether the weight's gradient is a sparse tensor of the edges of the nodes on the paths.
+    Returns:
+        (N,) nats; differentiable once.
+    """
+    cost: Tensor = _PathCost.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
+    return cost
+
+
+@njit(cache=True)
+def _search_row(hidden_D, weight_ED, bias_E, root_C, tree, best_K, budget):  # type: ignore[no-untyped-def]
+    """Fill `best_K` with sorted keys. False if the row was given up."""
+    offsets, children = tree
+    num_inner, last, opened, size = len(offsets) - 1, len(best_K) - 1, 0, 1
+    heap, scratch = np.empty(num_inner, np.int64), np.empty(np.max(offsets[1:] - offsets[:-1]), np.float32)
+    best_K[:] = _NO_KEY
+    heap[0] = 0
+    # A node of the same cost as the last leaf is opened too: it may hold an equal leaf of a lower id.
+    while size and heap[0] >> _HALF <= best_K[last] >> _HALF:
+        here = heap[0]
+        size -= 1
+        keys.replace_first(heap, size, heap[size])
+        node = here & _NUMBER
+        start, degree = offsets[node], offsets[node + 1] - offsets[node]
+        scores = scratch[:degree]
+        if node == 0:
+            scores[:] = root_C
+        else:
+            opened += degree
+            if opened > budget:
+                return False
             for child in range(degree):
-                value = score + ((scores[child] - top) - log_sum)
-                below = children[start + child]
-                if value < values_K[k - 1]:
-                    continue
-                if below >= num_inner:
-                    _insert(values_K, ids_K, value, below - num_inner)
-                else:
-                    _push(heap_scores, heap_nodes, size, value, below)
-                    size += 1
-    return values_NK, ids_NK, within_N
+                scores[child] = keys.dot_product(hidden_D, weight_ED[start + child]) + bias_E[start + child]
+        top, log_sum = _max_and_log_sum(scores)
+        if log_sum != log_sum:
+            return False
+        for child in range(degree):
+            key = keys.make_key(keys.cost_of(here) + (log_sum - (scores[child] - top)), children[start + child])
+            if key & _NUMBER >= num_inner:
+                keys.keep_best(best_K, key)
+            elif key >> _HALF <= best_K[last] >> _HALF:
+                keys.push(heap, size, key)
+                size += 1
+    return True
+
+
+@njit(cache=True, parallel=True)
+def _search_rows(hidden_ND, weight_ED, bias_E, root_NC, tree, k, budget):  # type: ignore[no-untyped-def]
+    num_rows = len(hidden_ND)
+    values_NK, ids_NK = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64)
+    is_done_N = np.empty(num_rows, np.bool_)
+    for row in prange(num_rows):
+        best_K = ids_NK[row]
+        is_done_N[row] = _search_row(hidden_ND[row], weight_ED, bias_E, root_NC[row], tree, best_K, budget)
+        keys.decode_keys(best_K, values_NK[row], len(tree[0]) - 1)
+    return values_NK, ids_NK, is_done_N
+
+
+def best_units(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    root_scores: Tensor,
+    *,
+    tree: tuple[NDArray[np.int64], NDArray[np.int64]],
+    k: int,
+    budget: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Best-first search for the k most probable units; a node's log-probability is a bound for its leaves.
+
+    Args:
+        hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU, contiguous, without gradient.
+        root_scores: (N, C) of the root's children.
+        tree: offsets and children of an NaryTree.
+        budget: a row that needs the scores of more edges than this is given up, as is a row with a NaN.
+    Returns:
+        log-probabilities (N, K), unit ids (N, K) int64, and whether the search of a row is complete (N,). The results
+        of other rows have no meaning.
+    """
+    use_torch_threads()
+    arrays = (tensor.numpy() for tensor in (hidden, weight, bias, root_scores))
+    values_NK, ids_NK, is_done_N = (torch.from_numpy(found) for found in _search_rows(*arrays, tree, k, budget))
+    return values_NK, ids_NK, is_done_N

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows the product of all node vectors on a CPU: each a single pass over the node scores.
+"""Numba kernels of the tree head that use the scores of all nodes, for float32 on a CPU.
 
-Import this module, and with it numba, only where a kernel is about to run.
+Each is one pass over the product of the hidden states with all node vectors. Import it inside the function that runs a
+kernel, because it imports numba.
 
 Dimension key: N rows, D width, I inner nodes, V = I+1 units.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.reference import CostWeights
+from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _ROWS = 16  # that one thread takes at a time
@@ -110,34 +112,12 @@ def _log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-
     return grad_NI
 
 
-class NodeTables(NamedTuple):
-    """The tree as the passes over all nodes see it."""
-
-    up: NDArray[np.int32]
-    """(2V-1,) as in `path_kernels.Climb`."""
-    depths: NDArray[np.int64]
-    """(V,) how many decisions are above each leaf."""
-    left: NDArray[np.float32]
-    """(V-1,) how many leaves are under the left child."""
-    right: NDArray[np.float32]
-    """(V-1,) and under the right one."""
-
-
-class _NodeCost(torch.autograd.Function):
+class _CostOfScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
-        tables, weights = rest
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any) -> Tensor:
         slopes_NI = torch.nn.functional.linear(hidden, weight, bias).contiguous()
         use_torch_threads()
-        costs = _costs(
-            slopes_NI.numpy(),
-            tables.left,
-            tables.right,
-            targets.contiguous().numpy(),
-            tables.up,
-            tables.depths,
-            tuple(np.float32(value) for value in weights),
-        )
+        costs = compute(slopes_NI.numpy())
         ctx.save_for_backward(hidden, weight, slopes_NI)
         return torch.from_numpy(costs)
 
@@ -156,18 +136,35 @@ class _NodeCost(torch.autograd.Function):
             grad_weight = slopes_NI.T @ (hidden if grad_N1 is None else hidden * grad_N1)
         if ctx.needs_input_grad[2]:
             grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
-        return grad_hidden, grad_weight, grad_bias, None, None, None
+        return grad_hidden, grad_weight, grad_bias, None
+
+
+def cost_of_scores(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    compute: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> Tensor:
+    """(N,) costs from the scores of all nodes or edges; differentiable once in hidden, weight and bias.
+
+    Args:
+        hidden: (N, D), weight: (I, D), bias: (I,) or none; float32 on a CPU.
+        compute: from the scores (N, I) to the costs (N,); it replaces each score by the derivative of its row's cost.
+    """
+    cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
+    return cost
 
 
 def node_cost(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, tables: NodeTables, weights: CostWeights
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, tables: TreeTables, weights: CostWeights
 ) -> Tensor:
-    """(N,) nats, weighted as `weights` says, from all node scores: their one buffer (N, V-1) becomes the gradient.
-
-    Args: as in `path_kernels.path_cost`. Differentiable once, in hidden, weight and bias.
-    """
-    cost: Tensor = _NodeCost.apply(hidden, weight, bias, targets, tables, weights)  # type: ignore[no-untyped-call]
-    return cost
+    """(N,) nats, weighted by `weights`, from the scores of all nodes; arguments as in `path.path_cost`."""
+    left, right = tables.num_leaves
+    numbers = tuple(np.float32(value) for value in weights)
+    targets_N = targets.contiguous().numpy()
+    return cost_of_scores(
+        hidden, weight, bias, lambda z_NI: _costs(z_NI, left, right, targets_N, tables.up, tables.depths, numbers)
+    )
 
 
 class _TreeLogProbs(torch.autograd.Function):

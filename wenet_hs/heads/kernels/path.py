@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head's cost along the targets' paths on a CPU: dot products with the vectors on the path and nothing else.
+"""Numba kernels of the tree head's cost along the targets' paths, for float32 on a CPU.
 
-A row climbs from its leaf to the root, so no table of paths is needed. Import this module, and with it numba, only
-where a kernel is about to run.
+They compute the dot products with the vectors on the path only. A row follows the tree from its leaf up to the root,
+so no table of paths is needed. Import it inside the function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the paths of N targets together,
-U inner nodes that are on a path.
+Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the paths of all N targets,
+U inner nodes that are on a path, K rows of the weight's gradient: I, or U if it is sparse.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,27 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels.numba_math import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.reference import sparse_rows
+from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.heads.kernels.tree import TreeTables, sparse_rows
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_TASKS = 16  # of the weight's gradient: enough to share among cores, and few rows of zeros
-_BITS = 11  # a digit of the radix sort: its counters lie in the first cache
+_TASKS = 16  # of the weight's gradient, shared by the threads
+_BITS = 11  # per digit of the radix sort: the counters fit the first-level cache
 _DIGITS = 1 << _BITS
-
-
-class Climb(NamedTuple):
-    """The tree as a leaf sees it."""
-
-    up: NDArray[np.int32]
-    """(2V-1,) twice the inner node above a node, plus 1 where it is that node's right child; -1 above the root."""
-    depths: NDArray[np.int64]
-    """(V,) how many decisions are above each leaf."""
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
 def _forward(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, turn_smoothing):  # type: ignore[no-untyped-def]
-    """Costs (N,), where each row's decisions start (N+1,), and of each decision node, row and d cost / d score."""
+    """Costs (N,), the start of each row's decisions (N+1,), and node, row, d cost / d score of each decision (M,)."""
     num_rows, dim = hidden_ND.shape
     num_inner = len(weight_ID)
     starts = np.empty(num_rows + 1, np.int64)
@@ -51,7 +42,7 @@ def _forward(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, turn_smoothi
         hidden_D = hidden_ND[row]
         cost = _ZERO
         above = up[num_inner + targets_N[row]]
-        for place in range(starts[row], starts[row + 1]):
+        for index in range(starts[row], starts[row + 1]):
             node = above >> 1
             vector_D = weight_ID[node]
             score = _ZERO
@@ -66,8 +57,8 @@ def _forward(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, turn_smoothi
             cost += log1p_unit(small) - min(score, _ZERO)
             if turn_smoothing:
                 cost += turn_smoothing * score
-            nodes[place], rows[place] = node, row
-            slopes[place] = turn * (turn_smoothing - wrong)
+            nodes[index], rows[index] = node, row
+            slopes[index] = turn * (turn_smoothing - wrong)
             above = up[node]
         costs[row] = cost
     return costs, starts, nodes, rows, slopes
@@ -81,9 +72,9 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
         out_D = grad_ND[row]
         for d in range(dim):
             out_D[d] = _ZERO
-        for place in range(starts[row], starts[row + 1]):
-            slope = grad_N[row] * slopes[place]
-            vector_D = weight_ID[nodes[place]]
+        for index in range(starts[row], starts[row + 1]):
+            slope = grad_N[row] * slopes[index]
+            vector_D = weight_ID[nodes[index]]
             for d in range(dim):
                 out_D[d] += slope * vector_D[d]
     return grad_ND
@@ -91,21 +82,21 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
 
 @njit(cache=True)
 def _by_node(nodes, num_inner):  # type: ignore[no-untyped-def]
-    """The decisions in the order of their nodes, first those of the lower rows (M,); where each node's start (U+1,).
+    """The decisions (M,) sorted by node, then by row, and the start of each node's decisions (U+1,).
 
-    A radix sort: its time does not depend on the number of nodes, as that of one counter a node would.
+    A radix sort. Its time does not depend on the number of nodes.
     """
     num = len(nodes)
     order, other = np.empty(num, np.int32), np.empty(num, np.int32)
-    for place in range(num):
-        order[place] = place
+    for index in range(num):
+        order[index] = index
     counts = np.empty(_DIGITS, np.int64)
     shift = 0
     while num_inner >> shift:
         for digit in range(_DIGITS):
             counts[digit] = 0
-        for place in range(num):
-            counts[(nodes[place] >> shift) & (_DIGITS - 1)] += 1
+        for index in range(num):
+            counts[(nodes[index] >> shift) & (_DIGITS - 1)] += 1
         before = 0
         for digit in range(_DIGITS):
             before, counts[digit] = before + counts[digit], before
@@ -126,53 +117,46 @@ def _by_node(nodes, num_inner):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, places_U, grad_KD, grad_K):  # type: ignore[no-untyped-def]
-    """Add each touched node's sum to its row of grad_KD, and to grad_K, the bias's, unless it is empty.
+def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD, grad_K):  # type: ignore[no-untyped-def]
+    """Add each touched node's sum to its row of grad_KD, and to the bias's grad_K unless that is empty.
 
-    Each node's sum is made by one thread and in the order of the rows, so its bits depend on no number of threads.
+    One thread computes the sum of a node, in the order of the rows: the bits do not depend on the number of threads.
     """
     rows, slopes = decisions
-    num_touched, dim = len(places_U), hidden_ND.shape[1]
+    num_touched, dim = len(out_U), hidden_ND.shape[1]
     share = (len(order) + _TASKS - 1) // _TASKS
     bounds = np.empty(_TASKS + 1, np.int64)  # the nodes of each task: those whose decisions start in its share
     bounds[0] = task = 0
-    for index in range(num_touched):
-        while starts[index] >= (task + 1) * share:
+    for node in range(num_touched):
+        while starts[node] >= (task + 1) * share:
             task += 1
-            bounds[task] = index
+            bounds[task] = node
     for rest in range(task + 1, _TASKS + 1):
         bounds[rest] = num_touched
     for task in prange(_TASKS):
-        for index in range(bounds[task], bounds[task + 1]):
-            out_D = grad_KD[places_U[index]]
+        for node in range(bounds[task], bounds[task + 1]):
+            out_D = grad_KD[out_U[node]]
             total = _ZERO
-            for place in range(starts[index], starts[index + 1]):
-                row = rows[order[place]]
-                slope = grad_N[row] * slopes[order[place]]
+            for index in range(starts[node], starts[node + 1]):
+                row = rows[order[index]]
+                slope = grad_N[row] * slopes[order[index]]
                 total += slope
                 hidden_D = hidden_ND[row]
                 for d in range(dim):
                     out_D[d] += slope * hidden_D[d]
             if len(grad_K):
-                grad_K[places_U[index]] += total
+                grad_K[out_U[node]] += total
 
 
 class _PathCost(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
-        climb, turn_smoothing, ctx.sparse = rest
+        tables, turn_smoothing, ctx.sparse = rest
         hidden, weight = hidden.contiguous(), weight.contiguous()
         bias_I = np.empty(0, np.float32) if bias is None else bias.contiguous().numpy()
+        arrays = hidden.numpy(), weight.numpy(), bias_I, targets.contiguous().numpy()
         use_torch_threads()
-        costs, *ctx.decisions = _forward(
-            hidden.numpy(),
-            weight.numpy(),
-            bias_I,
-            targets.contiguous().numpy(),
-            climb.up,
-            climb.depths,
-            np.float32(turn_smoothing),
-        )
+        costs, *ctx.decisions = _forward(*arrays, tables.up, tables.depths, np.float32(turn_smoothing))
         ctx.save_for_backward(hidden, weight)
         return torch.from_numpy(costs)
 
@@ -180,7 +164,7 @@ class _PathCost(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight = ctx.saved_tensors
-        starts, nodes, rows, slopes = ctx.decisions
+        starts, nodes, _, slopes = ctx.decisions
         grad_N = grads[0].contiguous().numpy()
         grad_hidden = grad_weight = grad_bias = None
         use_torch_threads()
@@ -192,16 +176,16 @@ class _PathCost(torch.autograd.Function):
 
 
 def _vector_gradients(ctx: Any, grad_N: NDArray[np.float32]) -> tuple[Tensor | None, Tensor | None]:
-    """Of the weight, sparse if wanted, and of the bias, always dense."""
+    """The gradient of the weight, sparse if wanted, and that of the bias, always dense."""
     hidden, weight = ctx.saved_tensors
     _, nodes, rows, slopes = ctx.decisions
     order, starts = _by_node(nodes, len(weight))
     touched_U = nodes[order[starts[:-1]]].astype(np.int64)
-    places_U = np.arange(len(touched_U)) if ctx.sparse else touched_U
-    # Zeros that no one touches cost nothing: the system hands out their pages when they are first read.
+    out_U = np.arange(len(touched_U)) if ctx.sparse else touched_U
+    # Zeros of NumPy, because the system clears their pages only when they are touched.
     grad_KD = np.zeros((len(touched_U) if ctx.sparse else len(weight), weight.shape[1]), np.float32)
     grad_K = np.zeros(len(grad_KD) if ctx.needs_input_grad[2] else 0, np.float32)
-    _weight_gradient(hidden.numpy(), grad_N, (rows, slopes), order, starts, places_U, grad_KD, grad_K)
+    _weight_gradient(hidden.numpy(), grad_N, (rows, slopes), order, starts, out_U, grad_KD, grad_K)
     grad_weight, grad_bias = torch.from_numpy(grad_KD), torch.from_numpy(grad_K)
     if ctx.sparse:
         touched = torch.from_numpy(touched_U)
@@ -212,16 +196,23 @@ def _vector_gradients(ctx: Any, grad_N: NDArray[np.float32]) -> tuple[Tensor | N
 
 
 def path_cost(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, climb: Climb, turn_smoothing: float,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    tables: TreeTables,
+    turn_smoothing: float,
     sparse: bool,
-) -> Tensor:  # fmt: skip
-    """-log P of each row's target, plus turn_smoothing times the score of each turn it takes.
+) -> Tensor:
+    """-log P of each row's target, plus turn_smoothing times the score of each turn on its path.
 
     Args:
-        hidden: (N, D) float32 on the CPU, as all others. weight: (V-1, D). bias: (V-1,) or none. targets: (N,) int64.
-        sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows; the bias's never is.
+        hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,) int64.
+        sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows. The bias's never is.
     Returns:
-        (N,) nats; differentiable once, in hidden, weight and bias, with the same bits on any number of threads.
+        (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.
     """
-    cost: Tensor = _PathCost.apply(hidden, weight, bias, targets, climb, turn_smoothing, sparse)  # type: ignore[no-untyped-call]
+    rest = targets, tables, turn_smoothing, sparse
+    cost: Tensor = _PathCost.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
     return cost

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best-first search for the k best leaves on a GPU: a Triton program a row, everything but the vectors in registers.
+"""Triton kernel of the best-first search for the k best leaves on a GPU: one program per row.
 
-An iteration opens the M cheapest open nodes at once, since one alone would leave the row waiting for memory: it loads
-their vectors, computes their scores, keeps the leaves that are among the k best, and appends the other children to the
-list of open nodes. It is done when the cheapest open node costs more than the k-th best leaf; keys as in
-`search_numba`. Opening a few nodes too many changes nothing. A row whose list is full, or which meets a NaN, is given
-up.
+All but the vectors is in registers. An iteration opens the M cheapest open nodes at once, because one node at a time
+would wait for memory. It loads their vectors, computes their scores, keeps the leaves that are among the k best, and
+appends the other children to the list of open nodes. The search is done when the cheapest open node costs more than the
+k-th best leaf. Keys are as in `search_numba`. Opening a few nodes too many changes nothing. A row is given up if its
+list is full or if it meets a NaN.
 
-Tested through Triton's interpreter and by compilation for sm_80 and sm_90; it has not run on a GPU.
+Tested with Triton's interpreter and by compilation for sm_80 and sm_90. It has not run on a GPU.
 
-Dimension key: N rows, D width, I inner nodes, K best leaves, P the power of two above K, O room for open nodes,
-M nodes opened at once, B width of a block.
+Dimension key: N rows, D width, I inner nodes, K best leaves, P the power of two above K, O size of the list of open
+nodes, M nodes opened at once, B width of a block.
 """
 
 import torch
@@ -30,7 +30,7 @@ def search(
 
     Returns:
         log-probabilities (N, K), unit ids (N, K) int64, and (N,) int32 how many nodes were opened, negative for rows
-        that were given up, whose results mean nothing.
+        that were given up, whose results have no meaning.
     """
     num_rows, dim = hidden_ND.shape
     values_NK = hidden_ND.new_empty(num_rows, k)
@@ -109,7 +109,7 @@ def _softplus(size_M):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _keep_leaves(best_P, left_M, right_M):  # type: ignore[no-untyped-def]
-    """The best leaves with those of two more lists that belong among them; what is no leaf is NO_KEY."""
+    """The best leaves of `best_P` and two more lists; a key that is no leaf is NO_KEY."""
     worst = tl.max(best_P, axis=0)
     leaf = tl.minimum(tl.min(left_M, axis=0), tl.min(right_M, axis=0))
     while leaf < worst:
@@ -123,7 +123,7 @@ def _keep_leaves(best_P, left_M, right_M):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _push(open_O, key_M, is_pushed_M, pushed, ROOM: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The open list with more keys behind its first `pushed` places, and how many places are then taken."""
+    """The open list with more keys after its first `pushed`, and the new number of keys."""
     push_M = is_pushed_M.to(tl.int32)
     place_M = pushed + tl.cumsum(push_M, axis=0) - push_M
     here_OM = (tl.arange(0, ROOM)[:, None] == place_M[None, :]) & (push_M[None, :] != 0)
@@ -166,16 +166,16 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     place_O = tl.arange(0, ROOM)
     place_P = tl.arange(0, KEPT)
     open_O = tl.where(place_O == 0, 0, NO_KEY).to(tl.int64)  # the root at cost 0
-    # Sorted by nothing: a new leaf replaces the greatest key. Places beyond k hold a key that is never the greatest.
+    # Not sorted: a new leaf replaces the greatest key. Entries beyond k hold a key that is never the greatest.
     best_P = tl.where(place_P < k, NO_KEY - place_P.to(tl.int64), -1)
     pushed = 1
     num_opened = 0
     lost = 0
     running = 1
     while running != 0:
-        bound = tl.minimum(tl.max(best_P, axis=0) >> 32, INFINITE)  # a node that costs more has no leaf to give
+        bound = tl.minimum(tl.max(best_P, axis=0) >> 32, INFINITE)  # a node that costs more has no leaf among the best
         picked_M, open_O = _take_cheapest(open_O, AT_ONCE)
-        active_M = (picked_M >> 32) <= bound  # the others can be forgotten: the bound only falls
+        active_M = (picked_M >> 32) <= bound  # the others are dropped: the bound never rises
         node_M = tl.where(active_M, picked_M & 0xFFFFFFFF, 0)
         cost_M = (picked_M >> 32).to(tl.int32).to(tl.float32, bitcast=True)
         score_M = _products(hidden + row * DIM, weight, node_M, active_M, DIM, BLOCK_D, AT_ONCE)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The k greatest of a row with a stated order of ties, which `torch.topk` leaves open.
+"""The k greatest values of a row, with a defined order of equal values (`torch.topk` has none).
 
-Dimension key: V values a row, K kept.
+Dimension key: V values per row, K kept values.
 """
 
 import torch
 from torch import Tensor
 
 KERNEL_MAX_K = 32
-"""Up to this k one pass that keeps the best in order is faster than a partial sort."""
+"""Up to this k one pass that keeps the best sorted is faster than a partial sort."""
 
 
 def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -23,14 +23,14 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values (..., K), which carry gradients, and indices (..., K) int64.
     """
     if _has_kernel(scores, k):
-        from wenet_hs.heads.kernels import topk_numba
+        from wenet_hs.heads.kernels import numba_common
 
-        found = topk_numba.best(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
+        found = numba_common.best_of_rows(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
         if found is not None:
             shape = (*scores.shape[:-1], k)
             return found[0].view(shape), found[1].view(shape)
     best, ids = scores.topk(min(k + 1, scores.shape[-1]))
-    # Ties are rare. On a CPU a look costs little; on a GPU it would wait for the queue, so there all is computed.
+    # Ties are rare. On a CPU the check is cheap. On a GPU it would wait for the device, so ties are always handled.
     if scores.device.type == "cpu" and not _has_ties(best):
         return best[..., :k], ids[..., :k]
     with torch.no_grad():
@@ -52,7 +52,7 @@ def _has_kernel(scores: Tensor, k: int) -> bool:
 
 
 def _has_ties(sorted_values: Tensor) -> bool:
-    if torch.compiler.is_compiling() or sorted_values.dtype == torch.bfloat16:  # which NumPy does not know
+    if torch.compiler.is_compiling() or sorted_values.dtype == torch.bfloat16:  # which NumPy does not have
         return bool((sorted_values[..., 1:] == sorted_values[..., :-1]).any())
-    values = sorted_values.detach().numpy()  # a third of the time: these are a few numbers
+    values = sorted_values.detach().numpy()  # NumPy takes a third of the time for a few numbers
     return bool((values[..., 1:] == values[..., :-1]).any())
