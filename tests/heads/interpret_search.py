@@ -9,26 +9,28 @@ import torch
 from torch import Tensor
 
 from wenet_hs.heads.kernels import search, search_triton
+from wenet_hs.heads.kernels.tree import TreeTables
 from wenet_hs.tree import Tree
 
 CASES = ((2, 3, 1, 1), (7, 5, 7, 1), (50, 24, 5, 2), (700, 300, 6, 1), (400, 8, 32, 1))
 """Units, width (with and without whole blocks), k, rows."""
 
 
-def arguments(num_units: int, dim: int, num_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def arguments(num_units: int, dim: int, num_rows: int) -> tuple[Tensor, Tensor, Tensor, TreeTables]:
     torch.manual_seed(num_units)
-    children = torch.tensor(Tree.huffman(1.0 / np.arange(1, num_units + 1)).children)
+    tables = TreeTables(Tree.huffman(1.0 / np.arange(1, num_units + 1)))
     weight = torch.randn(num_units - 1, dim) * 3 / dim**0.5
-    return torch.randn(num_rows, dim), weight, torch.randn(num_units - 1), children
+    return torch.randn(num_rows, dim), weight, torch.randn(num_units - 1), tables
 
 
 def check_against_the_reference() -> None:
     for num_units, dim, k, num_rows in CASES:
-        hidden, weight, bias, children = arguments(num_units, dim, num_rows)
+        hidden, weight, bias, tables = arguments(num_units, dim, num_rows)
+        children = torch.tensor(tables.tree.children)
         for chosen in (bias, None) if num_units < 100 else (bias,):
             values, ids, opened = search_triton.search(hidden, weight, chosen, children, k)
             assert bool((opened > 0).all()), opened
-            expected = search.best_leaves(hidden, weight, chosen, children, k, method="torch")
+            expected = search.best_leaves(hidden, weight, chosen, tables, k, method="torch")
             assert torch.equal(ids, expected[1]), (num_units, ids, expected[1])
             torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-6)
 
@@ -40,7 +42,8 @@ def check_ties() -> None:
 
 
 def check_rows_given_up() -> None:
-    hidden, weight, _, children = arguments(50, 24, 3)
+    hidden, weight, _, tables = arguments(50, 24, 3)
+    children = torch.tensor(tables.tree.children)
     hidden[1, 2] = torch.nan
     _, _, opened = search_triton.search(hidden, weight, None, children, 4)
     assert (opened < 0).tolist() == [False, True, False], opened

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every output head promises, judged on every head over every kind of tree.
+"""The promises of every output head, tested for each head over trees of different shape.
 
-A new tree is one line in TREES or CLASSES, a new head one line in `make_head` and its decisions in `decisions`.
+A new head needs one line in `make_head` and in `MAIN`, and its decisions in `decisions`.
 
 Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 """
@@ -9,18 +9,17 @@ Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 import functools
 import math
 from collections.abc import Callable
-from importlib.util import find_spec
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from _pytest.mark import ParameterSet
 from torch import Tensor
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import smoothing_weights
-from wenet_hs.heads.hsoftmax import ROUTE_OPTIONS
+from wenet_hs.heads.hsoftmax import RouteOption
 from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree
 
@@ -38,56 +37,26 @@ def comb(num_units: int) -> Tree:
     return Tree("imported", tuple(map(str, range(num_units))), children, np.ones(num_units))
 
 
-def vectors(num_units: int) -> np.ndarray:
-    """A unit in seven has none."""
-    found = np.random.default_rng(0).normal(size=(num_units, 4))
-    found[3::7] = np.nan
-    return found
-
-
-def sentences(num_units: int) -> list[list[int]]:
-    return np.random.default_rng(0).integers(0, max(1, num_units - 1), size=(20, 12)).tolist()
-
-
-def phones(num_units: int) -> list[str]:
-    """And units that are none."""
-    found = ["<blank>", *(base + mark for mark in ("", "ː", "ʰ", "ʲ") for base in "ptkbdɡmnŋszʃaeiou")]
-    return [*found[:num_units], *(f"<{unit}>" for unit in range(num_units - len(found)))]
-
-
 TREES: dict[str, Callable[[int], Tree]] = {
     "zipf": lambda v: Tree.huffman(zipf(v)),
     "skewed": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64)),
-    "zero_heavy": lambda v: Tree.huffman(np.where(np.arange(v) % 10 == 0, 1.0, 0.0)),
-    "limited": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64), max_depth=10),
-    "fano": lambda v: Tree.fano(zipf(v)),
     "balanced": lambda v: Tree.balanced(zipf(v)),
-    "alphabetical": lambda v: Tree.alphabetical(zipf(v), [f"u{unit}" for unit in range(v)]),
     "random": lambda v: Tree.random(zipf(v), seed=1),
-    "brown": lambda v: Tree.brown(sentences(v), zipf(v)),
-    "embedding": lambda v: Tree.embedding(vectors(v), zipf(v)),
     "comb": comb,
-    "articulatory": lambda v: Tree.articulatory(phones(v), zipf(v)),
-    "of_classes": lambda v: NaryTree.frequency_bins(zipf(v)).binary(),
 }
 CLASSES: dict[str, Callable[[int], NaryTree]] = {
     "bins": lambda v: NaryTree.frequency_bins(zipf(v)),
-    "sizes": lambda v: NaryTree.frequency_bins(zipf(v), by="size"),
     "zero_bins": lambda v: NaryTree.frequency_bins(np.where(np.arange(v) % 10 == 0, 1.0, 0.0)),
-    "top": lambda v: NaryTree.from_binary(Tree.huffman(zipf(v))),
     "cut": lambda v: NaryTree.cut(Tree.huffman(zipf(v)), 2),
     "comb_cut": lambda v: NaryTree.cut(comb(v), 3),
     "flat": lambda v: NaryTree.frequency_bins(zipf(v), 1),
 }
-TOPS = tuple(f"top_of_{kind}" for kind in TREES)
-"""The class head over every other kind of tree, for the slow tests."""
+"""Ten trees of different shape: even, skewed, as deep as possible, of two and more levels, flat."""
 
 
 @functools.cache
 def tree_of(kind: str, num_units: int) -> Tree | NaryTree:
     name, _, shape = kind.removesuffix("+bias").partition(":")
-    if shape in TOPS:
-        return NaryTree.from_binary(TREES[shape.removeprefix("top_of_")](num_units))
     return (CLASSES if name == "class" else TREES)[shape](num_units)
 
 
@@ -123,29 +92,11 @@ def decisions(kind: str, head: OutputHead) -> list[list[set[int]]]:
     return [[below[child] for child in row] for row in rows]
 
 
-MAIN = ("softmax", "adaptive", "hsoftmax:zipf", "hsoftmax:skewed", "hsoftmax:zipf+bias", "class:bins", "class:cut")
-OTHERS = tuple(
-    kind
-    for kind in (
-        *(f"hsoftmax:{tree}{bias}" for tree in TREES for bias in ("", "+bias")),
-        *(f"class:{c}" for c in (*CLASSES, *TOPS)),
-    )
-    if kind not in MAIN and (not kind.endswith("+bias") or kind == "hsoftmax:comb+bias")
-)
-
-
-def marked(kind: str, num_units: int | None = None) -> ParameterSet:
-    """A parameter of a test, slow where it is one of very many, skipped where a library is missing."""
-    marks = [pytest.mark.slow] if "top_of_" in kind else []
-    if "articulatory" in kind:
-        marks.append(pytest.mark.skipif(find_spec("panphon") is None, reason="needs the extra trees"))
-    values = (kind,) if num_units is None else (kind, num_units)
-    return pytest.param(*values, id="-".join(map(str, values)), marks=marks)
-
-
-HEADS = [marked(kind) for kind in MAIN + OTHERS]
-CASES = [marked(kind, v) for kind in MAIN + OTHERS for v in ((1, 2, 3, 7, 50, 300) if kind in MAIN else (2, 40))]
-SMALL = [marked(kind, v) for kind in MAIN + OTHERS for v in ((1, 2, 7) if kind in MAIN else (5,))]
+MAIN = ("softmax", "adaptive", "hsoftmax:zipf", "hsoftmax:skewed+bias", "class:bins")
+OTHERS = ("hsoftmax:balanced", "hsoftmax:random+bias", "hsoftmax:comb", *(f"class:{c}" for c in CLASSES if c != "bins"))
+HEADS = MAIN + OTHERS
+CASES = [*((kind, v) for kind in MAIN for v in (1, 2, 7, 60, 300)), *((kind, 40) for kind in OTHERS)]
+SMALL = [*((kind, v) for kind in MAIN for v in (1, 2, 7)), *((kind, 5) for kind in OTHERS)]
 
 
 def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -172,7 +123,7 @@ def test_nll_and_unsmoothed_loss_are_the_log_prob_of_the_target(kind: str, num_u
 
 
 @pytest.mark.parametrize("smoothing", [0.1, 0.9])
-@pytest.mark.parametrize(("kind", "num_units"), CASES)
+@pytest.mark.parametrize(("kind", "num_units"), SMALL)
 def test_loss_is_the_divergence_from_the_smoothed_target(kind: str, num_units: int, smoothing: float) -> None:
     head = make_head(kind, num_units)
     hidden, targets = rows(head)
@@ -250,7 +201,7 @@ def expected_node_cost(kind: str, head: OutputHead, hidden: Tensor, targets: Ten
     return costs
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_a_single_decision_knows_one_smoothing(kind: str) -> None:
     head = make_head(kind, 2)
     hidden, targets = rows(head)
@@ -261,7 +212,7 @@ def test_a_single_decision_knows_one_smoothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "num_units"), CASES)
-def test_judging_is_nll_and_the_first_of_topk(kind: str, num_units: int) -> None:
+def test_metrics_are_nll_and_the_first_of_topk(kind: str, num_units: int) -> None:
     head = make_head(kind, num_units)
     hidden, targets = rows(head)
     first = head.log_probs(hidden).argmax(-1)
@@ -297,7 +248,7 @@ def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int) -> N
             torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
 
 
-ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: ROUTE_OPTIONS, ClassHead: ("path", "all")}
+ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(RouteOption), ClassHead: ("path", "all")}
 SEARCHES: dict[type, tuple[str, ...]] = {ClassHead: ("best_first", "all")}
 
 
@@ -317,7 +268,7 @@ def test_every_route_gives_the_same(kind: str) -> None:
             torch.testing.assert_close(result, results[0], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3), (0,), (2, 0, 3)])
+@pytest.mark.parametrize("shape", [(), (2, 3), (2, 0, 3)])
 @pytest.mark.parametrize(("kind", "num_units"), SMALL)
 def test_any_leading_shape(kind: str, num_units: int, shape: tuple[int, ...]) -> None:
     head = make_head(kind, num_units)
@@ -329,7 +280,7 @@ def test_any_leading_shape(kind: str, num_units: int, shape: tuple[int, ...]) ->
     assert ids.dtype == torch.int64
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_rows_do_not_see_each_other(kind: str) -> None:
     head = make_head(kind, 300)
     hidden, targets = rows(head)
@@ -339,7 +290,7 @@ def test_rows_do_not_see_each_other(kind: str) -> None:
 
 
 @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_autocast_and_half_inputs_change_nothing(kind: str, low: torch.dtype) -> None:
     head = make_head(kind, 50)
     hidden, targets = rows(head)
@@ -354,7 +305,7 @@ def test_autocast_and_half_inputs_change_nothing(kind: str, low: torch.dtype) ->
     assert values.dtype == torch.float32
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_half_weights_are_computed_in_float32(kind: str) -> None:
     head = make_head(kind, 50).to(torch.bfloat16)
     hidden, targets = rows(head)
@@ -364,7 +315,7 @@ def test_half_weights_are_computed_in_float32(kind: str) -> None:
         assert torch.equal(head.loss(hidden, targets, smoothing), twin.loss(hidden, targets, smoothing))
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_float64_stays_float64(kind: str) -> None:
     head = make_head(kind, 7).double()
     hidden, targets = rows(head, dtype=torch.float64)
@@ -374,7 +325,7 @@ def test_float64_stays_float64(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("smoothing", "where"), [(0.0, "leaf"), (0.1, "leaf"), (0.1, "node")])
-@pytest.mark.parametrize(("kind", "num_units"), CASES)
+@pytest.mark.parametrize(("kind", "num_units"), SMALL)
 def test_gradients_stay_finite_at_extreme_scores(kind: str, num_units: int, smoothing: float, where: str) -> None:
     head = make_head(kind, num_units)
     hidden, targets = rows(head)
@@ -395,7 +346,7 @@ def test_gradients_are_right(kind: str, num_units: int) -> None:
     hidden, targets = rows(head, 3, torch.float64)
     # gradcheck moves its inputs in place, so handing it the parameters checks their gradients as well.
     inputs = (hidden.requires_grad_(), *(parameter for parameter in head.parameters() if parameter.numel()))
-    check = functools.partial(torch.autograd.gradcheck, fast_mode=kind in OTHERS)
+    check = functools.partial(torch.autograd.gradcheck, fast_mode=True)
     assert check(lambda hidden, *_: head.log_probs(hidden), inputs)
     for smoothing, where in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
         cost = functools.partial(head.loss, targets=targets, smoothing=smoothing, kind=where)  # type: ignore[arg-type]
@@ -431,13 +382,13 @@ def test_topk_values_carry_the_gradients_of_their_units(kind: str, num_units: in
     torch.testing.assert_close(alone, expected[-1], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_the_state_dict_holds_parameters_alone(kind: str) -> None:
     head = make_head(kind, 7)
     assert set(head.state_dict()) == {name for name, _ in head.named_parameters()}
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", MAIN)
 def test_wrong_calls_are_refused(kind: str) -> None:
     head = make_head(kind, 7)
     hidden, targets = rows(head)
@@ -450,7 +401,7 @@ def test_wrong_calls_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="targets: values from [0-9] to 7, expected 0…6"):
         head.nll(hidden, targets.index_fill(0, torch.tensor([0]), 7))
     with pytest.raises(
-        ValueError, match=r"targets: expected integers of shape \(6,\), one a row of hidden, got \(5,\)"
+        ValueError, match=r"targets: expected integers of shape \(6,\), one per row of hidden, got \(5,\)"
     ):
         head.nll(hidden, targets[:5])
     with pytest.raises(ValueError, match="targets: expected integers"):

@@ -96,7 +96,7 @@ KINDS = ("softmax", "tree", "class")
 class PartialSoftmax(SoftmaxHead):
     """A softmax head that says it is cheaper for some labels; it gathers them."""
 
-    partial = True
+    has_partial_log_probs = True
 
 
 def make_ctc(kind: str, num_units: int, dtype: torch.dtype = torch.float32, blank: int = 0) -> Ctc:
@@ -105,7 +105,7 @@ def make_ctc(kind: str, num_units: int, dtype: torch.dtype = torch.float32, blan
     head: OutputHead = PartialSoftmax(5, num_units)
     if kind != "softmax":
         head = HSoftmaxHead(5, tree) if kind == "tree" else ClassHead(5, NaryTree.from_binary(tree))
-    assert head.partial
+    assert head.has_partial_log_probs
     torch.nn.init.normal_(next(head.parameters()))
     return Ctc(head.to(dtype), blank=blank).eval()
 

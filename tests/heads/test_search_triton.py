@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from wenet_hs.heads.kernels import search
+from wenet_hs.heads.kernels.tree import TreeTables
+from wenet_hs.tree import Tree
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux only")
 
@@ -45,7 +47,7 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
 
 
 def test_k_beyond_the_registers_is_refused() -> None:
-    children = torch.zeros(99, 2, dtype=torch.int64, device="meta")
+    tables = TreeTables(Tree.huffman([1.0] * 100))
     hidden, weight = torch.zeros(1, 4, device="meta"), torch.zeros(99, 4, device="meta")
     with pytest.raises(ValueError, match='"best_first" on a GPU takes k up to 32, got 33; use "dense"'):
-        search.best_leaves(hidden, weight, None, children, 33, method="best_first")
+        search.best_leaves(hidden, weight, None, tables, 33, method="best_first")

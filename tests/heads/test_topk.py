@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The k best with ties by the lower index, against a plain sort: by the kernel, and by torch where it does not fit."""
+"""The k best, with the lower index first of equal values, against a plain sort: by the kernel and by torch."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.heads.kernels import search_numba, topk_numba
+from wenet_hs.heads.kernels import numba_common, search_numba
+from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.topk import KERNEL_MAX_K, topk_lowest_id_first
-from wenet_hs.heads.kernels.topk_numba import SERIAL_MAX_VALUES
 
 KERNEL_AND_TORCH = (torch.float32, torch.float64)
 
@@ -59,16 +59,16 @@ def test_many_rows_are_each_as_alone(num_rows: int, k: int) -> None:
 
 
 def test_the_first_use_of_a_kernel_compiles_those_of_other_sizes_too() -> None:
-    """One signature each, the one of the real calls: a second one would be compiled while the clock runs."""
+    """Each has one signature, that of the real calls. A second one would be compiled in a timed run."""
     generator = torch.Generator().manual_seed(1)
     for num_rows in (1, SERIAL_MAX_VALUES // 40 + 9):
-        topk_numba._ready.cache_clear()
-        topk_numba.best(torch.randn(num_rows, 40, generator=generator), 3)
-        assert [len(kernel.signatures) for kernel in (topk_numba._best_serial, topk_numba._best_parallel)] == [1, 1]
+        numba_common._compile_best_of_rows.cache_clear()
+        numba_common.best_of_rows(torch.randn(num_rows, 40, generator=generator), 3)
+        assert [len(kernel.signatures) for kernel in (numba_common._best_serial, numba_common._best_parallel)] == [1, 1]
     children = torch.tensor([[1, 2], [3, 4]])
     kernels = (search_numba._search_rows, search_numba._search_parts, search_numba._scan_parts)
     for num_rows, bias in ((1, None), (9, torch.zeros(2))):
-        search_numba._ready.cache_clear()
+        search_numba._compile_all.cache_clear()
         hidden, weight = torch.randn(num_rows, 8, generator=generator), torch.randn(2, 8, generator=generator)
         search_numba.search(hidden, weight, bias, children, k=2, limits=(9, 9))
         assert [len(kernel.signatures) for kernel in kernels] == [1, 1, 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU's kernels: their mathematics against float64, their sums against PyTorch's, the same bits on any threads."""
+"""The tree head's kernels and their PyTorch reference: exact values and gradients, equal bits for any threads."""
 
 import os
 import subprocess
@@ -14,10 +14,10 @@ from numba import njit
 from torch import Tensor
 
 from wenet_hs.heads.kernels import nodes as node_kernels
-from wenet_hs.heads.kernels import numba_math
+from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels import path as path_kernels
-from wenet_hs.heads.kernels.reference import CostWeights
-from wenet_hs.heads.kernels.tables import TreeTables
+from wenet_hs.heads.kernels import tree as reference
+from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
 from wenet_hs.tree import Tree
 
 
@@ -25,9 +25,9 @@ from wenet_hs.tree import Tree
 def both_functions(sizes: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     exponentials, logarithms = np.empty_like(sizes), np.empty_like(units)
     for i in range(len(sizes)):
-        exponentials[i] = numba_math.exp_minus(sizes[i])
+        exponentials[i] = numba_common.exp_minus(sizes[i])
     for i in range(len(units)):
-        logarithms[i] = numba_math.log1p_unit(units[i])
+        logarithms[i] = numba_common.log1p_unit(units[i])
     return exponentials, logarithms
 
 
@@ -66,8 +66,8 @@ def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> No
         wanted = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
         weights = CostWeights(1.0, 0.0, smoothing)
         for cost in (
-            path_kernels.path_cost(*inputs, targets, climb=tables.climb, turn_smoothing=smoothing, sparse=False),
-            node_kernels.node_cost(*inputs, targets, tables=tables.node_tables, weights=weights),
+            path_kernels.path_cost(*inputs, targets, tables=tables, turn_smoothing=smoothing, sparse=False),
+            node_kernels.node_cost(*inputs, targets, tables=tables, weights=weights),
         ):
             assert_near(cost, expected)
             for found, gradient in zip(torch.autograd.grad(cost.sum(), inputs), wanted, strict=True):
@@ -92,16 +92,14 @@ def test_log_probs_and_their_gradient_against_float64() -> None:
     assert_near(torch.autograd.grad((found * weights).sum(), z)[0], wanted)
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_a_nan_stays_a_nan() -> None:
     tables = TreeTables(Tree.huffman(range(1, 8)))
     hidden, weight = torch.full((1, 2), float("nan")), torch.ones(6, 2)
     weights = CostWeights(0.9, 0.1, 0.0)
     assert path_kernels.path_cost(
-        hidden, weight, None, torch.tensor([0]), climb=tables.climb, turn_smoothing=0.0, sparse=False
+        hidden, weight, None, torch.tensor([0]), tables=tables, turn_smoothing=0.0, sparse=False
     ).isnan()
-    assert node_kernels.node_cost(
-        hidden, weight, None, torch.tensor([0]), tables=tables.node_tables, weights=weights
-    ).isnan()
+    assert node_kernels.node_cost(hidden, weight, None, torch.tensor([0]), tables=tables, weights=weights).isnan()
     assert node_kernels.tree_log_probs(hidden @ weight.T, tables.children).isnan().all()
 
 
@@ -114,7 +112,7 @@ def test_no_rows() -> None:
             weight,
             None,
             torch.zeros(0, dtype=torch.int64),
-            climb=tables.climb,
+            tables=tables,
             turn_smoothing=0.1,
             sparse=sparse,
         )
@@ -145,9 +143,7 @@ def test_the_same_bits_on_any_number_of_threads(torch_threads: Callable[[int], N
     results = []
     for threads in (1, 2):
         torch_threads(threads)
-        cost = path_kernels.path_cost(
-            hidden, weight, bias, targets, climb=tables.climb, turn_smoothing=0.1, sparse=False
-        )
+        cost = path_kernels.path_cost(hidden, weight, bias, targets, tables=tables, turn_smoothing=0.1, sparse=False)
         results.append((cost, *torch.autograd.grad(cost.square().sum(), (hidden, weight, bias))))
         assert torch.get_num_threads() == threads
     assert all(map(torch.equal, *results))
@@ -167,3 +163,42 @@ print(torch.get_num_threads())
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout == "1\n"
+
+
+# Figure 2's tree: node 0 has nodes (0, 1) on the left, one leaf on the right; the targets are units 0, 1 and 2.
+NODES = torch.tensor([[0, 1], [0, 1], [0, 0]])
+TURNS = torch.tensor([[1, 1], [1, -1], [-1, 0]])
+LEAVES = torch.tensor([[2, 1], [1, 1]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("weights", [CostWeights(0.8, 0.05, 0.0), CostWeights(1.0, 0.0, 0.3)])
+def test_the_reference_cost_by_hand(weights: CostWeights) -> None:
+    z = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    left, right = F.logsigmoid(z), F.logsigmoid(-z)
+    log_probs = torch.stack([left[:, 0] + left[:, 1], left[:, 0] + right[:, 1], right[:, 0]], dim=-1)
+    scores = torch.stack([z[0].sum(), z[1, 0] - z[1, 1], -z[2, 0]])
+    expected = -weights.target * log_probs.diagonal() - weights.every * log_probs.sum(-1) + weights.turn * scores
+    torch.testing.assert_close(reference.node_cost(z, NODES, TURNS, LEAVES, weights), expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_reference_path_scores_are_those_of_all_nodes(bias: bool, sparse: bool) -> None:
+    hidden, weight = torch.randn(3, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    bias_I = torch.randn(2, dtype=torch.float64) if bias else None
+    scores = reference.path_scores(hidden, weight, bias_I, NODES, TURNS, sparse=sparse)
+    z = F.linear(hidden, weight, bias_I)
+    torch.testing.assert_close(scores, z.gather(1, NODES) * TURNS)
+    expected = reference.node_cost(z, NODES, TURNS, LEAVES, CostWeights(1.0, 0.0, 0.2))
+    found = reference.path_cost(scores, TURNS, 1.0, 0.2)
+    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.sum(), weight)
+    (wanted,) = torch.autograd.grad(expected.sum(), weight)
+    assert gradient.is_sparse == sparse
+    torch.testing.assert_close(gradient.to_dense() if sparse else gradient, wanted)
+
+
+def test_sparse_rows_are_coalesced() -> None:
+    rows = reference.sparse_rows(torch.tensor([1, 3]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.Size([5, 2]))
+    assert rows.is_coalesced()
+    assert rows.to_dense().tolist() == [[0, 0], [1, 2], [0, 0], [3, 4], [0, 0]]

@@ -14,12 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wenet_hs.heads import class_softmax as classes
-from wenet_hs.heads import classes_path
-from wenet_hs.heads.class_softmax import ClassHead
-from wenet_hs.heads.classes_all import sibling_tables
-from wenet_hs.heads.classes_path import decide
-from wenet_hs.heads.classes_plan import Edges, Groups
+from wenet_hs.heads import class_softmax
+from wenet_hs.heads.class_softmax import ClassHead, group_decisions, log_softmax_of_nodes
+from wenet_hs.heads.kernels import classes as kernels
 from wenet_hs.tree.nary import NaryTree
 from wenet_hs.tree.tree import Tree
 
@@ -74,7 +71,8 @@ def test_the_sum_over_units_is_a_sum_over_edges() -> None:
     tree = NaryTree.cut(Tree.huffman(1 / np.arange(1, 60)), 2)
     head = trained(tree).double()
     hidden = torch.randn(3, DIM, dtype=torch.float64)
-    choices = head._log_choices(F.linear(hidden, head.output.weight, head.output.bias))
+    scores = F.linear(hidden, head.output.weight, head.output.bias)
+    choices = log_softmax_of_nodes(scores, head.edges.offsets, head.edge_nodes)
     leaves = torch.tensor(tree.num_leaves()[tree.children], dtype=torch.float64)
     torch.testing.assert_close(choices @ leaves, head.log_probs(hidden).sum(-1))
 
@@ -103,8 +101,8 @@ def test_kernels_equal_plain_pytorch(tree: NaryTree, route: str, kind: str, monk
     twin = reference(head, tree)
     hidden, targets = zipf_rows(head, 200)
     for few_rows, few_scores in ((6, 200), (10**9, 0), (0, 0)):  # both kinds of nodes, the kernel alone, BLAS alone
-        monkeypatch.setattr(classes_path, "FEW_ROWS", few_rows)
-        monkeypatch.setattr(classes_path, "FEW_SCORES", few_scores)
+        monkeypatch.setattr(kernels, "MIN_PRODUCT_ROWS", few_rows)
+        monkeypatch.setattr(kernels, "MIN_PRODUCT_SCORES", few_scores)
         for smoothing in (0.0, 0.1):
             loss, exact_hidden = head.loss(hidden, targets, smoothing, kind), hidden.detach().double().requires_grad_()  # type: ignore[arg-type]
             exact = twin.loss(exact_hidden, targets, smoothing, kind)  # type: ignore[arg-type]
@@ -118,20 +116,6 @@ def test_kernels_equal_plain_pytorch(tree: NaryTree, route: str, kind: str, monk
             )
 
 
-def test_batches_of_bounded_size_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = TREES["bins"]
-    head = trained(tree).double()
-    hidden, targets = zipf_rows(head, 100)
-    hidden = hidden.detach().double().requires_grad_()
-    results = []
-    for cells in (1, 2000, 2**24):
-        monkeypatch.setattr(classes_path, "BATCH_CELLS", cells)
-        loss = head.loss(hidden, targets, 0.1, "node")
-        results.append((loss, *gradients(head, hidden, loss)))
-    torch.testing.assert_close(results[0], results[2])
-    torch.testing.assert_close(results[1], results[2])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sparse_gradients_hold_the_nodes_on_the_paths(dtype: torch.dtype) -> None:
     tree = TREES["bins"]
@@ -140,8 +124,9 @@ def test_sparse_gradients_hold_the_nodes_on_the_paths(dtype: torch.dtype) -> Non
     hidden = hidden.detach().to(dtype).requires_grad_()
     for smoothing in (0.0, 0.1):
         gradient, bias = torch.autograd.grad(head.loss(hidden, targets, smoothing, "node").sum(), [*head.parameters()])
-        assert gradient.is_sparse and gradient.is_coalesced() and not bias.is_sparse
-        nodes = np.unique(tree.edge_nodes[Edges.of(tree).paths(targets.numpy())[1]])
+        gradient = gradient.coalesce()
+        assert gradient.is_sparse and not bias.is_sparse
+        nodes = np.unique(tree.edge_nodes[head.edges.paths(targets.numpy())[1]])
         assert gradient.indices()[0].tolist() == np.flatnonzero(np.isin(tree.edge_nodes, nodes)).tolist()
         expected = torch.autograd.grad(dense.loss(hidden, targets, smoothing, "node").sum(), [*dense.parameters()])
         torch.testing.assert_close((gradient.to_dense(), bias), expected)
@@ -172,7 +157,9 @@ def results_of(head: ClassHead) -> list[Tensor]:
 
 
 def test_the_bits_do_not_depend_on_threads(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classes_path, "FEW_ROWS", 10**9)  # BLAS may share its sums among threads, the kernels may not
+    monkeypatch.setattr(
+        kernels, "MIN_PRODUCT_ROWS", 10**9
+    )  # BLAS may share its sums among threads, the kernels may not
     head = trained(TREES["bins"], route="path", search="best_first")
     many = results_of(head)
     torch.set_num_threads(1)
@@ -195,7 +182,7 @@ def test_best_first_is_exact(tree: NaryTree, scale: float) -> None:
 
 
 def test_rows_beyond_the_budget_go_to_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classes, "SEARCH_FROM_EDGES", 0)
+    monkeypatch.setattr(class_softmax, "SEARCH_FROM_EDGES", 0)
     head = trained(TREES["bins"], 0.01)  # all but uniform: every class has to be opened
     sharp = trained(TREES["bins"])
     hidden = torch.randn(20, DIM)
@@ -278,48 +265,30 @@ def test_ties_go_by_id(counts: list[int], num_classes: int, data: st.DataObject)
 def test_label_log_probs_build_only_what_is_above_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = NaryTree.frequency_bins(1 / np.arange(1, 2001))
     head = trained(tree)
-    monkeypatch.setattr(classes, "LABELS_FROM_EDGES", 100)
+    monkeypatch.setattr(class_softmax, "LABELS_FROM_EDGES", 100)
     seen: list[int] = []
-    some = ClassHead._some_log_choices
-    monkeypatch.setattr(ClassHead, "_some_log_choices", lambda *a: (seen.append(len(a[2])), some(*a))[1])
+    log_softmax = class_softmax.log_softmax_of_nodes
+    spy = lambda scores, *rest: (seen.append(scores.size(1)), log_softmax(scores, *rest))[1]  # noqa: E731
     labels = torch.tensor([[3, 900, 3], [0, 1700, 901]])
     hidden = torch.randn(2, 7, DIM, requires_grad=True)
-    found = head.label_log_probs(hidden, labels)
     expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 7, -1))
+    monkeypatch.setattr(class_softmax, "log_softmax_of_nodes", spy)
+    found = head.label_log_probs(hidden, labels)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     inputs = (hidden, *head.parameters())
     upstream = torch.randn(found.shape)
     results = [torch.autograd.grad((values * upstream).sum(), inputs) for values in (found, expected)]
     torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
-    assert head.partial and len(seen) == 1 and seen[0] < tree.num_edges / 2
+    assert head.has_partial_log_probs and len(seen) == 1 and seen[0] < tree.num_edges / 2
     torch.testing.assert_close(head.double().label_log_probs(hidden.double(), labels).float(), found)
 
 
 def test_groups_of_the_worked_example() -> None:
-    groups = Groups.on_paths(Edges.of(SIX), np.array([5, 0, 2, 5]), compact=True)
-    assert groups.starts.tolist() == [0, 4, 5, 7]
+    groups = group_decisions(ClassHead(2, SIX).edges, np.array([5, 0, 2, 5]))
+    assert (groups.first.tolist(), groups.sizes.tolist()) == ([0, 4, 5], [4, 1, 2])
     assert groups.rows.tolist() == [0, 1, 2, 3, 2, 0, 3]
     assert groups.choices.tolist() == [2, 1, 0, 2, 1, 1, 1]
-    assert (groups.edges.tolist(), groups.degrees.tolist(), groups.outs.tolist()) == ([0, 3, 6], [3, 3, 2], [0, 3, 6])
-    second = groups.selected(np.array([False, False, True]))
-    assert (second.starts.tolist(), second.rows.tolist(), second.outs.tolist()) == ([0, 2], [0, 3], [6])
-    assert second.all_edges().tolist() == [6, 7]
-    without = Groups.on_paths(Edges.of(SIX), np.array([0, 5]), compact=True)
-    assert (without.edges.tolist(), without.outs.tolist()) == ([0, 6], [0, 3])
-
-
-def test_tables_of_siblings_of_like_size() -> None:
-    assert [table.tolist() for table in sibling_tables(SIX.offsets)] == [[[6, 7]], [[0, 1, 2], [3, 4, 5]]]
-    assert [table.tolist() for table in sibling_tables(np.array([0, 4, 7]))] == [[[0, 1, 2, 3], [4, 5, 6, 7]]]
-
-
-def test_a_decision_by_hand() -> None:
-    logits = torch.tensor([[[0.0, 2.0, -torch.inf], [1.0, 1.0, -torch.inf]]])
-    valid = torch.tensor([1.0, 1.0, 0.0])
-    cost = decide(logits, torch.tensor([[1, 0]]), 0.1, valid)
-    assert cost[0, 1].item() == pytest.approx(np.log(2))
-    assert cost[0, 0].item() == pytest.approx(np.log(1 + np.exp(-2)) + 0.1 * 2)
-    torch.testing.assert_close(logits[0, 1], torch.tensor([0.5 - 0.9, 0.5 - 0.1, 0.0]))
+    assert (groups.edges.tolist(), groups.degrees.tolist()) == ([0, 3, 6], [3, 3, 2])
 
 
 def test_what_print_says_and_what_is_refused() -> None:
