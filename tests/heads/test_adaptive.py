@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adaptive head: PyTorch's numbers under our ids, its clusters, and the contract at its edges.
+"""The adaptive head: PyTorch's numbers with our unit ids, and its clusters.
 
 Dimension key: N rows, D width, V units.
 """
@@ -17,7 +17,6 @@ from torch import Tensor
 from wenet_hs.heads.adaptive import AdaptiveHead, default_cutoffs, ranking
 
 DIM = 8
-SIZES = (1, 2, 3, 7, 50, 300)
 
 
 def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.0, dim: int = DIM) -> AdaptiveHead:
@@ -80,19 +79,6 @@ def test_its_numbers_are_pytorchs_under_our_ids() -> None:
     torch.testing.assert_close(head.nll(hidden, targets), -expected_NV.gather(1, targets[:, None])[:, 0])
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-@pytest.mark.parametrize("num_units", SIZES)
-def test_every_cost_follows_from_the_log_probabilities(num_units: int, smoothing: float) -> None:
-    head = make(num_units)
-    hidden, targets = rows(head)
-    log_probs = head.log_probs(hidden)
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(9), atol=1e-6, rtol=0)
-    wanted_NV = torch.full((9, num_units), smoothing / max(num_units - 1, 1))
-    wanted_NV.scatter_(1, targets[:, None], 1 - smoothing if num_units > 1 else 1.0)
-    expected = F.kl_div(log_probs, wanted_NV, reduction="none").sum(-1)
-    torch.testing.assert_close(head.loss(hidden, targets, smoothing), expected, atol=1e-5, rtol=1e-5)
-
-
 def test_node_smoothing_adds_the_divergence_of_each_softmax_on_the_path() -> None:
     head = make(6, cutoffs=[2, 4], div_value=2.0)
     assert head.adaptive is not None
@@ -121,7 +107,7 @@ def test_a_cluster_of_one_unit_has_nothing_to_smooth() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(num_units=st.integers(1, 60), seed=st.integers(0, 99), scale=st.sampled_from([0.0, 0.3, 3.0]))
-def test_judge_says_what_the_log_probabilities_say(num_units: int, seed: int, scale: float) -> None:
+def test_metrics_follow_from_the_log_probabilities(num_units: int, seed: int, scale: float) -> None:
     head = make(num_units)
     with torch.no_grad():
         for parameter in head.parameters():
@@ -167,67 +153,12 @@ def test_every_cluster_keeps_a_width(dim: int, num_clusters: int, div_value: flo
     assert f"div_value={head.div_value:g}" in repr(head)
 
 
-def test_gradients_are_right_and_finite() -> None:
-    head = make(12).double()
-    hidden, targets = rows(head, dtype=torch.float64)
-    assert head.nll(hidden, targets).dtype == torch.float64
-    for kind in ("leaf", "node"):
-        for smoothing in (0.0, 0.1):
-            torch.autograd.gradcheck(
-                lambda values, s=smoothing, k=kind: head.loss(values, targets, s, k), hidden.clone().requires_grad_()
-            )
-    large = (1e4 * torch.randn(9, DIM, dtype=torch.float32)).requires_grad_()
-    head = head.float()
-    for kind in ("leaf", "node"):
-        head.loss(large, targets, 0.1, kind).sum().backward()
-    assert large.grad is not None
-    assert torch.isfinite(large.grad).all()
-    assert all(torch.isfinite(value.grad).all() for value in head.parameters())
-
-
-def test_half_weights_and_autocast_compute_in_float32() -> None:
-    head = make(50)
-    hidden, targets = rows(head)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(head.nll(hidden, targets), head.nll(hidden, targets))
-        inside = head.loss(hidden, targets, 0.1), head.log_probs(hidden)
-    assert torch.equal(inside[0], head.loss(hidden, targets, 0.1))
-    assert torch.equal(inside[1], head.log_probs(hidden))
-    half = make(50).half()
-    rounded = make(50)
-    rounded.load_state_dict({name: value.float() for name, value in half.state_dict().items()})
-    assert torch.equal(half.nll(hidden.half(), targets), rounded.nll(hidden.half(), targets))
-    assert torch.equal(half.log_probs(hidden), rounded.log_probs(hidden))
-    half.nll(hidden, targets).sum().backward()
-    assert all(parameter.grad.dtype == torch.float16 for parameter in half.parameters())
-
-
-@pytest.mark.parametrize("num_units", [1, 2, 7])
-@pytest.mark.parametrize("shape", [(), (4,), (2, 0, 3)])
-def test_any_leading_shape_and_a_backward_pass(num_units: int, shape: tuple[int, ...]) -> None:
-    head = make(num_units)
-    hidden, targets = torch.randn(*shape, DIM, requires_grad=True), torch.zeros(shape, dtype=torch.int64)
-    for smoothing, kind in ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node")):
-        loss = head.loss(hidden, targets, smoothing, kind)
-        assert loss.shape == shape
-        loss.sum().backward()
-    assert head.eval_metrics(hidden, targets)[1].shape == shape
-    assert head.topk(hidden, 1)[1].shape == (*shape, 1)
-
-
 def test_one_unit_is_certain() -> None:
     head = make(1)
     assert list(head.parameters()) == []
     assert head.log_probs(torch.randn(3, DIM)).tolist() == [[0.0]] * 3
     nll, is_best = head.eval_metrics(torch.randn(2, DIM), torch.zeros(2, dtype=torch.int64))
     assert (nll.tolist(), is_best.tolist()) == ([0.0, 0.0], [True, True])
-
-
-def test_labels_alone_are_columns_of_the_whole() -> None:
-    head = make(30)
-    hidden, labels = torch.randn(2, 5, DIM), torch.tensor([[0, 7, 7], [29, 1, 3]])
-    expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
-    torch.testing.assert_close(head.label_log_probs(hidden, labels), expected)
 
 
 @pytest.mark.parametrize(

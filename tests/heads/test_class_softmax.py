@@ -4,7 +4,7 @@
 Dimension key: N rows, D width, V units, E edges, K best.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -328,39 +328,3 @@ def test_moves_and_casts_as_a_module_without_losing_the_tree() -> None:
     before = head.leaves.clone()
     head.to(torch.bfloat16)
     assert torch.equal(head.leaves, before) and head.leaves.max() > 50
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_compiles_in_a_model() -> None:
-    head = trained(NaryTree.frequency_bins(1 / np.arange(1, 3000)))
-    hidden, targets = torch.randn(2, 6, DIM), torch.randint(2999, (2, 6))
-    weight = torch.randn(DIM, DIM, requires_grad=True)
-    costs: list[Callable[[Tensor], Tensor]] = [
-        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1),
-        lambda hidden: head.nll(torch.tanh(hidden @ weight), targets),
-        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1, "node"),
-        lambda hidden: head.log_probs(torch.tanh(hidden @ weight)),
-        lambda hidden: head.label_log_probs(torch.tanh(hidden @ weight), targets),
-        lambda hidden: head.topk(torch.tanh(hidden @ weight), 3)[0],
-    ]
-    for cost in costs:
-        compiled = torch.compile(cost, backend="aot_eager")
-        results = []
-        for value in (compiled(hidden), cost(hidden)):
-            results.append((value, *torch.autograd.grad(value.sum(), (weight, head.output.weight))))
-        torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
-@given(st.integers(1, 3000), st.integers(1, 100), st.integers(0, 2**31), st.sampled_from([0.05, 0.5, 2.0]))
-def test_search_equals_a_sort_on_many_cases(num_units: int, k: int, seed: int, scale: float) -> None:
-    k = min(k, num_units)
-    head = trained(NaryTree.frequency_bins(1 / np.arange(1, num_units + 1)), scale, search="best_first")
-    hidden = torch.randn(5, DIM, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        values, ids = head.topk(hidden, k)
-        log_probs = head.log_probs(hidden)
-    torch.testing.assert_close(values, log_probs.topk(k).values, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(values, log_probs.gather(1, ids), atol=2e-5, rtol=1e-5)

@@ -413,3 +413,26 @@ def test_wrong_calls_are_refused(kind: str) -> None:
     for smoothing in (-0.1, 1.0):
         with pytest.raises(ValueError, match=r"smoothing: must be in \[0, 1\), got"):
             head.loss(hidden, targets, smoothing)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.parametrize("kind", ["hsoftmax:zipf", "class:bins"])
+def test_compiles_in_a_model(kind: str) -> None:
+    head = make_head(kind, 3000)
+    hidden, targets = torch.randn(2, 6, DIM), torch.randint(3000, (2, 6))
+    weight = torch.randn(DIM, DIM, requires_grad=True)
+    costs: list[Callable[[Tensor], Tensor]] = [
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1),
+        lambda hidden: head.nll(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.loss(torch.tanh(hidden @ weight), targets, 0.1, "node"),
+        lambda hidden: head.log_probs(torch.tanh(hidden @ weight)),
+        lambda hidden: head.label_log_probs(torch.tanh(hidden @ weight), targets),
+        lambda hidden: head.topk(torch.tanh(hidden @ weight), 3)[0],
+    ]
+    for cost in costs:
+        compiled = torch.compile(cost, backend="aot_eager")
+        results = []
+        for value in (compiled(hidden), cost(hidden)):
+            results.append((value, *torch.autograd.grad(value.sum(), (weight, next(head.parameters())))))
+        torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptive softmax (Grave et al. 2017, arXiv 1609.04309): PyTorch's own module behind the contract of every head.
+"""Adaptive softmax (Grave et al. 2017, arXiv 1609.04309): PyTorch's module with the contract of the output heads.
 
-The most frequent units stand in a softmax of their own, together with one entry for each cluster of rarer ones; a
-cluster is a softmax on fewer dimensions, run for the rows that need it alone.
+The first softmax has the most frequent units, and one entry per cluster of rarer units. Each cluster is a softmax on
+fewer dimensions, computed only for the rows that need it.
 
 Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the shortlist),
 C = S + clusters choices there, U units of a cluster.
@@ -17,21 +17,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, smoothing_weights
+from wenet_hs.heads.base import OutputHead, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree import Tree
 from wenet_hs.tree.fields import check_frequencies
 from wenet_hs.tree.nary import NaryTree
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
-"""Where clusters begin without `cutoffs`: after the fewest units that have these shares of all occurrences."""
+"""Default cutoffs: a cluster begins after the fewest units that have this share of all occurrences."""
 
 
 class AdaptiveHead(OutputHead):
-    """PyTorch's adaptive softmax over the units ranked by falling frequency, equal ones by id.
+    """PyTorch's adaptive softmax over the units in descending order of frequency, equal ones by id.
 
-    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`; one unit alone has none, its
-    probability is 1. The ranking is a buffer outside the state_dict: it follows from the frequencies in `tree.json`.
+    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. A head of one unit has none. The
+    ranking is a buffer outside the state_dict, because it follows from the frequencies in `tree.json`.
     """
 
     ranked_units: Tensor
@@ -46,13 +46,13 @@ class AdaptiveHead(OutputHead):
     ) -> None:
         """
         Args:
-            frequencies: (V,) counts or probabilities, finite, ≥ 0, or a tree that has them; they order the units.
-            cutoffs: ranks at which the clusters begin, ascending, 1…V-1; None: after the fewest units with 1/2, 3/4
-                and 7/8 of all occurrences, as far as these differ and leave a unit for the last cluster.
-            div_value: cluster i (from 1) has width D / div_value^i, at least 1: a greater one is lowered to what
-                leaves the last cluster a width of 1. `self.div_value` is the one used.
+            frequencies: (V,) counts or probabilities, finite, ≥ 0, or a tree that contains them.
+            cutoffs: ranks at which the clusters begin, ascending, 1…V-1. None: after the fewest units with 1/2, 3/4
+                and 7/8 of all occurrences, without repetition, and with at least one unit in the last cluster.
+            div_value: cluster i (from 1) has width D / div_value^i. A value that would give the last cluster a width
+                below 1 is lowered; `self.div_value` is the value used.
         Raises:
-            ValueError: an argument is not as said.
+            ValueError: an argument is invalid.
         """
         if isinstance(frequencies, Tree | NaryTree):
             frequencies = frequencies.frequencies
@@ -63,7 +63,7 @@ class AdaptiveHead(OutputHead):
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
         if self.cutoffs:
-            # A hair below the root, which may have been rounded up.
+            # Slightly below the root, which may have been rounded up.
             div_value = min(div_value, dim ** (1 / len(self.cutoffs)) * (1 - 1e-9))
         self.div_value = div_value
         self.adaptive: nn.AdaptiveLogSoftmaxWithLoss | None = None
@@ -71,7 +71,7 @@ class AdaptiveHead(OutputHead):
             self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, div_value)
         elif self.cutoffs:
             raise ValueError(f"cutoffs: one unit has no clusters, got {self.cutoffs}")
-        # Integers, so that .half() leaves them alone.
+        # Integers, because .half() does not change them.
         self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
         self.register_buffer("rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False)
 
@@ -80,7 +80,7 @@ class AdaptiveHead(OutputHead):
 
     @property
     def _bounds(self) -> list[tuple[int, int]]:
-        """First rank and the rank behind the last one of each cluster."""
+        """The first rank of each cluster and the rank after its last."""
         return list(itertools.pairwise([*self.cutoffs, self.num_units])) if self.cutoffs else []
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
@@ -95,9 +95,7 @@ class AdaptiveHead(OutputHead):
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         if every:
-            log_probs_NV = self._log_probs(hidden_ND)
-            cost_N = -target * log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
-            return cost_N - every * log_probs_NV.sum(-1)
+            return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
         if self.adaptive is None:
             return target * self._first(hidden_ND)[:, 0]
         ranks_N = self.rank_of_unit[targets_N]
@@ -109,7 +107,7 @@ class AdaptiveHead(OutputHead):
         return -target * log_probs_N
 
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        """The divergence of the first softmax, and for targets in a cluster that of the cluster's."""
+        """The divergence of the first softmax, plus that of the cluster's softmax for targets in a cluster."""
         first_NC = self._first(hidden_ND)
         if self.adaptive is None:
             return first_NC[:, 0]
@@ -126,7 +124,7 @@ class AdaptiveHead(OutputHead):
         return cost_N
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """A cluster's entry in the first softmax bounds its units: few rows have to look into one."""
+        """A cluster's entry in the first softmax is a bound for its units: only few rows need a cluster."""
         nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
         if self.adaptive is None:
             return nll_N, torch.ones_like(targets_N, dtype=torch.bool)
@@ -143,32 +141,32 @@ class AdaptiveHead(OutputHead):
         return nll_N, unit_N == targets_N
 
     def _best(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """The greatest value of each row and the lowest id of the units that have it; columns begin at rank `start`."""
+        """The maximum of each row and the lowest id of its units; the columns begin at rank `start`."""
         best_M = log_probs_MU.amax(-1)
         units_U = self.ranked_units[start : start + log_probs_MU.size(-1)]
         return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(-1)
 
     def _first(self, hidden_ND: Tensor) -> Tensor:
-        """(N, C) log-probabilities of the shortlist and of each cluster; of one unit alone (N, 1) zeros."""
+        """(N, C) log-probabilities of the shortlist and of each cluster; (N, 1) zeros for a head of one unit."""
         if self.adaptive is None:
-            return hidden_ND[:, :1] * 0.0 + 0.0  # on the graph, so that backward() works
+            return hidden_ND[:, :1] * 0.0 + 0.0  # on the graph, for backward()
         return F.log_softmax(linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
 
     def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
-        """(M, U) log-probabilities of a cluster's units, given that it is this cluster."""
+        """(M, U) log-probabilities of a cluster's units given the cluster."""
         assert self.adaptive is not None
-        for weight in self.adaptive.tail[cluster].parameters():  # onto the cluster's width, then onto its units
+        for weight in self.adaptive.tail[cluster].parameters():  # to the cluster's width, then to its units
             hidden_MD = linear(hidden_MD, weight.to(hidden_MD.dtype))
         return F.log_softmax(hidden_MD, dim=-1)
 
 
 def ranking(frequencies: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(V,) unit ids by falling frequency, equal ones by id."""
+    """(V,) unit ids by descending frequency, equal ones by id."""
     return np.argsort(-frequencies, kind="stable")
 
 
 def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
-    """The ranks after the fewest units with each of MASS_SHARES, below V and without repetition; none for one unit."""
+    """The cutoffs of MASS_SHARES, below V and without repetition; none for one unit."""
     num_units = len(frequencies)
     largest = frequencies.max()
     weights = np.ones(num_units) if largest == 0 else np.sort(frequencies / largest)[::-1]
@@ -178,7 +176,6 @@ def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
 
 
 def _divergence(log_probs_MU: Tensor, choices_M: Tensor, smoothing: float) -> Tensor:
-    """(M,) KL of one softmax from its smoothed target."""
+    """(M,) the divergence of one softmax from its smoothed target."""
     weights = smoothing_weights(smoothing, log_probs_MU.size(-1))
-    cost_M = -weights.target * log_probs_MU.gather(-1, choices_M[:, None])[:, 0] + weights.constant
-    return cost_M - weights.every * log_probs_MU.sum(-1) if weights.every else cost_M
+    return weighted_cost(log_probs_MU, choices_M, weights.target, weights.every) + weights.constant

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connectionist temporal classification (Graves et al. 2006) over any output head.
 
-The loss of an utterance reads the probabilities of blank and of its own labels alone. A head that computes these for
-less than the whole distribution is asked for them only, and the alignments are summed over this compact alphabet.
+The loss of an utterance needs only the probabilities of blank and of its own labels. For a head that computes these
+faster than all units' probabilities, the alignments are summed over this compact alphabet.
 
 Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank (0), then its
 distinct labels.
@@ -19,20 +19,20 @@ from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.layers import length_mask
 
 UNUSED_LOG_PROB = -1e30
-"""Of the classes that fill up the alphabet of a short utterance: no alignment has them, and their exp is 0."""
+"""The log-probability of the padding classes of an utterance. No alignment contains them, and their exp is 0."""
 
 
 def ctc_feasible(targets: Sequence[int], num_frames: int) -> bool:
-    """Whether `num_frames` encoder frames can spell `targets`: one for each label and a blank between equal ones.
+    """Whether `num_frames` encoder frames can contain `targets`: one per label, and a blank between equal labels.
 
-    The loss of an utterance for which this is False is 0, and so is its gradient: the caller reports it.
+    If not, the utterance's loss and gradient are 0, and the caller reports the utterance.
     """
     repeats = sum(left == right for left, right in zip(targets, targets[1:], strict=False))
     return len(targets) + repeats <= num_frames
 
 
 class Ctc(nn.Module):
-    """The CTC branch: an output head on the memory. What the head computes is float32, also under autocast."""
+    """The CTC branch: an output head on the encoder output (memory). It computes in float32, also under autocast."""
 
     def __init__(self, head: OutputHead, *, dropout_rate: float = 0.0, blank: int = 0) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Ctc(nn.Module):
         return self.head.log_probs(self.dropout(memory))
 
     def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best units of each frame, of equal ones the lower id first: what every search reads.
+        """The k best units of each frame; of equal ones the lower id is first.
 
         Args:
             memory: (B, T, D).
@@ -56,11 +56,11 @@ class Ctc(nn.Module):
         return self.head.topk(self.dropout(memory), k)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """The sum of the batch's costs in nats, 0-dim float32; an infeasible utterance costs 0 (see ctc_feasible).
+        """The sum of the batch's losses in nats, 0-dim float32; an infeasible utterance has loss 0 (see ctc_feasible).
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
-            targets: (B, L), any number where padded; target_lengths: (B,) in L.
+            targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
         """
         if self.head.has_partial_log_probs:
             return self._partial_loss(memory, memory_lengths, targets, target_lengths)
@@ -80,7 +80,7 @@ class Ctc(nn.Module):
         )
 
     def _partial_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """From the log-probabilities of blank and of each utterance's labels: the same cost and gradients."""
+        """The same loss and gradients from the log-probabilities of blank and of each utterance's labels."""
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
         frames_BTD = self.dropout(memory).masked_fill(~valid_BT[..., None], 0.0)
@@ -95,35 +95,35 @@ class Ctc(nn.Module):
             reduction="sum",
             zero_infinity=True,
         )
-        # torch's gradient is p - posterior, which is that of the cost where rows sum to one and a log_softmax behind
-        # it takes p away again. These rows do not: the gradient of Σ p is taken off. The value stays as it is.
+        # torch's gradient is p - posterior. It is right for rows that sum to one, because the gradient of log_softmax
+        # subtracts p again. These rows do not sum to one, so the gradient of Σ p is subtracted here. The value stays.
         counted_BT = valid_BT & (alphabet.frames_needed <= memory_lengths)[:, None]
         surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
         return cost - (surplus - surplus.detach())
 
 
 class Alphabet(NamedTuple):
-    """What a batch of transcripts is spelled with, an alphabet of its own for each; class 0 is blank."""
+    """The classes of each transcript in a batch: its own labels; class 0 is blank."""
 
     labels: Tensor
     """(B, C) int64: the unit of each class; blank where `used` is False."""
     used: Tensor
-    """(B, C) bool: which classes the utterance has."""
+    """(B, C) bool: which classes are in use."""
     classes: Tensor
-    """(B, L) int64: the transcripts in classes, 0 where padded."""
+    """(B, L) int64: the transcripts as classes, 0 in the padding."""
     frames_needed: Tensor
-    """(B,) int64: the fewest frames that can spell each: one a label, and a blank between equal neighbours."""
+    """(B,) int64: the fewest frames for each: one per label, and a blank between equal labels."""
 
 
 def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alphabet:
-    """The distinct labels of each transcript, in the order of their ids behind blank.
+    """The distinct labels of each transcript, in the order of their ids after blank.
 
     Args:
-        targets: (B, L) unit ids, any number where padded; target_lengths: (B,) in L.
+        targets: (B, L) unit ids, with any values in the padding; target_lengths: (B,) in L.
         blank: its unit id, which no transcript holds.
     """
     valid_BL = length_mask(target_lengths, targets.size(1))
-    padding = torch.iinfo(torch.int64).max  # sorts behind all labels
+    padding = torch.iinfo(torch.int64).max  # sorts after all labels
     sorted_BL, order_BL = targets.long().masked_fill(~valid_BL, padding).sort(dim=1)
     before_first_B1 = sorted_BL.new_full((len(targets), 1), -1)
     is_new_BL = torch.diff(sorted_BL, dim=1, prepend=before_first_B1) != 0
