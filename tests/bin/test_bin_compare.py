@@ -31,7 +31,10 @@ def call(line: str) -> int:
 
 
 def test_prints_a_line_a_language_with_both_kinds_of_interval(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list data.list --json c.json --name_a soft") == 0
+    assert (
+        call("--metric cer --ref ref --hyp_a a --hyp_b b --data_list data.list --by lang --json c.json --name_a soft")
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("A: soft\nB: b\nCER|unit:grapheme|")
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
@@ -49,6 +52,8 @@ def test_without_a_list_there_are_no_languages_and_no_speakers(
     assert out.splitlines()[4].split()[-1] == "p" and "by speaker" not in out.splitlines()[4]
     assert "all" in out and "paired bootstrap of 4 utterances; below 0" in out
     assert "\nnot by speaker: no --data_list; utterances of one speaker are similar" in out
+    assert call("--metric wer --ref ref --hyp_a a --hyp_b b --by lang") == 2
+    assert capsys.readouterr().err.startswith("--by lang: needs the languages; give --data_list the data.list of the")
 
 
 def test_an_unknown_speaker_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

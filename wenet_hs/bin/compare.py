@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.bin.score import add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
+from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hyp_a", type=Path, required=True, help="hypotheses of the first system")
     add("--hyp_b", type=Path, required=True, help="hypotheses of the second system")
     add_common_arguments(parser)
+    add(
+        "--by", nargs="+", choices=(LANG,), default=[], help="lang: refuse a list without languages (default: if known)"
+    )
     add("--num_resamples", type=int, default=10_000, help="bootstrap resamples (default: 10000)")
     add("--name_a", help="name of the first system (default: its file)")
     add("--name_b", help="name of the second system (default: its file)")
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--num_resamples {args.num_resamples}: must be at least 1")
     rules = rules_of(args)
     reference, utterances = read_reference(args)
-    langs = read_languages(args, reference, utterances)
+    langs = read_languages(args, reference, utterances, required=LANG in args.by)
     reports = []
     for path, name in ((args.hyp_a, args.name_a), (args.hyp_b, args.name_b)):
         hypothesis = read_hypothesis(path)
