@@ -66,12 +66,6 @@ def write_report(folder: Path, report: Report) -> None:
         path.write_text(report_to_json(report))
 
 
-def bold_rates(page: str, name: str) -> list[list[str]]:
-    """The bold numbers in the rows with this name in the tables of error rates."""
-    rows = [row for row in re.findall(r"<tr.*?</tr>", page, re.S) if f'<th scope="row">{name}</th>' in row]
-    return [re.findall(r'<td class="best"[^>]*>([0-9.]+)', row) for row in rows if "data-value" in row]
-
-
 def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     stats = write_data(tmp_path / "data")
     page = build(make_experiment("a"), make_experiment("b", head="softmax"), mode="attention", stats=stats)
@@ -113,27 +107,44 @@ def scored_with(reference: Mapping[str, str], hypothesis: Mapping[str, str]) -> 
     return score(reference, hypothesis, rules=CER, langs=langs, num_resamples=20)
 
 
-def test_only_significantly_lower_rates_are_bold(make_experiment: Make) -> None:
-    """Two languages of twelve utterances: in one B is much better, in the other in one utterance."""
-    folders = [make_experiment("a"), make_experiment("b", head="softmax"), make_experiment("c", head="softmax")]
+def test_differences_of_single_trainings(make_experiment: Make) -> None:
+    """A difference far above chance over utterances says nothing about other trainings of the two systems."""
+    folders = [make_experiment("a"), make_experiment("b", head="softmax")]
     reference = {f"{lang}{i:02}": "abcdefghij" for lang in ("xx", "yy") for i in range(12)}
-    worse = {key: "abcde" if key < "yy" or key == "yy00" else text for key, text in reference.items()}
-    for folder, hypothesis in zip(folders, (worse, reference, worse), strict=True):
-        write_report(folder, scored_with(reference, hypothesis))
-    two = build(folders[0], folders[1], mode="attention")
-    rows = {name: bold_rates(two, name) for name in ("xx", "yy", "micro average")}
-    assert rows["xx"] == [["0.00"], ["0.00", "0.00"]], "in the table of the mode, and in the table of all modes"
-    assert rows["yy"] == [[], []], "4.17 against 0.00, but one utterance may be chance"
-    assert rows["micro average"] == [["0.00"], ["0.00", "0.00"]]
-    assert re.search(r'xx</th>.*<td data-value="-0.5">-50.00<span class="interval">\[-50.00, -50.00\]', two)
-    assert bold_rates(build(folders[0], folders[2], mode="attention"), "xx") == [[], []], "equal systems"
-    assert build(*folders, mode="attention").count('<th class="group" scope="colgroup" colspan="2">') == 2
+    write_report(folders[0], scored_with(reference, dict.fromkeys(reference, "abcde")))
+    write_report(folders[1], scored_with(reference, reference))
+    page = build(*folders, mode="attention")
+    assert re.search(r'xx</th>.*<td data-value="-0.5">-50.00<span class="interval">\[-50.00, -50.00\]', page)
+    assert "One training each: the interval covers utterances, not trainings." in text_of(page)
+    assert 'class="best"' not in page and "Bold" not in text_of(page)
     (folders[1] / "test/attention/score.json").write_text(report_to_json(scored_with(reference, {})))
-    text = text_of(build(folders[0], folders[1], mode="attention"))
+    text = text_of(build(*folders, mode="attention"))
     assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
 
 
-def test_with_few_speakers_nothing_is_bold(make_experiment: Make, tmp_path: Path) -> None:
+def test_systems_with_several_seeds_have_every_seed(make_experiment: Make) -> None:
+    folders = [
+        make_experiment(name, head=head)
+        for head in ("hsoftmax", "softmax")
+        for name in (f"{head}{i}" for i in range(3))
+    ]
+    reference = {f"xx{i:02}": "abcdefghij" for i in range(3)}
+    for number, folder in enumerate(folders):
+        hypothesis = {key: "x" if index < number % 3 else text for index, (key, text) in enumerate(reference.items())}
+        write_report(folder, scored_with(reference, hypothesis))
+        settings = (folder / "train.yaml").read_text().replace("seed: 777", f"seed: {777 + number % 3}")
+        (folder / "train.yaml").write_text(settings)
+    text = text_of(build(*folders, mode="attention"))
+    assert "One training each" not in text
+    seeds = "3 33.33 33.33 777: 0.00, 778: 33.33, 779: 66.67"
+    assert f"hsoftmax0 {seeds} softmax0 {seeds}" in text
+    lines = format_summary(gather_data(read_experiments(folders))).splitlines()
+    line = "attention, hsoftmax0, 3 seeds: mean 33.33, standard deviation 33.33 (777: 0.00, 778: 33.33, 779: 66.67)"
+    assert line in lines
+    assert "One training each" in text_of(build(*folders[2:], mode="attention")), "one seed of one of the systems"
+
+
+def test_few_speakers_have_no_interval(make_experiment: Make, tmp_path: Path) -> None:
     folders = [make_experiment("a"), make_experiment("b", attention=dict.fromkeys(REF, "x"))]
     stats = write_data(tmp_path / "data")
     path = stats.parent / "test/data.list"
@@ -142,8 +153,7 @@ def test_with_few_speakers_nothing_is_bold(make_experiment: Make, tmp_path: Path
     text = text_of(page)
     assert re.search(r"language a b difference, points p by speaker, points p by speaker utterances units ca ", text)
     assert re.search(r"ky 0.00 \S+ \S+ 100.00 \S+ \S+ \+100.00 \S+ \S+ \S+ n/a n/a 2 16 ", text)
-    assert "n/a by speaker: fewer than 5 speakers, so nothing is bold, and the averages' intervals" in text
-    assert bold_rates(page, "ky") == [[], []]
+    assert "n/a by speaker: fewer than 5 speakers, so the averages' intervals" in text
 
 
 def test_conditions_that_differ_are_columns(make_experiment: Make) -> None:

@@ -10,13 +10,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
-from wenet_hs.report.error_rates import errors_section, metric_names
+from wenet_hs.report.error_rates import errors_section, group_seeds, metric_names
 from wenet_hs.report.sections import (
     conditions_section,
     confusions_section,
     corpora_section,
     format_counts,
     lengths_section,
+    seeds_section,
     speed_section,
     training_section,
     trees_section,
@@ -57,6 +58,7 @@ def build_page(
             bootstrap_seed=SEED,
             absent=_list_absent(data.experiments),
             errors=errors_section(data) if data.shown else None,
+            seeds=seeds_section(data),
             corpora=corpora_section(data),
             speed=speed_section(data),
             training=training_section(data),
@@ -103,6 +105,7 @@ def format_summary(data: ReportData) -> str:
     if not scored:
         return ""
     langs = sorted({lang for found in scored for report in found.scores.values() for lang in report.languages})
+    seeds: list[str] = []
     rows = [["mode", "experiment", *langs, "macro", "95% interval", "RTF"]]
     for mode in sort_modes({mode for experiment in scored for mode in experiment.scores}):
         for experiment in scored:
@@ -113,5 +116,11 @@ def format_summary(data: ReportData) -> str:
                 rtf = experiment.speeds.get(mode, {}).get("rtf")
                 row = [mode, experiment.name, *map(percent, rates), percent(report.macro.rate), interval]
                 rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
+        for group in group_seeds(scored):
+            num_seeds = len(group.macro_rates(mode))
+            if num_seeds > 1:
+                mean, deviation, each = group.summary(mode)
+                name = group.experiments[0].name
+                seeds.append(f"{mode}, {name}, {num_seeds} seeds: mean {mean}, standard deviation {deviation} ({each})")
     note = " (simulated speech)" if data.is_simulated else ""
-    return "\n".join([f"{metric_names(scored)} in %{note}", *format_columns(rows, num_left=2)])
+    return "\n".join([f"{metric_names(scored)} in %{note}", *format_columns(rows, num_left=2), *seeds])

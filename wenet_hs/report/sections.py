@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.report.collect import ExperimentResults, ReportData
-from wenet_hs.report.error_rates import rate_dots
+from wenet_hs.report.error_rates import group_seeds, rate_dots
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
 from wenet_hs.score.confusions import Confusion, Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.error_rate import (
@@ -65,6 +65,17 @@ def format_setting(value: object) -> str:
 def format_number(value: object, digits: int) -> str:
     """A number with `digits` decimals and thousands separators; n/a for other values."""
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED
+
+
+# ---- seeds
+
+
+def seeds_section(data: ReportData) -> dict[str, Any]:
+    """Mean, standard deviation and every rate of the systems that were trained with several seeds."""
+    mode = data.mode or ""
+    groups = [group for group in group_seeds(data.experiments) if len(group.macro_rates(mode)) > 1]
+    rows = [[group.experiments[0].name, str(len(group.macro_rates(mode))), *group.summary(mode)] for group in groups]
+    return {"table": Table(names=["system", "seeds", "mean", "standard deviation", "seed: rate"], rows=rows)}
 
 
 # ---- corpora
