@@ -4,7 +4,6 @@
 import importlib.util
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -159,28 +158,6 @@ def test_any_text_has_a_vector_or_none(text: str) -> None:
     letters = set("pbtʃaiɪŋⁿᵐ˥˩")
     if not letters & set(text) or {"ж", " "} & set(text):
         assert np.isnan(row).all()
-
-
-def phones_of(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.glob("*/text.txt")):
-        for line in path.read_text("utf-8").splitlines():
-            yield from line.split()[1:]
-
-
-def test_a_real_inventory(shared_dir: Path) -> None:
-    folder = shared_dir / "data/ucla"
-    if not folder.is_dir():
-        pytest.skip("the corpus is not here")
-    counts = Counter(phones_of(folder))
-    units = sorted(counts)
-    assert len(units) > 200
-    vectors = articulatory_vectors(units)
-    assert np.isfinite(vectors).all(axis=1).mean() >= 0.95
-    assert len(units) - len(np.unique(vectors, axis=0)) <= 6  # r ɾ, ə ɜ, kʷ qʷ: the table does not tell them apart
-    tree = Tree.articulatory(units, [counts[unit] for unit in units])
-    assert tree.depth < 30
-    vowels = frozenset(unit for unit in units if {*unicodedata.normalize("NFD", unit)} & {*"aeiouyæɑɒɔəɛɪʊʌɯɨʉøœɤɘɜ"})
-    assert vowels in clusters(units)
 
 
 @pytest.fixture

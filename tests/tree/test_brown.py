@@ -131,14 +131,6 @@ def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
         assert found == between
 
 
-def test_equals_brute_force_on_denser_text() -> None:
-    random = np.random.default_rng(0)
-    sequences = [random.integers(0, 14, 40).clip(max=11).tolist() for _ in range(8)]
-    for window in (3, 5):
-        assert brute_force(sequences, 12, window) <= classes_of(tree_of(sequences, counted(sequences, 12), window))
-    assert brute_force(sequences, 12, 12) == classes_of(tree_of(sequences, counted(sequences, 12), 12))
-
-
 def test_a_class_of_the_window_is_a_huffman_tree() -> None:
     # Two classes alternate: 0, and all the others in falling numbers.
     counts = [0, 32, 16, 8, 4, 2, 1]

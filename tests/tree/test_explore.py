@@ -75,17 +75,11 @@ def test_names_stay_text() -> None:
 
 def test_nothing_is_fetched_and_nothing_becomes_html() -> None:
     text = tree_page(Tree.huffman([1, 2]), "")
-    assert "default-src 'none'" in text
+    assert "default-src 'none'" in text and "prefers-color-scheme: dark" in text
     assert not re.search(r"https?:|//[a-z]|@import|url\(", text.replace("// ", ""))
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT)
     for tag, attributes in Page(text).elements:
         assert "src" not in attributes and (tag != "link" or attributes["href"] == "data:,")
-
-
-def test_light_dark_and_narrow_are_styled() -> None:
-    text = tree_page(Tree.huffman([1, 2]), "")
-    assert "prefers-color-scheme: dark" in text and "max-width: 46rem" in text
-    assert 'name="viewport"' in text and 'role="tree"' in text
 
 
 def test_a_table_of_languages_only_where_there_is_one() -> None:
@@ -148,12 +142,12 @@ def test_hundreds_of_thousands_of_units_and_thousands_of_levels() -> None:
     assert len(data_of(comb)["rows"]) == 1799
 
 
-def test_max_units_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="max_units: must be at least 1, got 0"):
-        tree_page(Tree.huffman([1, 2]), "", max_units=0)
-
-
 @pytest.mark.skipif(shutil.which("node") is None, reason="no JavaScript here")
 def test_the_script_is_well_formed(tmp_path: Path) -> None:
     (tmp_path / "page.js").write_text(SCRIPT, "utf-8")
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True, timeout=60)
+
+
+def test_max_units_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="max_units: must be at least 1, got 0"):
+        tree_page(Tree.huffman([1, 2]), "", max_units=0)

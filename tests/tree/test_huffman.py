@@ -47,12 +47,6 @@ def test_five_units_worked_by_hand() -> None:
     assert tree.mean_code_length() == pytest.approx((3 * 5 + 3 * 9 + 2 * 12 + 2 * 13 + 2 * 16) / 55)
 
 
-def test_the_three_leaves_of_figure_2() -> None:
-    tree = Tree.huffman([1, 2, 4], units=["w1", "w2", "w3"])
-    assert tree.codes() == ["00", "01", "1"]
-    assert tree.children.tolist() == [[1, 4], [2, 3]]
-
-
 def test_ties_go_by_unit_id_and_leaves_before_merged_nodes() -> None:
     # 1+1=2 enters the queue behind the leaf of weight 2, so the leaf is taken first and becomes the left child.
     assert Tree.huffman([1, 1, 2]).codes() == ["10", "11", "0"]
@@ -80,14 +74,6 @@ def test_units_that_never_occur_make_no_comb() -> None:
     attached_at = depths[3:].min() - math.floor(math.log2(1000))
     assert depths[3:].max() - attached_at <= 11
     assert tree.depth <= 14
-
-
-@pytest.mark.parametrize("value", [0.0, 7.0])
-@pytest.mark.parametrize("num_units", [2, 5, 8, 1000])
-def test_equal_frequencies_give_a_balanced_tree(num_units: int, value: float) -> None:
-    depths = Tree.huffman([value] * num_units).depths()
-    assert depths.max() == math.ceil(math.log2(num_units))
-    assert depths.max() - depths.min() <= 1
 
 
 def test_one_and_two_units() -> None:
@@ -268,15 +254,6 @@ def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
     for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts), Tree.fano(0 * counts)):
         depths = tree.depths()
         assert (depths.min(), depths.max()) == (math.floor(math.log2(num_units)), math.ceil(math.log2(num_units)))
-
-
-@pytest.mark.slow
-def test_three_hundred_thousand_units_in_any_order_in_seconds() -> None:
-    counts, names = np.ones(300_000), [f"u{unit}" for unit in range(300_000)]
-    begin = time.perf_counter()
-    for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts)):
-        assert tree.depth == 19
-    assert time.perf_counter() - begin < 30
 
 
 def completed(frequencies: list[float], placed: list[int]) -> Tree:

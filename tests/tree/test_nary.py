@@ -227,12 +227,6 @@ def test_wrong_calls() -> None:
         NaryTree.frequency_bins([1.0], by="count")  # type: ignore[arg-type]
 
 
-def test_arrays_are_read_only() -> None:
-    for array in (SIX.children, SIX.offsets, SIX.frequencies):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
-
-
 def test_a_comb_of_thousands_of_levels_needs_no_recursion() -> None:
     num = 3000
     comb = Tree("comb", tuple(map(str, range(num))), comb_children(num), np.ones(num))
@@ -244,11 +238,3 @@ def test_a_comb_of_thousands_of_levels_needs_no_recursion() -> None:
 def comb_children(num_units: int) -> np.ndarray:
     inner = np.arange(1, num_units)
     return np.stack([num_units - 2 + inner, np.append(inner[:-1], 2 * num_units - 2)], axis=1)
-
-
-@pytest.mark.slow
-def test_as_many_units_as_there_are_words() -> None:
-    tree = Tree.huffman(1 / np.arange(1, 300_001))
-    for nary in (NaryTree.from_binary(tree), NaryTree.cut(tree, 3), NaryTree.frequency_bins(tree.frequencies)):
-        assert nary.binary().num_units == 300_000
-        assert nary.mean_code_length() > nary.entropy()

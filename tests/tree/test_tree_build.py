@@ -3,6 +3,7 @@
 
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +279,10 @@ def test_a_choice_among_d_children_takes_log2_d_bits() -> None:
     assert tree.code_lengths() @ tree.probabilities() == pytest.approx(tree.mean_code_length())
     deep = Tree.huffman([2.0**i for i in range(500)])
     assert deep.code_lengths().tolist() == deep.depths().tolist()
+
+
+def test_the_docs_have_a_row_for_each_kind() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
+    assert re.findall(r"^\| `(\w+)`(?: \(default\))? \|", text.partition("| `--kind`")[2], re.MULTILINE)[
+        : len(KINDS)
+    ] == [*KINDS]

@@ -133,16 +133,16 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
 
 
 class _Classes(NamedTuple):
-    """The classes in the window, a slot each. First axis of three arrays: 0 what follows, 1 what precedes."""
+    """The classes in the window, one slot per class. First axis of three arrays: 0 what follows, 1 what precedes."""
 
     counts: Ints
-    """(2, C, C): n(a, b), and its transpose, so that both directions are read along memory."""
+    """(2, C, C): n(a, b), and its transpose, so that both are read in memory order."""
     rest: Ints
-    """(2, C): bigrams from each class to the units still to come, and from these to it."""
+    """(2, C): bigrams from each class to the units that have not joined, and from these to it."""
     sums: Ints
     """(2, C): l and r."""
     losses: Ints
-    """(C, C): what the merge of a < b loses, in steps."""
+    """(C, C): the loss of the merge of a < b, in steps."""
     lowest: Ints
     """(C,): the lowest unit id in each class."""
     node: Ints
@@ -152,7 +152,7 @@ class _Classes(NamedTuple):
     head: Ints
     """(C,): the rank of a unit of each class."""
     terms: Terms
-    """h(0), h(1), … in steps, and how many steps a nat is."""
+    """h(0), h(1), … in steps, and the number of steps per nat."""
 
 
 def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int) -> Ints:
@@ -161,7 +161,7 @@ def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], id
     Args:
         follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end) with each rank.
         weights_M, ids_M: frequencies and unit ids.
-        window: how many classes there may be while units join.
+        window: the largest number of classes while units join.
     """
     num_slots = min(window + 1, len(ids_M))
     square, line = (num_slots, num_slots), (num_slots,)
@@ -207,7 +207,7 @@ def _all_merges(
 
 
 def _terms(total: int) -> Terms:
-    """The table for a text of so many bigrams; the steps are as fine as sums of 2·h(total) in 61 bits allow."""
+    """The table for a text of so many bigrams, with the finest steps for which 2·h(total) fits into 61 bits."""
     scale = 2.0 ** (60 - math.ceil(math.log2(2 * total * math.log(total + 1) + 2)))
     logarithms = np.zeros(min(TABLE, total + 1), dtype=np.int64)
     for number in range(2, len(logarithms)):
@@ -227,7 +227,7 @@ def _term(terms: Terms, n: int) -> int:
 
 @njit(cache=True)
 def _apart(terms: Terms, x: int, y: int) -> int:
-    """h(x) + h(y) - h(x + y): what two cells have over one that holds both; 0 where either is empty, else < 0."""
+    """h(x) + h(y) - h(x + y): two separate cells against one cell with both; 0 if either is empty, else < 0."""
     if x == 0 or y == 0:
         return 0
     apart: int = _term(terms, x) + _term(terms, y) - _term(terms, x + y)
@@ -236,7 +236,7 @@ def _apart(terms: Terms, x: int, y: int) -> int:
 
 @njit(cache=True)
 def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int) -> None:
-    """Fill row m of `counts` (and column m of its transpose) for a unit that joins; the remainder is `rest`."""
+    """Set row m of `counts` (and column m of its transpose) and `rest` for a unit that joins."""
     starts, others, counts = rows
     row, transpose = classes.counts[way, m], classes.counts[1 - way]
     for c in range(m + 1):
@@ -267,7 +267,7 @@ def _num_neighbours(classes: _Classes, i: int, m: int) -> int:
 
 @njit(cache=True)
 def _join(classes: _Classes, m: int) -> None:
-    """The class in slot m leaves the units still to come: renew all losses. Its counts are filled in already."""
+    """Update all losses for a unit that joins in slot m. Its counts are set already."""
     losses = classes.losses
     for way in range(2):
         into_m, rest = classes.counts[1 - way, m], classes.rest[way]  # bigrams that were in `rest` until now
@@ -287,7 +287,7 @@ def _join(classes: _Classes, m: int) -> None:
 
 @njit(cache=True)
 def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
-    """Put class j, the emptier one, into i and renew all losses."""
+    """Merge class j, which has fewer neighbours, into i and update all losses."""
     terms, losses = classes.terms, classes.losses
     for way in range(2):
         _exchange(losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
@@ -321,7 +321,7 @@ def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
 
 @njit(cache=True)
 def _move(classes: _Classes, last: int, slot: int) -> None:
-    """Put the last class into a slot that has become free."""
+    """Move the last class into a free slot."""
     for way in range(2):
         counts = classes.counts[way]
         for c in range(last + 1):
@@ -340,9 +340,9 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
 
 @njit(cache=True)
 def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
-    """Add sign × (what a column x + y contributes minus what x and y do) to every loss that has no part in i and j.
+    """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair without i and j.
 
-    A pair changes only where y is not empty in one of its two classes, so y should be the emptier column.
+    A pair changes only if y is not zero for one of its two classes, so y should be the column with more zeros.
     """
     x, y = x.copy(), y.copy()
     x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair
@@ -364,7 +364,7 @@ def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: i
 
 @njit(cache=True)
 def _own_terms(classes: _Classes, i: int, j: int) -> int:
-    """What the merge of i and j loses in their own sums and cells; the other classes' cells come on top."""
+    """The part of the loss of a merge of i and j that comes from their own sums and cells."""
     terms, block = classes.terms, 0
     loss: int = 0
     for way in range(2):
@@ -380,7 +380,7 @@ def _own_terms(classes: _Classes, i: int, j: int) -> int:
 
 @njit(cache=True)
 def _best_pair(losses: Ints, lowest: Ints, m: int) -> tuple[int, int]:
-    """The pair i < j of least loss; of equal ones the pair with the lowest unit id, then the lowest other id."""
+    """The pair i < j of least loss; ties: the pair with the lowest unit id, then with the lowest other id."""
     best = np.iinfo(np.int64).max
     best_i = best_j = 0
     for a in range(m - 1):
