@@ -16,7 +16,7 @@ from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.layers import length_mask
-from wenet_hs.nn.transformer import AttentionGuide, BiTransformerDecoder, TransformerDecoder
+from wenet_hs.nn.transformer import BiTransformerDecoder, GuidedAttentionLoss, TransformerDecoder
 from wenet_hs.text.units import SpecialIds
 
 
@@ -103,7 +103,7 @@ class AsrModel(nn.Module):
         if self.ctc_weight < 1:
             guide = self._guide(memory_lengths, batch)
             attention, nll, num_correct = self._attention(memory, memory_lengths, batch, guide)
-            penalty = penalty if guide is None else guide.penalty()
+            penalty = penalty if guide is None else guide.total()
         if self.ctc_weight > 0:
             ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
         return Losses(
@@ -116,14 +116,14 @@ class AsrModel(nn.Module):
             nll=nll,
         )
 
-    def _guide(self, memory_lengths: Tensor, batch: Batch) -> AttentionGuide | None:
+    def _guide(self, memory_lengths: Tensor, batch: Batch) -> GuidedAttentionLoss | None:
         """In training alone, and only while it has a weight."""
         if not (self.training and self.attention_guide):
             return None
-        return AttentionGuide(memory_lengths, batch.target_lengths + 1, width=self.attention_guide_width)
+        return GuidedAttentionLoss(memory_lengths, batch.target_lengths + 1, width=self.attention_guide_width)
 
     def _attention(
-        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: AttentionGuide | None
+        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: GuidedAttentionLoss | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions; of the one from left to right its nll and how many targets it ranks first."""
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)

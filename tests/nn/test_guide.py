@@ -8,7 +8,7 @@ import torch
 from small_models import small_batch, small_model
 
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.transformer import AttentionGuide
+from wenet_hs.nn.transformer import GuidedAttentionLoss
 
 
 def one_hot(frames: list[int], num_frames: int) -> torch.Tensor:
@@ -17,9 +17,9 @@ def one_hot(frames: list[int], num_frames: int) -> torch.Tensor:
 
 
 def penalty(weights: torch.Tensor, num_frames: int, num_units: int, width: float = 0.1) -> float:
-    guide = AttentionGuide(torch.tensor([num_frames]), torch.tensor([num_units]), width=width)
-    guide.watch(weights)
-    return float(guide.penalty())
+    guide = GuidedAttentionLoss(torch.tensor([num_frames]), torch.tensor([num_units]), width=width)
+    guide.add_layer(weights)
+    return float(guide.total())
 
 
 def test_the_diagonal_costs_nothing() -> None:
@@ -36,10 +36,10 @@ def test_layers_and_heads_are_averaged_and_padding_costs_nothing() -> None:
     good, bad = one_hot([0, 2], 4), one_hot([2, 2], 4)
     alone = penalty(bad, num_frames=4, num_units=2)
     padded = torch.nn.functional.pad(torch.cat([good, bad], dim=1), (0, 0, 0, 5), value=0.25)  # five units of padding
-    guide = AttentionGuide(torch.tensor([4]), torch.tensor([2]), width=0.1)
-    guide.watch(padded)
-    guide.watch(padded.flip(1))
-    assert float(guide.penalty()) == pytest.approx(alone / 2, rel=1e-6)
+    guide = GuidedAttentionLoss(torch.tensor([4]), torch.tensor([2]), width=0.1)
+    guide.add_layer(padded)
+    guide.add_layer(padded.flip(1))
+    assert float(guide.total()) == pytest.approx(alone / 2, rel=1e-6)
 
 
 def test_visible_attention_is_the_attention() -> None:

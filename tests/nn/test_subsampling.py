@@ -76,5 +76,5 @@ def test_linear_keeps_every_frame() -> None:
 
 
 def test_too_few_features() -> None:
-    with pytest.raises(ValueError, match="conv2d cannot subsample 6 features: nothing is left of them"):
+    with pytest.raises(ValueError, match="conv2d cannot subsample 6 features: none would be left"):
         Conv2dSubsampling("conv2d", 6, 4, NoPositionalEncoding(4, 0.0))

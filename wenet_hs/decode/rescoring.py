@@ -205,5 +205,5 @@ def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewN
         units=torch.tensor([unit for tree in trees for unit in tree.units], device=device),
         depths=torch.tensor([depth for tree in trees for depth in tree.depths], device=device),
         visible=torch.from_numpy(visible_BRR).to(device),
-        places=None if len(places) == len(trees) * size else torch.tensor(places, device=device),
+        slots=None if len(places) == len(trees) * size else torch.tensor(places, device=device),
     )

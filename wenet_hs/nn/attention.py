@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multi-headed attention, and WeNet's variant with positions in the keys.
+"""Multi-head attention, and WeNet's variant with positions in the keys.
 
 Dimension key: B batch, L query, S key, D width, H heads, K width of a head.
 """
@@ -14,7 +14,7 @@ from wenet_hs.nn.cpu import Linear, linear
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention (Vaswani et al. 2017). A query that may see no key gets zero, never NaN."""
+    """Scaled dot-product attention (Vaswani et al. 2017). A query that sees no key gets zero, never NaN."""
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
         super().__init__()
@@ -28,42 +28,38 @@ class MultiHeadAttention(nn.Module):
         self.linear_v = Linear(size, size)
         self.linear_out = Linear(size, size)
 
-    def joined(self, *layers: Linear) -> tuple[Tensor, Tensor]:
-        """Weight (n · D, D) and bias of some of its linear layers as one: its outputs stand side by side."""
-        return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
-
-    def mix(self, query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
-        """The values by their weights, before `linear_out`.
-
-        Args:
-            query: (B, L, D) behind `linear_q`; keys_values: (B, S, 2 D) behind `linear_k` and `linear_v`, side by side.
-            mask: (B or 1, L or 1, S) bool, float to be added to the scores, or None.
-        Returns: (B, L, D).
-        """
-        keys_BSD, values_BSD = keys_values.chunk(2, dim=-1)
-        return self._mix(self._split(query), self._split(keys_BSD), self._split(values_BSD), mask)
+    def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
+        """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` are not used."""
+        # Keys and values first: in self-attention this order of products is the order in which gradients are summed.
+        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
+        out: Tensor = self.linear_out(self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
+        return out
 
     def forward_with_weights(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """As forward, and the weights too: → (B, L, D), (B, H, L, S) float32, before dropout. Slower than forward."""
+        """The output of `forward` and the attention weights (B, H, L, S) float32 before dropout; slower."""
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         scores_BHLS = self._split(self.linear_q(query)) @ keys_BHSK.transpose(-2, -1) / math.sqrt(self.head_size)
         scores_BHLS = scores_BHLS.float().masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
         weights_BHLS = scores_BHLS.softmax(-1).masked_fill(~mask[:, None], 0.0)
-        seen_BHLS = F.dropout(weights_BHLS, self.dropout_rate, self.training).to(values_BHSK.dtype)
-        out: Tensor = self.linear_out((seen_BHLS @ values_BHSK).transpose(1, 2).flatten(2))
+        dropped_BHLS = F.dropout(weights_BHLS, self.dropout_rate, self.training).to(values_BHSK.dtype)
+        out: Tensor = self.linear_out((dropped_BHLS @ values_BHSK).transpose(1, 2).flatten(2))
         return out, weights_BHLS
 
-    def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
-        """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` have no part in it."""
-        # Keys and values first: where they are the query's own, the order of products is that of the gradients' sum.
-        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
-        out: Tensor = self.linear_out(self._mix(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
-        return out
+    def attend_projected(self, query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of vectors that are projected already, without `linear_out`.
+
+        Args:
+            query: (B, L, D), output of `linear_q`; keys_values: (B, S, 2 D), outputs of `linear_k` and `linear_v`.
+            mask: (B or 1, L or 1, S) bool, float to be added to the scores, or None.
+        Returns: (B, L, D).
+        """
+        keys_BSD, values_BSD = keys_values.chunk(2, dim=-1)
+        return self._attend(self._split(query), self._split(keys_BSD), self._split(values_BSD), mask)
 
     def _split(self, x_BLD: Tensor) -> Tensor:
         return x_BLD.view(*x_BLD.shape[:2], self.num_heads, self.head_size).transpose(1, 2)
 
-    def _mix(self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None) -> Tensor:
+    def _attend(self, query_BHLK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None) -> Tensor:
         """`mask`, (B or 1, [H or 1,] L or 1, S), is bool, or float to be added to the scores → (B, L, D)."""
         if mask is not None:
             mask = mask[:, None] if mask.dim() == 3 else mask
@@ -75,11 +71,16 @@ class MultiHeadAttention(nn.Module):
         return out_BHLK.transpose(1, 2).flatten(2)
 
 
-class RelPositionAttention(MultiHeadAttention):
-    """WeNet's `rel_selfattn`: scores ((q+u)·k + (q+v)·p) / √K with p the embedding of the key's *absolute* position.
+def join_linear(*layers: Linear) -> tuple[Tensor, Tensor]:
+    """Weight (n · D, D) and bias (n · D,) of one linear layer that computes the outputs of n layers side by side."""
+    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
 
-    WeNet has no `rel_shift`, so this is not Transformer-XL's attention. That makes it cheap: the score is
-    (q+u)·(k+p) + (v-u)·p, one product of queries with keys and one number for each key.
+
+class RelPositionAttention(MultiHeadAttention):
+    """WeNet's `rel_selfattn`: scores ((q+u)·k + (q+v)·p) / √K, where p embeds the *absolute* position of the key.
+
+    WeNet has no `rel_shift`, so this is not Transformer-XL's attention. This makes it cheap: the score is
+    (q+u)·(k+p) + (v-u)·p, one product of queries and keys and one number per key.
     """
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
@@ -101,5 +102,5 @@ class RelPositionAttention(MultiHeadAttention):
         bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
         if mask is not None:
             bias_1H1S = bias_1H1S.masked_fill(~mask[:, None], -math.inf)
-        out: Tensor = self.linear_out(self._mix(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))
+        out: Tensor = self.linear_out(self._attend(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))
         return out

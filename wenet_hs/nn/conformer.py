@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder and its layers."""
+"""The encoder, and its layers: Conformer (Gulati et al. 2020) and Transformer (Vaswani et al. 2017).
+
+Parameters have WeNet's names. Dimension key: B batch, T time, F features, D width.
+"""
 
 from collections.abc import Sequence
 
@@ -100,7 +103,7 @@ class GlobalCmvn(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Features → memory. What stands behind the end of an utterance never changes its frames."""
+    """Features → memory. Padding after the end of an utterance never changes its frames."""
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class Encoder(nn.Module):
         norm_eps: float = 1e-5,
         recompute: bool = False,
     ) -> None:
-        """`recompute`: layers are computed again in the backward pass, and keep nothing for it."""
+        """`recompute`: see `run_layer`."""
         super().__init__()
         self.recompute = recompute
         self.output_size = output_size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Conformer's convolution module (Gulati et al. 2020), in which padding never reaches a frame of speech.
+"""The Conformer's convolution module (Gulati et al. 2020). Padding never changes the frames of an utterance.
 
 Dimension key: B batch, T time, D width, W ranks.
 """
@@ -15,10 +15,10 @@ from wenet_hs.nn.layers import make_activation
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalization over the valid frames alone; with nothing padded it is nn.BatchNorm1d, names included.
+    """Batch normalization over the valid frames only. Without padding it equals nn.BatchNorm1d, names included.
 
-    Where several ranks train, `across_ranks` stacks what each of them has, (…) → (W, …), and the statistics are those
-    of the batches of all of them.
+    In training with several ranks, `across_ranks` gathers a tensor of each rank, (…) → (W, …), and the statistics are
+    those of the batches of all ranks.
     """
 
     def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
@@ -36,14 +36,14 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D) in the dtype of the weights."""
+        """x (B, T, D), mask (B, T) True = valid → (B, T, D) in the dtype of the weights."""
         x_BTD = x.to(self.weight.dtype)
         mean_D, var_D = self._batch_statistics(x_BTD, mask) if self.training else (self.running_mean, self.running_var)
         scale_D = self.weight * torch.rsqrt(var_D + self.eps)
         return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
 
     def _batch_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-        # A weighted sum instead of x[mask]: no copy of the batch, and no wait for the size on a GPU.
+        # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
         count = weight_BT1.sum()
         mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
@@ -52,7 +52,7 @@ class MaskedBatchNorm(nn.Module):
             count, mean_D, squares_D = _pooled(self.across_ranks(torch.cat([count[None], mean_D, squares_D])))
         var_D = squares_D / count.clamp(min=1)
         with torch.no_grad():
-            rate = self.momentum * (count > 0)  # a batch without a single frame teaches nothing
+            rate = self.momentum * (count > 0)  # a batch without valid frames changes nothing
             unbiased_D = var_D * count / (count - 1).clamp(min=1)
             self.running_mean.lerp_(mean_D, rate)
             self.running_var.lerp_(unbiased_D, rate)
@@ -70,10 +70,10 @@ def _pooled(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class MaskedLayerNorm(nn.LayerNorm):
-    """Layer normalization of each frame, called as the batch normalization is."""
+    """Layer normalization of each frame, with the arguments of MaskedBatchNorm."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x (B, T, D) → (B, T, D); the mask has no part in it."""
+        """x (B, T, D) → (B, T, D); the mask is not used."""
         return super().forward(x)
 
 
@@ -86,7 +86,7 @@ class ConvolutionModule(nn.Module):
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         if norm not in ("batch_norm", "layer_norm"):
             raise ValueError(f"norm must be batch_norm or layer_norm, got {norm!r}")
-        # Conv1d for the shapes of WeNet's parameters; a kernel of one frame is applied as a linear layer.
+        # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
         self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
         self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
         self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else MaskedLayerNorm(size)
@@ -94,16 +94,16 @@ class ConvolutionModule(nn.Module):
         self.activation = make_activation(activation)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = a frame of speech → (B, T, D); what padded frames hold is unspecified."""
+        """x (B, T, D), mask (B, T) True = valid → (B, T, D); padded frames contain unspecified values."""
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
-        # WeNet masks before the first layer, whose bias then fills the padding and leaks into the next convolution.
+        # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
         x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
         return _pointwise(self.pointwise_conv2, self.activation(self.norm(x_BTD, mask)))
 
     def _depthwise(self, x_BTD: Tensor) -> Tensor:
-        # As a convolution over an image of height 1, which is several times faster than conv1d on a CPU. In float32
-        # also under autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
+        # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under
+        # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight = self.depthwise_conv.weight[:, :, None]
         padding = (0, weight.size(-1) // 2)

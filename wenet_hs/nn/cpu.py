@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers and dropout, fast on a CPU.   Dimension key: D input width, E output width."""
+"""CPU fast paths: linear layers by oneDNN where no gradient is needed, and dropout with a faster random generator."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,83 +10,79 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# ---- linear layers   Dimension key: D input width, E output width
+
 _POST_OPS: dict[type[nn.Module] | None, tuple[str, str]] = {
     None: ("none", ""),
     nn.ReLU: ("relu", ""),
     nn.SiLU: ("swish", ""),
     nn.GELU: ("gelu", "none"),
 }
-"""What oneDNN does to a product while it is in the cache: name and algorithm."""
-
-
-class Linear(nn.Linear):
-    """`nn.Linear` by `linear`, with an activation or a sum behind it if one is given."""
-
-    def forward(self, input: Tensor, activation: nn.Module | None = None, *, plus: Tensor | None = None) -> Tensor:
-        """(…, D) → (…, E); plus is (…, E)."""
-        return linear(input, self.weight, self.bias, activation, plus=plus)
-
-
-def linear(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    activation: nn.Module | None = None,
-    *,
-    plus: Tensor | None = None,
-) -> Tensor:
-    """`F.linear`, then the activation or the sum; where no gradient is wanted on a CPU all of it is oneDNN's.
-
-    PyTorch takes MKL's product for float32, which on AMD's processors uses half of the vector width: oneDNN is twice as
-    fast there, and from the first row on. It adds in another order, so that results differ in the last bits.
-
-    Args:
-        input: (…, D); weight: (E, D); bias: (E,).
-        activation: without parameters, as `make_activation` makes them.
-        plus: (…, E), added to the product; not beside an activation.
-    Returns: (…, E).
-    """
-    post_op = _POST_OPS.get(None if activation is None else type(activation))
-    if post_op is None or not _fits_onednn(input, weight, bias, plus):
-        out = F.linear(input, weight, bias)
-        out = out if activation is None else activation(out)
-        return out if plus is None else plus + out
-    # What torch.compile calls for a linear layer; it has no gradient.
-    rows_ND, multiply = input.reshape(-1, input.size(-1)), torch.ops.mkldnn._linear_pointwise
-    rows_NE: Tensor
-    if plus is None:
-        rows_NE = multiply(rows_ND, weight, bias, post_op[0], [], post_op[1])
-    else:
-        rows_NE = multiply.binary(rows_ND, plus.reshape(-1, len(weight)), weight, bias, "add")
-    return rows_NE.view(*input.shape[:-1], -1)
-
-
-def _fits_onednn(input: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None) -> bool:
-    if input.device.type != "cpu" or weight.device.type != "cpu" or not _HAS_ONEDNN:
-        return False
-    if not (input.numel() and len(weight)):
-        return False
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias, plus)):
-        return False
-    if not (input.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
-        return False
-    return bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
-
+"""Activation → oneDNN's name and algorithm for it."""
 
 _HAS_ONEDNN = bool(
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 ) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+class Linear(nn.Linear):
+    """`nn.Linear`, computed by the function `linear`; an activation may follow."""
+
+    def forward(self, input: Tensor, activation: nn.Module | None = None) -> Tensor:
+        """(…, D) → (…, E)."""
+        return linear(input, self.weight, self.bias, activation)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+    """`F.linear` and an activation, computed by oneDNN on a CPU where no gradient is needed.
+
+    PyTorch uses MKL for float32, which uses only half of the vector width of AMD's processors; oneDNN is twice as fast
+    there. It sums in another order, so results differ in the last bits.
+
+    Args:
+        input: (…, D); weight: (E, D); bias: (E,).
+        activation: without parameters, from `make_activation`.
+    Returns: (…, E).
+    """
+    post_op = _POST_OPS.get(None if activation is None else type(activation))
+    if post_op is None or not _is_for_onednn(input, weight, bias):
+        out = F.linear(input, weight, bias)
+        return out if activation is None else activation(out)
+    # The operator that torch.compile uses for a linear layer. It has no gradient.
+    rows_ND, (name, algorithm) = input.reshape(-1, input.size(-1)), post_op
+    rows_NE: Tensor = torch.ops.mkldnn._linear_pointwise(rows_ND, weight, bias, name, [], algorithm)
+    return rows_NE.view(*input.shape[:-1], -1)
+
+
+def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if not _HAS_ONEDNN or input.device.type != "cpu" or weight.device.type != "cpu":
+        return False
+    if not (input.numel() and len(weight)):
+        return False
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
+        return False
+    if not (input.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
+        return False
+    return bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
+
+
+# ---- dropout
+
 MANY_VALUES = 1 << 16
-"""From so many on; below, torch has drawn them before Numba would be there."""
+"""From this size on our generator is faster; smaller tensors use torch's, which needs no Numba."""
 
 _BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 _RANGE = 1 << 16
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout with other random numbers for large tensors on a CPU."""
+    """nn.Dropout with other random numbers for large tensors on a CPU.
+
+    There torch draws each value from a Mersenne Twister, which takes up to a third of a training step. Here one number
+    of torch's generator seeds a hash of the value's index (splitmix64, Steele, Lea and Flood 2014). Each value uses 16
+    bits of the hash. The distribution is the same, the result depends only on torch's random state, and it is about
+    ten times as fast.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Any shape → the same."""
@@ -124,7 +120,7 @@ def _compiled_fill() -> Callable[..., None]:
 
 
 def _fill(out: Any, seed: Any, threshold: Any, kept: Any) -> None:
-    """The bits `kept` where a hash of the place is below `threshold`, else 0; four values of each hash."""
+    """Sets values to the bits `kept` where the hash of the index is below `threshold`, else to 0; 4 values per hash."""
     for quarter in range(len(out) // 4):
         mixed = seed + np.uint64(quarter) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

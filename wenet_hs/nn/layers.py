@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that encoder and decoder layers share: masks, activations, feed-forward, residual branches, recomputation."""
+"""Parts that encoder and decoder layers share: masks, activations, feed-forward, residual branches, recomputation.
+
+Dimension key: B batch, T time, L label, D width.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,35 +13,29 @@ from torch.utils.checkpoint import checkpoint
 
 from wenet_hs.nn.cpu import Dropout, Linear
 
-
-def length_mask(lengths: Tensor, max_length: int) -> Tensor:
-    """Which positions of a padded batch hold data: lengths (B,) → (B, max_length) bool."""
-    positions_T = torch.arange(max_length, device=lengths.device)
-    return positions_T < lengths[:, None]
-
-
-def causal_mask(length: int, *, offset: int = 0, device: torch.device | None = None) -> Tensor:
-    """Query i (row) sees keys up to `offset` + i: (length, offset + length) bool."""
-    full = torch.ones(length, offset + length, dtype=torch.bool, device=device)
-    return full.tril(offset)
-
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "swish": nn.SiLU,
-    "gelu": nn.GELU,
-}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 
 
 def make_activation(name: str) -> nn.Module:
-    """The activation of WeNet's name; ValueError lists the names there are."""
+    """The activation function of WeNet's name; ValueError lists the names."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
     return ACTIVATIONS[name]()
 
 
+def length_mask(lengths: Tensor, max_length: int) -> Tensor:
+    """Which positions of a padded batch contain data: lengths (B,) → (B, max_length) bool, True = data."""
+    positions_T = torch.arange(max_length, device=lengths.device)
+    return positions_T < lengths[:, None]
+
+
+def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
+    """Each query (row) sees the keys up to its own position: (length, length) bool, True = seen."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
 class FeedForward(nn.Module):
-    """Two linear layers, applied to each position alone."""
+    """Two linear layers that are applied to each position separately."""
 
     def __init__(self, size: int, hidden_size: int, *, dropout_rate: float, activation: str) -> None:
         super().__init__()
@@ -47,14 +44,14 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout_rate)
         self.w_2 = Linear(hidden_size, size)
 
-    def forward(self, x: Tensor, *, plus: Tensor | None = None) -> Tensor:
-        """x (…, D) → (…, D), added to `plus` if it is given."""
-        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)), plus=plus)
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, D) → (…, D)."""
+        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)))
         return out
 
 
 class Residual(nn.Module):
-    """x + scale · dropout(branch(norm(x))), or the norm behind the sum. It holds no parameter of its own."""
+    """x + scale · dropout(branch(norm(x))), or with the norm after the sum. It has no parameters of its own."""
 
     def __init__(self, dropout_rate: float, normalize_before: bool) -> None:
         super().__init__()
@@ -62,19 +59,18 @@ class Residual(nn.Module):
         self.normalize_before = normalize_before
 
     def forward(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0) -> Tensor:
-        """x (B, T, D) → (B, T, D)."""
-        change_BTD = self.dropout(branch(norm(x) if self.normalize_before else x))
-        out: Tensor = x.add(change_BTD, alpha=scale)
-        return out if self.normalize_before else norm(out)
-
-    def onto(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """The same without dropout, of a branch that adds itself: branch(y, x) = x + what it makes of y."""
-        out = branch(norm(x) if self.normalize_before else x, x)
+        """x (…, D) → (…, D)."""
+        change = self.dropout(branch(norm(x) if self.normalize_before else x))
+        out: Tensor = x.add(change, alpha=scale)
         return out if self.normalize_before else norm(out)
 
 
 def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
-    """layer(*inputs) → (B, T, D). With `recompute`, while gradients are wanted, only the inputs are kept for them."""
+    """layer(*inputs) → (B, T, D). With `recompute` only the inputs are kept for the backward pass (Chen et al. 2016).
+
+    The layer is then computed a second time there. Losses and gradients are bit-equal: dropout draws the same numbers
+    again, and buffers such as the running statistics of a batch normalization are not updated twice.
+    """
     if not (recompute and torch.is_grad_enabled()):
         out: Tensor = layer(*inputs)
         return out

@@ -23,54 +23,53 @@ def sinusoids(length: int, size: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """What the three ways of marking positions share: a table that grows on demand and is no part of the state_dict."""
+    """Base of the three positional encodings: a table that grows when needed and is not in the state_dict."""
 
     def __init__(self, size: int, dropout_rate: float) -> None:
         super().__init__()
         self.size = size
         self.scale = math.sqrt(size)
         self.dropout = Dropout(dropout_rate)
-        # A plain attribute: as a buffer, DistributedDataParallel would broadcast tables of different lengths.
+        # Not a buffer: DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
 
-    def positions(self, length: int, *, offset: int = 0, device: torch.device) -> Tensor:
-        """Rows `offset` … `offset` + length - 1 of the table, (1, length, D) float32 on `device`."""
-        end = offset + length
-        if end > len(self._table_TD) or self._table_TD.device != device:
-            rows = max(end, _FIRST_TABLE, len(self._table_TD))
-            with torch.inference_mode(False):  # training, after recognition, must be able to use the same table
+    def positions(self, length: int, device: torch.device) -> Tensor:
+        """The first rows of the table, (1, length, D) float32 on `device`."""
+        if length > len(self._table_TD) or self._table_TD.device != device:
+            rows = max(length, _FIRST_TABLE, len(self._table_TD))
+            with torch.inference_mode(False):  # training after recognition uses the same table
                 self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
-        return self._table_TD[None, offset:end]
+        return self._table_TD[None, :length]
 
-    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """x (B, T, D) at positions from `offset` → (x ready for the first layer, positions (1, T, D))."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, T, D) → (input of the first layer, positions (1, T, D))."""
         raise NotImplementedError
 
 
 class AbsolutePositionalEncoding(PositionalEncoding):
     """x·√D + position."""
 
-    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        positions_1TD = self.positions(x.size(1), offset=offset, device=x.device)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        positions_1TD = self.positions(x.size(1), x.device)
         return self.dropout(x * self.scale + positions_1TD), self.dropout(positions_1TD)
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
-        """x (M, D), each row at a position of its own (M,), all below `bound` → (M, D), as `forward` makes it."""
-        out: Tensor = self.dropout(x * self.scale + self.positions(bound, device=x.device)[0, positions])
+        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward`."""
+        out: Tensor = self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])
         return out
 
 
 class RelativePositionalEncoding(PositionalEncoding):
-    """x·√D; the positions go to the attention (`rel_selfattn`), which adds them to its keys."""
+    """x·√D; the attention (`rel_selfattn`) adds the positions to its keys."""
 
-    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        positions_1TD = self.positions(x.size(1), offset=offset, device=x.device)
-        # Their dtype keeps the sums of the residual branches in float32 under autocast.
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        positions_1TD = self.positions(x.size(1), x.device)
+        # float32 positions keep the sums of the residual branches in float32 under autocast.
         return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)
 
 
 class NoPositionalEncoding(PositionalEncoding):
-    """x as it is, and positions that are zero."""
+    """x unchanged, and positions that are zero."""
 
-    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.dropout(x), x.new_zeros(1, x.size(1), self.size)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From feature frames to encoder frames: fewer, wider, with their positions.
+"""Subsampling layers: feature frames to fewer, wider encoder frames with positions.
 
-Convolutions are unpadded, so a valid output frame is computed from valid input frames alone.
+Convolutions are not padded, so a valid output frame is computed only from valid input frames.
 Dimension key: B batch, T frames, F features, C channels, D width.
 """
 
 import math
-from typing import overload
+from typing import Any, overload
 
 import torch
 import torch.nn.functional as F
@@ -24,14 +24,16 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 class Subsampling(nn.Module):
-    """The door of an encoder.
+    """The input layer of an encoder.
 
-    An output frame is computed from `min_frames` input frames, the least number that gives one; the next output frame
-    from as many, `stride` later.
+    An output frame is computed from `min_frames` input frames, the smallest number that gives one; the next output
+    frame from as many, `stride` later.
     """
 
     min_frames: int = 1
     stride: int = 1
+    geometry: tuple[tuple[int, int], ...] = ()
+    """(kernel, stride) in time of each convolution."""
 
     @overload
     def subsampled_length(self, length: int) -> int: ...
@@ -39,7 +41,8 @@ class Subsampling(nn.Module):
     def subsampled_length(self, length: Tensor) -> Tensor: ...
     def subsampled_length(self, length: int | Tensor) -> int | Tensor:
         """How many output frames `length` input frames give, never below 0; (B,) → (B,)."""
-        raise NotImplementedError
+        frames = _output_length(length, self.geometry)
+        return frames.clamp(min=0) if isinstance(frames, Tensor) else max(frames, 0)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F) → (x (B, T', D), positions (1, T', D))."""
@@ -56,28 +59,21 @@ class Conv2dSubsampling(Subsampling):
         layers: list[nn.Module] = []
         for index, (kernel, stride) in enumerate(self.geometry):
             layers += [nn.Conv2d(size if index else 1, size, kernel, stride), nn.ReLU(inplace=True)]
-        # Channels last: the same numbers, and on a CPU half the time.
+        # Channels last: the same numbers in half the time on a CPU.
         self.conv = nn.Sequential(*layers)
-        self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub forgets it
+        self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stub
         bins = int(_output_length(feature_dim, self.geometry))
         if bins < 1:
-            raise ValueError(f"{kind} cannot subsample {feature_dim} features: nothing is left of them")
+            raise ValueError(f"{kind} cannot subsample {feature_dim} features: none would be left; use more")
         linear = Linear(size * bins, size)
         if kind == "conv2d":  # WeNet's names
             self.out = nn.Sequential(linear)
         else:
             self.linear = linear
         self.pos_enc = positional
-        self.min_frames = _least_input(self.geometry)
+        for kernel, stride in reversed(self.geometry):
+            self.min_frames = (self.min_frames - 1) * stride + kernel
         self.stride = math.prod(stride for _, stride in self.geometry)
-
-    @overload
-    def subsampled_length(self, length: int) -> int: ...
-    @overload
-    def subsampled_length(self, length: Tensor) -> Tensor: ...
-    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
-        frames = _output_length(length, self.geometry)
-        return frames.clamp(min=0) if isinstance(frames, Tensor) else max(frames, 0)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         x_BCTF = self._convolve(features[:, None])
@@ -87,8 +83,8 @@ class Conv2dSubsampling(Subsampling):
         return out
 
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
-        # Without gradients on a CPU an utterance at a time, for the same bits: 80 MB of a batch's first layer would be
-        # fresh pages at every call, whose faults take as long as the arithmetic.
+        # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
+        # would allocate 80 MB at every call, and the page faults take as long as the arithmetic.
         if x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
             out: Tensor = self.conv(x_B1TF)
             return out
@@ -96,19 +92,12 @@ class Conv2dSubsampling(Subsampling):
 
 
 class LinearSubsampling(Subsampling):
-    """No subsampling: a linear layer and a normalization for each frame."""
+    """No subsampling: a linear layer and a normalization of each frame."""
 
     def __init__(self, feature_dim: int, size: int, *, dropout_rate: float, positional: PositionalEncoding) -> None:
         super().__init__()
         self.out = nn.Sequential(Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
         self.pos_enc = positional
-
-    @overload
-    def subsampled_length(self, length: int) -> int: ...
-    @overload
-    def subsampled_length(self, length: Tensor) -> Tensor: ...
-    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
-        return length
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         out: tuple[Tensor, Tensor] = self.pos_enc(self.out(features))
@@ -116,23 +105,13 @@ class LinearSubsampling(Subsampling):
 
 
 def pad_time(features: Tensor, min_frames: int) -> Tensor:
-    """features (B, T, F) with zeros behind them where T is below `min_frames`."""
+    """features (B, T, F), padded with zeros to `min_frames` where T is smaller."""
     missing = min_frames - features.size(1)
     return F.pad(features, (0, 0, 0, missing)) if missing > 0 else features
 
 
-@overload
-def _output_length(length: int, geometry: tuple[tuple[int, int], ...]) -> int: ...
-@overload
-def _output_length(length: Tensor, geometry: tuple[tuple[int, int], ...]) -> Tensor: ...
-def _output_length(length: int | Tensor, geometry: tuple[tuple[int, int], ...]) -> int | Tensor:
+def _output_length(length: Any, geometry: tuple[tuple[int, int], ...]) -> Any:
+    """int → int, or Tensor → Tensor; may be negative."""
     for kernel, stride in geometry:
         length = (length - kernel) // stride + 1
     return length
-
-
-def _least_input(geometry: tuple[tuple[int, int], ...]) -> int:
-    frames = 1
-    for kernel, stride in reversed(geometry):
-        frames = (frames - 1) * stride + kernel
-    return frames

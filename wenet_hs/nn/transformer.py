@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformer decoders and the guided attention penalty."""
+"""Transformer decoders without their output head, for whole sequences or unit by unit; the guided attention penalty.
+
+Dimension key: B utterances, T time, L label, D width, H heads; for nodes M, R, S and E see tree_kv_cache.py.
+"""
 
 from collections.abc import Sequence
 from typing import cast
@@ -7,35 +10,40 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.nn.attention import MultiHeadAttention
+from wenet_hs.nn.attention import MultiHeadAttention, join_linear
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import FeedForward, Residual, causal_mask, length_mask, run_layer
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
-from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, as_bias
+from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, mask_to_bias
 
 
-class AttentionGuide:
-    """Watches the attention of a decoder's layers to the memory during one forward pass, and sums the penalty."""
+class GuidedAttentionLoss:
+    """Penalty on attention to the memory far from the diagonal, for early decoder training.
+
+    Speech is monotonic, but an untrained decoder learns a language model long before it learns to align. The penalty is
+    small where unit l of L attends to frame t of T with l/L near t/T (Tachibana, Uenoyama and Aihara 2018, "Efficiently
+    trainable text-to-speech system based on deep convolutional networks with guided attention", section 4.1).
+    """
 
     def __init__(self, memory_lengths: Tensor, unit_lengths: Tensor, *, width: float) -> None:
-        """memory_lengths (B,) in T; unit_lengths (B,) in L, each at least 1; `width`: the deviation, as a share of the
-        utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39 of its greatest."""
+        """memory_lengths (B,) in T; unit_lengths (B,) in L, each at least 1; `width`: the deviation, as a fraction of
+        the utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39 of its maximum."""
         self._memory_lengths = memory_lengths
         self._unit_lengths = unit_lengths
         self._width = width
         self._layers: list[Tensor] = []
 
-    def watch(self, weights: Tensor) -> None:
-        """Take in the attention weights of a layer, (B, H, L, T); each row sums to one."""
+    def add_layer(self, weights: Tensor) -> None:
+        """Adds the attention weights of a layer, (B, H, L, T); each row sums to one."""
         cost_BLT = self._cost(weights.size(2), weights.size(3))
         self._layers.append((weights.float().mean(1) * cost_BLT).sum())
 
-    def penalty(self) -> Tensor:
-        """The mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 a unit."""
+    def total(self) -> Tensor:
+        """The mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 per unit."""
         return torch.stack(self._layers).mean()
 
     def _cost(self, num_labels: int, num_frames: int) -> Tensor:
-        """(B, L, T): 1 - exp(-(l/L - t/T)² / 2·width²); 0 in the rows behind an utterance's last unit."""
+        """(B, L, T): 1 - exp(-(l/L - t/T)² / 2·width²); 0 in the rows after the last unit of an utterance."""
         device = self._unit_lengths.device
         label_BL1 = (torch.arange(num_labels, device=device) / self._unit_lengths[:, None])[..., None]
         frame_B1T = (torch.arange(num_frames, device=device) / self._memory_lengths.clamp(min=1)[:, None])[:, None]
@@ -67,7 +75,7 @@ class TransformerDecoderLayer(nn.Module):
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
-        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, guide: AttentionGuide | None = None
+        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, guide: GuidedAttentionLoss | None = None
     ) -> Tensor:
         """x (B, L, D), mask (B, L, L), memory (B, T, D), memory_mask (B, 1, T) → (B, L, D)."""
 
@@ -75,9 +83,9 @@ class TransformerDecoderLayer(nn.Module):
             if guide is None:
                 out: Tensor = self.src_attn(y_BLD, memory, memory_mask)
                 return out
-            seen_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
-            guide.watch(weights_BHLT)
-            return seen_BLD
+            context_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
+            guide.add_layer(weights_BHLT)
+            return context_BLD
 
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask))
         x = self.residual(x, self.norm2, attend_to_memory)
@@ -85,35 +93,36 @@ class TransformerDecoderLayer(nn.Module):
         return out
 
     def init_cache(self, memory: Tensor) -> LayerCache:
-        """The cache of this layer before the first unit: memory (B, T, D)."""
+        """The cache of this layer before the first unit, from memory (B, T, D)."""
         own, other = self.self_attn, self.src_attn
-        memory_BTE = linear(memory, *other.joined(other.linear_k, other.linear_v))
-        return LayerCache(memory_BTE, own.joined(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0])
+        memory_BTE = linear(memory, *join_linear(other.linear_k, other.linear_v))
+        return LayerCache(memory_BTE, join_linear(own.linear_q, own.linear_k, own.linear_v), memory_BTE[:, :0])
 
     def decode_step(self, x: Tensor, nodes: NewNodes, bias: Tensor, cache: TreeKVCache, layer: LayerCache) -> Tensor:
-        """x (M, D) of the new nodes alone, bias (B, R, S + R) of `visible` → (M, D); `layer` gets keys and values."""
-        own, other = self.self_attn, self.src_attn
+        """Computes only the new nodes: x (M, D), bias (B, R, S + R) of `visible` → (M, D). `layer` is extended."""
 
-        def attend_to_units(y_MD: Tensor, x_MD: Tensor) -> Tensor:
-            joined_BRF = nodes.spread(linear(y_MD, *layer.projection))
+        def attend_to_units(y_MD: Tensor) -> Tensor:
+            joined_BRF = nodes.scatter(linear(y_MD, *layer.projection))
             query_BRD, new_BRE = joined_BRF.tensor_split([y_MD.size(-1)], dim=-1)
-            seen_BRD = own.mix(query_BRD, layer.append(cache.num_nodes, new_BRE), bias)
-            out: Tensor = own.linear_out(nodes.gather(seen_BRD), plus=x_MD)
+            context_BRD = self.self_attn.attend_projected(query_BRD, layer.append(cache.num_nodes, new_BRE), bias)
+            out: Tensor = self.self_attn.linear_out(nodes.gather(context_BRD))
             return out
 
-        def attend_to_memory(y_MD: Tensor, x_MD: Tensor) -> Tensor:
-            # The hypotheses of an utterance are more queries of the same memory, which so is never repeated.
-            seen_BRD = other.mix(nodes.spread(other.linear_q(y_MD)), layer.memory, cache.memory_bias)
-            out: Tensor = other.linear_out(nodes.gather(seen_BRD), plus=x_MD)
+        def attend_to_memory(y_MD: Tensor) -> Tensor:
+            # The hypotheses of an utterance are queries of the same memory, so the memory is not repeated.
+            query_BRD = nodes.scatter(self.src_attn.linear_q(y_MD))
+            context_BRD = self.src_attn.attend_projected(query_BRD, layer.memory, cache.memory_bias)
+            out: Tensor = self.src_attn.linear_out(nodes.gather(context_BRD))
             return out
 
-        x = self.residual.onto(x, self.norm1, attend_to_units)
-        x = self.residual.onto(x, self.norm2, attend_to_memory)
-        return self.residual.onto(x, self.norm3, lambda y_MD, x_MD: self.feed_forward(y_MD, plus=x_MD))
+        x = self.residual(x, self.norm1, attend_to_units)
+        x = self.residual(x, self.norm2, attend_to_memory)
+        out: Tensor = self.residual(x, self.norm3, self.feed_forward)
+        return out
 
 
 class TransformerDecoder(nn.Module):
-    """Memory and the units so far → a vector for each position, to be read by an output head."""
+    """Memory and the units so far → one vector per position, the input of an output head."""
 
     def __init__(
         self,
@@ -125,7 +134,7 @@ class TransformerDecoder(nn.Module):
         norm_eps: float = 1e-5,
         recompute: bool = False,
     ) -> None:
-        """`recompute`: layers are computed again in the backward pass, and keep nothing for it."""
+        """`recompute`: see `run_layer`."""
         super().__init__()
         self.recompute = recompute
         self.normalize_before = normalize_before
@@ -140,15 +149,15 @@ class TransformerDecoder(nn.Module):
         units_in: Tensor,
         unit_lengths: Tensor,
         *,
-        guide: AttentionGuide | None = None,
+        guide: GuidedAttentionLoss | None = None,
     ) -> Tensor:
         """The hidden vectors of whole sequences.
 
         Args:
             memory: (B, T, D), memory_lengths: (B,) in T.
             units_in: (B, L) unit ids that begin with <sos>, padded with any valid id; unit_lengths: (B,) in L.
-            guide: shown the attention of every layer to the memory.
-        Returns: (B, L, D) after `after_norm`; what padded positions hold is unspecified.
+            guide: gets the attention weights of every layer to the memory.
+        Returns: (B, L, D) after `after_norm`; padded positions contain unspecified values.
         """
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
         num_labels = units_in.size(1)
@@ -158,30 +167,30 @@ class TransformerDecoder(nn.Module):
             if guide is None:
                 inputs = x_BLD, mask_BLL, memory, memory_mask_B1T
                 x_BLD = run_layer(layer, *inputs, recompute=self.recompute)
-            else:  # which watches every computation of a layer, and must see each once
+            else:  # without recomputation: the guide must get the weights of each layer once
                 x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
         return self._finish(x_BLD)
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
-        """What `decode_step` begins with: memory (B, T, D), memory_mask (B, T) bool. It knows no unit yet."""
+        """The cache before the first unit, for `decode_step`: memory (B, T, D), memory_mask (B, T) bool."""
         layers = [cast(TransformerDecoderLayer, module).init_cache(memory) for module in self.decoders]
-        return TreeKVCache(layers, as_bias(memory_mask[:, None], memory))
+        return TreeKVCache(layers, mask_to_bias(memory_mask[:, None], memory))
 
     def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
-        """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`; `cache` then has them.
+        """The hidden vectors of new nodes in the trees of hypotheses, (M, D) after `after_norm`. Extends `cache`.
 
-        Raises: ValueError where `nodes.visible` does not fit the nodes that are cached.
+        Raises ValueError if `nodes.visible` does not fit the cached nodes.
         """
-        batch, room, seen = nodes.visible.shape
-        if seen != cache.num_nodes + room or batch != len(cache.memory_bias):
+        batch, num_slots, num_nodes = nodes.visible.shape
+        if num_nodes != cache.num_nodes + num_slots or batch != len(cache.memory_bias):
             known = f"{len(cache.memory_bias)} utterances of {cache.num_nodes} nodes"
-            raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {room} new ones")
+            raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {num_slots} new ones")
         embedding, positional = self.embed[0], cast(AbsolutePositionalEncoding, self.embed[1])
-        x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=seen)
-        bias_BRS = as_bias(nodes.visible, x_MD)
+        x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=num_nodes)
+        bias_BRS = mask_to_bias(nodes.visible, x_MD)
         for module, layer in zip(self.decoders, cache.layers, strict=True):
             x_MD = cast(TransformerDecoderLayer, module).decode_step(x_MD, nodes, bias_BRS, cache, layer)
-        cache.num_nodes = seen
+        cache.num_nodes = num_nodes
         return self._finish(x_MD)
 
     def _embed(self, units: Tensor) -> Tensor:
@@ -194,7 +203,7 @@ class TransformerDecoder(nn.Module):
 
 
 class BiTransformerDecoder(nn.Module):
-    """A decoder from left to right, which is the one called here, and one for reversed sequences (Wu et al. 2021)."""
+    """A left-to-right decoder, used by all methods, and a right-to-left one for reversed sequences (Wu et al. 2021)."""
 
     def __init__(self, left_decoder: TransformerDecoder, right_decoder: TransformerDecoder) -> None:
         super().__init__()
@@ -208,16 +217,16 @@ class BiTransformerDecoder(nn.Module):
         units_in: Tensor,
         unit_lengths: Tensor,
         *,
-        guide: AttentionGuide | None = None,
+        guide: GuidedAttentionLoss | None = None,
     ) -> Tensor:
-        """As TransformerDecoder.forward, from left to right: (B, T, D), (B,), (B, L), (B,) → (B, L, D)."""
+        """`TransformerDecoder.forward` of the left-to-right decoder."""
         out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, guide=guide)
         return out
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
-        """As TransformerDecoder.init_cache, from left to right: (B, T, D), (B, T)."""
+        """`TransformerDecoder.init_cache` of the left-to-right decoder."""
         return self.left_decoder.init_cache(memory, memory_mask)
 
     def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
-        """As TransformerDecoder.decode_step, from left to right: (M, D)."""
+        """`TransformerDecoder.decode_step` of the left-to-right decoder."""
         return self.left_decoder.decode_step(cache, nodes)
