@@ -13,41 +13,25 @@ from wenet_hs.build import Experiment, build_model, load_experiment
 from wenet_hs.config.load import dump_config
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.tree import Tree
 
 TABLE = UnitTable.from_units("abcdefgh")
-HSOFTMAX: dict[str, Any] = {"head": "hsoftmax", "head_conf": {"tree": "elsewhere/tree.json"}}
 FILES = {"tokenizer_conf": {"symbol_table_path": "far/away/units.txt"}}
 CMVN = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "far/away/global_cmvn"}}
 
 
-def write_folder(folder: Path, model: AsrModel, tree: Tree | None = None, **sections: Any) -> Path:
+def write_folder(folder: Path, model: AsrModel) -> Path:
     """An experiment folder as training leaves it; paths in its config point where it was made."""
     folder.mkdir()
-    dump_config(small_config(**{**FILES, **CMVN, **sections}), folder / "train.yaml")
+    dump_config(small_config(**FILES, **CMVN), folder / "train.yaml")
     TABLE.write(folder / "units.txt")
     write_cmvn(folder / "global_cmvn", torch.cat([torch.zeros(NUM_BINS), torch.ones(NUM_BINS + 1)]))
     torch.save(model.state_dict(), folder / "final.pt")
-    if tree is not None:
-        tree.save(folder / "tree.json")
     return folder
-
-
-def tree_of(units: tuple[str, ...], seed: int = 0) -> Tree:
-    counts = torch.randint(1, 99, (len(units),), generator=torch.Generator().manual_seed(seed))
-    return Tree.huffman(counts.tolist(), units=units)
-
-
-def hsoftmax_model(tree: Tree) -> AsrModel:
-    torch.manual_seed(3)
-    cmvn = (torch.zeros(NUM_BINS), torch.ones(NUM_BINS))
-    return build_model(small_config(**HSOFTMAX), NUM_UNITS, SPECIAL, tree=tree, units=TABLE.units, cmvn=cmvn)
 
 
 @pytest.fixture
@@ -115,19 +99,6 @@ def test_cmvn_of_another_size() -> None:
         build_model(small_config(**CMVN), NUM_UNITS, SPECIAL, cmvn=(torch.zeros(3), torch.ones(3)))
 
 
-def test_a_tree_of_other_units_is_refused() -> None:
-    config = small_config(**HSOFTMAX)
-    with pytest.raises(DataError, match="elsewhere/tree.json: a tree over 3 units, but the unit table has 11; build"):
-        build_model(config, NUM_UNITS, SPECIAL, tree=Tree.huffman([1, 2, 3]))
-    swapped = (*TABLE.units[:-2], TABLE.units[-1], TABLE.units[-2])
-    with pytest.raises(
-        DataError, match="elsewhere/tree.json: leaf 9 is 'h', but unit 9 of the table is 'g'; build the"
-    ):
-        build_model(config, NUM_UNITS, SPECIAL, tree=tree_of(swapped), units=TABLE.units)
-    with pytest.raises(ValueError, match="head_conf: this head is built with a tree"):
-        build_model(config, NUM_UNITS, SPECIAL)
-
-
 def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "été x"
     shutil.move(folder, moved)
@@ -138,18 +109,6 @@ def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> N
     assert experiment.tokenizer.table.units == TABLE.units
     assert experiment.model.special == TABLE.special
     same_losses(experiment.model, small_model())
-
-
-def test_an_hsoftmax_folder(tmp_path: Path) -> None:
-    tree = tree_of(TABLE.units)
-    model = hsoftmax_model(tree)
-    path = write_folder(tmp_path / "exp", model, tree, **HSOFTMAX)
-    experiment = load_experiment(path)
-    assert isinstance(experiment.model.head, HSoftmaxHead)
-    same_losses(experiment.model, model.eval())
-    tree_of((*TABLE.units[:-1], "z")).save(path / "tree.json")
-    with pytest.raises(DataError, match=r"exp/tree.json: leaf 10 is 'z', but unit 10 of the table is 'h'"):
-        load_experiment(path)
 
 
 def test_other_weights_than_final(folder: Path) -> None:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU fast paths: linear layers equal torch's; dropout has the right distribution and uses torch's random state."""
+
+import pytest
+import torch
+from torch import nn
+
+from wenet_hs.nn.cpu import MANY_VALUES, Dropout, Linear, linear
+from wenet_hs.nn.layers import ACTIVATIONS, make_activation
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 0, 7), (2, 3, 7)], ids=str)
+def test_it_is_torchs(shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    layer, x = Linear(7, 5, bias=bias), torch.randn(shape)
+    expected = nn.functional.linear(x, layer.weight, layer.bias)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), expected)
+        turned = x.transpose(0, -1).contiguous().transpose(0, -1)
+        torch.testing.assert_close(layer(turned), expected)
+    torch.testing.assert_close(layer(x), expected)
+    assert layer(x).requires_grad
+
+
+def test_other_dtypes_and_autocast_go_torchs_way() -> None:
+    layer = Linear(4, 3)
+    with torch.no_grad():
+        assert layer.double()(torch.ones(2, 4, dtype=torch.float64)).dtype == torch.float64
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer.float()(torch.ones(2, 4)).dtype == torch.bfloat16
+
+
+def test_gradients_of_a_frozen_layer_still_reach_its_input() -> None:
+    layer, x = Linear(4, 3).requires_grad_(False), torch.ones(2, 4, requires_grad=True)
+    layer(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(2, 4))
+
+
+def test_a_bias_beside_a_frozen_weight_is_trained() -> None:
+    layer = Linear(4, 3)
+    layer.weight.requires_grad_(False)
+    layer(torch.ones(2, 4)).sum().backward()
+    assert layer.bias.grad is not None and layer.bias.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, "another"])
+def test_an_activation_behind_it_is_torchs(name: str) -> None:
+    torch.manual_seed(0)
+    layer, x = Linear(7, 5), 3 * torch.randn(2, 3, 7)
+    activation = nn.Softsign() if name == "another" else make_activation(name)
+    expected = activation(nn.functional.linear(x, layer.weight, layer.bias))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, activation), expected)
+    torch.testing.assert_close(layer(x, activation), expected)
+
+
+def test_a_layer_without_outputs_has_none() -> None:
+    with torch.no_grad():
+        assert linear(torch.ones(2, 4), torch.ones(0, 4)).shape == (2, 0)
+
+
+MANY = (3, MANY_VALUES // 3 + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_each_value_is_dropped_alone_and_the_others_make_up_for_it(dtype: torch.dtype, rate: float) -> None:
+    torch.manual_seed(1)
+    ones = torch.ones(31, 17, 1001, dtype=dtype, requires_grad=True)
+    out = Dropout(rate)(ones)
+    out.sum().backward()
+    assert ones.grad is not None
+    assert torch.equal(ones.grad, out.detach()), "the same values are dropped from the gradient"
+    kept = out.detach() != 0
+    assert out.detach()[kept].unique().tolist() == pytest.approx(
+        [1 / (1 - rate)], rel=4e-3 if dtype != torch.float32 else 1e-4
+    )
+    bound = 4.5 * (rate * (1 - rate) / ones.numel()) ** 0.5
+    flat = kept.flatten().double() - (1 - rate)
+    assert abs(float(flat.mean())) < bound, "the rate"
+    for shift in (1, 2, 3, 4, 5, 8, 1001, 17 * 1001):
+        assert abs(float((flat[shift:] * flat[:-shift]).mean())) < bound, "a value says nothing of another"
+    for axis in (0, 1, 2):
+        along = kept.double().mean(tuple({0, 1, 2} - {axis}))
+        deviation = (rate * (1 - rate) * len(along) / ones.numel()) ** 0.5
+        assert float((along - (1 - rate)).abs().max()) < 5 * deviation, "at every place"
+
+
+def test_the_random_state_decides_and_advances() -> None:
+    dropout, ones = Dropout(0.3), torch.ones(MANY)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first, second = dropout(ones), dropout(ones)
+    torch.set_rng_state(state)
+    assert torch.equal(dropout(ones), first)
+    assert torch.equal(dropout(ones), second)
+    agree = ((first != 0) == (second != 0)).double().mean()
+    assert float(agree) == pytest.approx(0.7**2 + 0.3**2, abs=0.01), "draws are independent of each other"
+
+
+def test_small_tensors_and_the_ends_of_the_scale_are_torchs() -> None:
+    few, many = torch.ones(10), torch.ones(MANY)
+    torch.manual_seed(3)
+    expected = torch.nn.functional.dropout(few, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(Dropout(0.5)(few), expected)
+    assert torch.equal(Dropout(0.0)(many), many)
+    assert not Dropout(1.0)(many).any()
+    assert torch.equal(Dropout(0.5).eval()(many), many)
+    assert Dropout(0.5)(many.double()).dtype == torch.float64
