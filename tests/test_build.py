@@ -140,7 +140,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 def test_units_and_checkpoint_of_different_sizes(folder: Path) -> None:
     UnitTable.from_units("abcdefghij").write(folder / "units.txt")
-    message = r"exp/final.pt: made for 11 units, but .*exp/units.txt has 13; use the same units.txt"
+    message = r"exp/final.pt: trained with 11 units, but .*exp/units.txt has 13; use the same units.txt"
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
 
@@ -191,9 +191,7 @@ def test_a_wenet_folder_of_the_old_convention(tmp_path: Path) -> None:
     path = write_wenet_folder(tmp_path / "wenet", small_model(), old, "")
     assert load_experiment(path).model.special.eos == 10
     TABLE.write(path / "units.txt")
-    message = (
-        r"units.txt: <sos/eos> is 2, but WeNet trained this model with 10, as its train.yaml has no tokenizer_conf"
-    )
+    message = r"units.txt: <sos/eos> is 2, but WeNet trained this model with 10 \(its train.yaml has no tokenizer_conf"
     with pytest.raises(CheckpointError, match=message):
         load_experiment(path)
 

@@ -147,7 +147,7 @@ def test_which_trees_a_configuration_names(read: Read) -> None:
         (
             "head: class\nhead_conf: {tree: t.json, num_classes: 3}\n",
             CLASSES,
-            "^head_conf.num_classes: t.json has its classes already; remove it, or name a binary tree$",
+            "^head_conf.num_classes: t.json already has classes; remove it, or name a binary tree$",
         ),
         (
             "head: adaptive\nhead_conf: {tree: t.json, cutoffs: [3, 11]}\n",
@@ -166,7 +166,7 @@ def test_settings_that_do_not_fit_the_tree(read: Read, text: str, tree: AnyTree,
 
 def test_a_head_without_its_tree_is_a_wrong_call(read: Read) -> None:
     for kind in ("hsoftmax", "class", "adaptive"):
-        with pytest.raises(ValueError, match="^ctc_conf.head_conf: this head is built with a tree$"):
+        with pytest.raises(ValueError, match="^ctc_conf.head_conf: this head needs a tree$"):
             built(read(both(kind)), BINARY)
 
 
@@ -253,7 +253,7 @@ def test_faults_have_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_routes_of_a_cpu_are_refused_elsewhere(read: Read) -> None:
     config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, route: path}}\n")
     check_routes(config, torch.device("cpu"))
-    message = "^ctc_conf.head_conf.route: path runs on a CPU alone, here is cuda; use auto or torch-path$"
+    message = "^ctc_conf.head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-path$"
     with pytest.raises(ConfigError, match=message):
         check_routes(config, torch.device("cuda"))
     check_routes(read("head: hsoftmax\nhead_conf: {tree: t, route: torch-nodes}\n"), torch.device("cuda"))
@@ -318,9 +318,7 @@ def test_a_folder_of_each_head_loads(read: Read, tmp_path: Path, kind: str, ctc_
 def test_a_folder_that_names_a_kernel_of_the_cpu_is_refused_elsewhere(read: Read, tmp_path: Path) -> None:
     config = read("head: hsoftmax\nhead_conf: {tree: tree.json, route: path}\n")
     write_folder(tmp_path / "exp", config, (BINARY, None))
-    with pytest.raises(
-        ConfigError, match="^head_conf.route: path runs on a CPU alone, here is cuda; use auto or torch-"
-    ):
+    with pytest.raises(ConfigError, match="^head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
         load_experiment(tmp_path / "exp", device="cuda")
 
 

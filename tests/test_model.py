@@ -202,7 +202,7 @@ def test_an_empty_batch_of_labels() -> None:
 
 def test_head_and_decoder_go_together() -> None:
     model = MODELS["softmax"]
-    with pytest.raises(ValueError, match="a right_head goes with a BiTransformerDecoder"):
+    with pytest.raises(ValueError, match="give a right_head with a BiTransformerDecoder"):
         AsrModel(model.encoder, model.decoder, head=model.head, right_head=model.head, ctc=model.ctc, special=SPECIAL)
     assert model.num_units == NUM_UNITS
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds models from a configuration and loads experiment folders."""
+"""Builds models from configs and loads experiment folders. Only this file knows both configs and modules."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -48,114 +48,6 @@ from wenet_hs.tree import Tree
 from wenet_hs.tree.nary import NaryTree, load_tree
 
 AnyTree = Tree | NaryTree
-
-TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
-"""The trees of an experiment folder, by the section that names them: the decoder's and the CTC branch's."""
-
-
-def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
-    """The settings of the decoder's head and of the CTC branch's, by their dotted section."""
-    return {"head_conf": config.head_conf, "ctc_conf.head_conf": config.ctc_conf.head_conf}
-
-
-def tree_paths(config: ExperimentConfig) -> dict[str, str]:
-    """The trees that a configuration names: section → path."""
-    return {section: conf.tree for section, conf in head_confs(config).items() if not isinstance(conf, SoftmaxHeadConf)}
-
-
-def check_routes(config: ExperimentConfig, device: torch.device) -> None:
-    """Raise ConfigError where a head is to compute its costs or to search by kernels that this device does not have."""
-    for section, conf in head_confs(config).items():
-        if isinstance(conf, HSoftmaxHeadConf | ClassHeadConf) and conf.search == "best_first":
-            is_tree = isinstance(conf, HSoftmaxHeadConf)
-            if device.type != "cpu" and not (is_tree and device.type == "cuda" and has_triton()):
-                other = "dense" if is_tree else "all"
-                raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
-        if isinstance(conf, HSoftmaxHeadConf) and conf.route in ("path", "nodes") and device.type != "cpu":
-            raise ConfigError(
-                f"{section}.route: {conf.route} runs on a CPU alone, here is {device.type}; use auto or "
-                f"torch-{conf.route}"
-            )
-
-
-def read_tree(path: Path, units: Sequence[str]) -> AnyTree:
-    """The tree in a file. Raises DataError if it is damaged or not over these units."""
-    tree = load_tree(path)
-    check_tree(tree, len(units), units, str(path))
-    return tree
-
-
-def build_head(
-    conf: HeadConf,
-    dim: int,
-    num_units: int,
-    *,
-    tree: AnyTree | None = None,
-    units: Sequence[str] | None = None,
-    section: str = "head_conf",
-) -> OutputHead:
-    """A head with fresh weights.
-
-    Args:
-        tree: for every head but the softmax; binary or of classes, the head makes of it what it needs.
-        units: of the unit table, so that a tree of other units is refused; without them only its size is compared.
-        section: where `conf` stands, for error messages.
-    Raises: DataError where the tree is of other units, ConfigError where a setting does not fit it.
-    """
-    if isinstance(conf, SoftmaxHeadConf):
-        return SoftmaxHead(dim, num_units)
-    if tree is None:
-        raise ValueError(f"{section}: this head is built with a tree")
-    check_tree(tree, num_units, units, conf.tree)
-    match conf:
-        case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
-            binary = tree.binary() if isinstance(tree, NaryTree) else tree
-            return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
-        case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
-            classes = _classes(tree, conf, section)
-            return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
-        case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
-            if cutoffs is not None and cutoffs[-1] >= num_units:
-                raise ConfigError(
-                    f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units; it must be below "
-                    "their number"
-                )
-            return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
-
-
-def _classes(tree: AnyTree, conf: ClassHeadConf, section: str) -> NaryTree:
-    if isinstance(tree, Tree):
-        return NaryTree.from_binary(tree, conf.num_classes)
-    if conf.num_classes is not None:
-        raise ConfigError(
-            f"{section}.num_classes: {conf.tree} has its classes already; remove it, or name a binary tree"
-        )
-    return tree
-
-
-def check_tree(tree: AnyTree, num_units: int, units: Sequence[str] | None, path: str) -> None:
-    """The leaf of unit i must be unit i of the table. Raises DataError naming the first difference."""
-    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
-    if tree.num_units != num_units:
-        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
-    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
-        if leaf != unit:
-            raise DataError(
-                f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}; {remedy}"
-            )
-
-
-__all__ = [
-    "Experiment",
-    "build_from_folder",
-    "build_model",
-    "check_files",
-    "check_old_convention",
-    "load_experiment",
-    "load_state",
-    "state_cmvn",
-]
-
 Cmvn = tuple[Tensor, Tensor]
 """Mean and inverse standard deviation of the features, (F,) each."""
 
@@ -166,7 +58,7 @@ _POSITIONAL: dict[str, type[PositionalEncoding]] = {
 }
 
 
-# ---- from a configuration to a model
+# ---- models
 
 
 def build_model(
@@ -174,31 +66,28 @@ def build_model(
     num_units: int,
     special: SpecialIds,
     *,
-    feature_dim: int | None = None,
     tree: AnyTree | None = None,
     ctc_tree: AnyTree | None = None,
     units: Sequence[str] | None = None,
     cmvn: Cmvn | None = None,
 ) -> AsrModel:
-    """A model with fresh weights, which depend on torch's random state alone.
+    """Builds a model with new weights, which depend only on torch's random state.
 
     Args:
         num_units: size of the output layer, V.
-        feature_dim: features a frame, F; None for the configuration's `num_mel_bins`.
-        tree: of every `head` but the softmax; binary or of classes.
-        ctc_tree: the same of `ctc_conf.head`.
-        units: of the unit table, so that a tree of other units is refused; without them only its size is compared.
-        cmvn: statistics for `encoder.global_cmvn`; None for none.
+        tree: for every `head` except the softmax; a binary tree or a class tree.
+        ctc_tree: the same for `ctc_conf.head`.
+        units: of the unit table, to refuse a tree of other units; without them only its size is compared.
+        cmvn: statistics for `encoder.global_cmvn`, or None.
 
-    Raises: ConfigError, or DataError where tree or cmvn do not fit.
+    Raises ConfigError, or DataError if tree or cmvn do not fit.
     """
-    feature_dim = feature_dim or config.dataset_conf.fbank_conf.num_mel_bins
+    feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
     _check_sizes(config, num_units, special)
     if cmvn is not None and len(cmvn[0]) != feature_dim:
-        raise DataError(
-            f"{config.cmvn_conf.cmvn_file or 'global_cmvn'}: statistics of {len(cmvn[0])} features, but the model has "
-            f"{feature_dim}; compute it again with `wenet-hs cmvn`"
-        )
+        path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
+        what = f"{path}: statistics of {found} features, but the model has {feature_dim}"
+        raise DataError(f"{what}; compute it again with `wenet-hs cmvn`")
     size = config.encoder_conf.output_size
     decoder = _decoder(config.decoder, config.decoder_conf, size, num_units)
     encoder = _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn)
@@ -219,7 +108,7 @@ def build_model(
 
 
 def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds) -> None:
-    """What WeNet writes into a train.yaml must be true of the model that is built from it."""
+    """Checks the sizes that WeNet writes into a train.yaml."""
     for key, found, expected, what in (
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
@@ -313,10 +202,100 @@ def _one_decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: in
     )
 
 
-def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:
-    """The statistics of the features in a state_dict, which stand there whatever the configuration says of them.
+# ---- heads
 
-    Where the configuration has them and the weights do not, a placeholder: load_weights will then name what is missing.
+TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
+"""Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
+
+
+def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
+    """Dotted section → its settings, for the decoder's head and the CTC branch's."""
+    return {"head_conf": config.head_conf, "ctc_conf.head_conf": config.ctc_conf.head_conf}
+
+
+def tree_paths(config: ExperimentConfig) -> dict[str, str]:
+    """Section → path, for the trees that a config names."""
+    return {section: conf.tree for section, conf in head_confs(config).items() if not isinstance(conf, SoftmaxHeadConf)}
+
+
+def check_routes(config: ExperimentConfig, device: torch.device) -> None:
+    """Raises ConfigError if a head is set to compute costs or to search with kernels that this device does not have."""
+    for section, conf in head_confs(config).items():
+        if isinstance(conf, HSoftmaxHeadConf | ClassHeadConf) and conf.search == "best_first":
+            is_tree = isinstance(conf, HSoftmaxHeadConf)
+            if device.type != "cpu" and not (is_tree and device.type == "cuda" and has_triton()):
+                other = "dense" if is_tree else "all"
+                raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
+        if isinstance(conf, HSoftmaxHeadConf) and conf.route in ("path", "nodes") and device.type != "cpu":
+            what = f"{section}.route: {conf.route} runs only on a CPU, not on {device.type}"
+            raise ConfigError(f"{what}; use auto or torch-{conf.route}")
+
+
+def read_tree(path: Path, units: Sequence[str]) -> AnyTree:
+    """Reads a tree. Raises DataError if it is damaged or not over these units."""
+    tree = load_tree(path)
+    _check_tree(tree, len(units), units, str(path))
+    return tree
+
+
+def build_head(
+    conf: HeadConf,
+    dim: int,
+    num_units: int,
+    *,
+    tree: AnyTree | None = None,
+    units: Sequence[str] | None = None,
+    section: str = "head_conf",
+) -> OutputHead:
+    """Builds a head with new weights.
+
+    Args:
+        tree: for every head except the softmax; a binary tree or a class tree is converted as needed.
+        units: of the unit table, to refuse a tree of other units; without them only its size is compared.
+        section: the section of `conf`, for error messages.
+
+    Raises DataError if the tree has other units, ConfigError if a setting does not fit it.
+    """
+    if isinstance(conf, SoftmaxHeadConf):
+        return SoftmaxHead(dim, num_units)
+    if tree is None:
+        raise ValueError(f"{section}: this head needs a tree")
+    _check_tree(tree, num_units, units, conf.tree)
+    match conf:
+        case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
+            binary = tree.binary() if isinstance(tree, NaryTree) else tree
+            return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
+        case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
+            if isinstance(tree, NaryTree) and conf.num_classes is not None:
+                what = f"{section}.num_classes: {conf.tree} already has classes"
+                raise ConfigError(f"{what}; remove it, or name a binary tree")
+            classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
+            return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
+        case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
+            if cutoffs is not None and cutoffs[-1] >= num_units:
+                what = f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units"
+                raise ConfigError(f"{what}; it must be below their number")
+            return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
+
+
+def _check_tree(tree: AnyTree, num_units: int, units: Sequence[str] | None, path: str) -> None:
+    """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
+    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
+    if tree.num_units != num_units:
+        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
+        if leaf != unit:
+            what = f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}"
+            raise DataError(f"{what}; {remedy}")
+
+
+# ---- experiment folders
+
+
+def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:
+    """The feature statistics in a state_dict, independent of the config.
+
+    If only the config has statistics, the result is a placeholder, and load_weights reports what is missing.
     """
     found = state.get("encoder.global_cmvn.mean"), state.get("encoder.global_cmvn.istd")
     if found[0] is not None and found[1] is not None:
@@ -325,15 +304,13 @@ def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | 
     return None if config.cmvn is None else (torch.zeros(feature_dim), torch.ones(feature_dim))
 
 
-# ---- experiment folders
-
 SHA256_OF = "sha256 of "
-"""Keys of a `train.yaml`'s provenance that begin so are followed by the name of a file of the folder."""
+"""Prefix of the keys in the provenance of a `train.yaml` that end with the name of a file of the folder."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A trained model and what belongs to it."""
+    """A trained model with its config and tokenizer."""
 
     config: ExperimentConfig
     tokenizer: Tokenizer
@@ -345,12 +322,12 @@ class Experiment:
 def load_experiment(
     model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
 ) -> Experiment:
-    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), wherever it was moved to.
+    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`). It may have been moved.
 
     Args:
         checkpoint: weights instead of `final.pt`: a file, or a checkpoint folder.
 
-    Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or of another model.
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
     model_dir = Path(model_dir)
     config = load_config(_in_folder(model_dir, "train.yaml"))
@@ -370,12 +347,12 @@ def load_experiment(
 
 
 def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
-    """The unit table of an experiment folder, and the tokenizer to its units, with the BPE model beside the table.
+    """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
 
     Args:
         where: the file of the config, for error messages.
 
-    Raises: DataError or ConfigError where the table is damaged, or is not the one the config was written for.
+    Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
     """
     table = UnitTable.read(table_path)
     special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
@@ -388,9 +365,9 @@ def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tup
 def build_from_folder(
     config: ExperimentConfig, table: UnitTable, folder: Path, *, cmvn: Cmvn | None = None
 ) -> AsrModel:
-    """A model with fresh weights over the units of `table`, with the trees that the config names, found in `folder`.
+    """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
 
-    Raises: as `build_model`; CheckpointError where a tree is missing.
+    Raises what `build_model` raises, and CheckpointError if a tree is missing.
     """
     trees = {section: read_tree(_in_folder(folder, path), table.units) for section, path in tree_paths(config).items()}
     return build_model(
@@ -405,44 +382,36 @@ def build_from_folder(
 
 
 def check_files(model_dir: Path, config: ExperimentConfig) -> None:
-    """Units and trees must be those of the training: with others of equal number every word would be wrong.
+    """Raises CheckpointError if units, tree or BPE model are not those of the training, by the sums in `train.yaml`.
 
-    Raises CheckpointError where the `train.yaml` of the folder has another sum of one.
+    With other units of the same number every word would be wrong.
     """
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-            raise CheckpointError(
-                f"{path}: changed since the training (train.yaml has its sha256); put the old file back"
-            )
+            raise CheckpointError(f"{path}: changed since the training (sha256 in train.yaml); put the old file back")
 
 
 def _in_folder(model_dir: Path, *names: str) -> Path:
-    """The first of `names`, by its base name, that is in the folder. Raises CheckpointError if none is."""
+    """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
     base_names = [Path(name).name for name in names]
     for name in base_names:
         if (model_dir / name).is_file():
             return model_dir / name
     if not model_dir.is_dir():
         raise CheckpointError(f"{model_dir}: no such folder; give the --model_dir of a training")
-    command = _MADE_BY.get(base_names[0], "wenet-hs train")
-    raise CheckpointError(
-        f"{model_dir / base_names[0]}: no such file; `{command} --model_dir {model_dir}` writes it, "
-        "or copy it from the model's own folder"
-    )
-
-
-_MADE_BY = {"final.pt": "wenet-hs average"}
+    command = f"wenet-hs {'average' if base_names[0] == 'final.pt' else 'train'} --model_dir {model_dir}"
+    what_to_do = f"`{command}` writes it, or copy it from the original folder of the model"
+    raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")
 
 
 def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
-    """Without `special_tokens` WeNet trains with <sos/eos> = V - 1, whatever the table calls that unit.
+    """Raises CheckpointError if <sos/eos> of a WeNet model's table is not V - 1.
 
-    Raises CheckpointError where a WeNet model's table calls another unit so.
+    Without `special_tokens` WeNet trains with V - 1, even if the table has another unit there.
     """
     last = len(table) - 1
     if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
-        raise CheckpointError(
-            f"{table_path}: <sos/eos> is {table.special.eos}, but WeNet trained this model with {last}, as its "
-            "train.yaml has no tokenizer_conf.special_tokens; use the model's own units.txt, or add special_tokens"
-        )
+        what = f"{table_path}: <sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
+        why = "its train.yaml has no tokenizer_conf.special_tokens"
+        raise CheckpointError(f"{what} ({why}); use the units.txt of the model, or add special_tokens")

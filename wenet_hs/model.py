@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acoustic model: encoder, decoder with its output head, CTC; from a batch to its losses.
+"""The acoustic model: encoder, decoder with its output head, and CTC; the losses of a batch.
 
 Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder,
-N of them no padding, D width.
+N positions without padding, D width.
 """
 
 import math
@@ -22,26 +22,26 @@ from wenet_hs.text.units import SpecialIds
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Sums over a batch, in nats: 0-dim float32 tensors, to be divided once by the targets of the whole window."""
+    """Sums over a batch, in nats: 0-dim float32 tensors. Training divides them by the targets of an optimizer step."""
 
     total: Tensor
-    """ctc_weight · ctc + (1 - ctc_weight) · attention + attention_guide · guide; the one to differentiate."""
+    """ctc_weight · ctc + (1 - ctc_weight) · attention + attention_guide · guide; the loss of training."""
     attention: Tensor
-    """Of both directions, weighted; 0 where ctc_weight is 1 and the decoder is not run."""
+    """Weighted sum of both directions; 0 if ctc_weight is 1, because the decoder is not computed."""
     ctc: Tensor
-    """0 where ctc_weight is 0 and CTC is not run."""
+    """0 if ctc_weight is 0, because CTC is not computed."""
     guide: Tensor
-    """The guided-attention penalty, unweighted; 0 where it is off."""
+    """The guided attention penalty without its weight; 0 if it is off."""
     num_targets: int
-    """Labels, and one end of sentence for each utterance."""
+    """Labels, and one <eos> per utterance."""
     num_correct: Tensor
-    """How many of these targets the head ranks first, 0-dim int64."""
+    """Number of targets that the head ranks first, 0-dim int64."""
     nll: Tensor
-    """What these targets cost the head without label smoothing, 0-dim, detached; NaN where the decoder is not run."""
+    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without the decoder."""
 
 
 class AsrModel(nn.Module):
-    """A joint CTC and attention model (Watanabe et al. 2017). Padding never changes what an utterance costs."""
+    """A joint CTC and attention model (Watanabe et al. 2017). Padding never changes the loss of an utterance."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class AsrModel(nn.Module):
         special: SpecialIds,
         right_head: OutputHead | None = None,
     ) -> None:
-        """`right_head` is the head of the right-to-left decoder, given exactly with a BiTransformerDecoder.
+        """`right_head`: the head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
 
-        The weights of the losses are plain attributes that training may change: `ctc_weight`, `reverse_weight` (share
-        of the right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1]; and
-        `attention_guide`, the weight of the penalty of nn/transformer.py on the left-to-right decoder, with its
-        `attention_guide_width`. `frozen` names the modules that stay in evaluation mode while the others train.
+        Training changes the weights of the losses, which are plain attributes: `ctc_weight`, `reverse_weight` (of the
+        right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1], and
+        `attention_guide`, the weight of the guided attention penalty on the left-to-right decoder, with
+        `attention_guide_width`. `frozen`: names of the modules that stay in evaluation mode during training.
         """
         super().__init__()
         if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
-            raise ValueError("a right_head goes with a BiTransformerDecoder, and the other way round")
+            raise ValueError("give a right_head with a BiTransformerDecoder, and only then")
         self.encoder = encoder
         self.decoder = decoder
         self.head = head
@@ -78,7 +78,7 @@ class AsrModel(nn.Module):
         self.frozen: tuple[str, ...] = ()
 
     def train(self, mode: bool = True) -> "AsrModel":
-        """Training or evaluation mode; `frozen` modules have the latter in both."""
+        """Sets training or evaluation mode; `frozen` modules are always in evaluation mode."""
         super().train(mode)
         for name in self.frozen:
             self.get_submodule(name).eval()
@@ -95,7 +95,7 @@ class AsrModel(nn.Module):
         return out
 
     def forward(self, batch: Batch) -> Losses:
-        """The losses of a batch, summed; see Losses. A branch of weight 0 is not run."""
+        """The losses of a batch. A branch of weight 0 is not computed."""
         memory, memory_lengths = self.encode(batch.features, batch.feature_lengths)
         attention = ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
@@ -117,7 +117,7 @@ class AsrModel(nn.Module):
         )
 
     def _guide(self, memory_lengths: Tensor, batch: Batch) -> GuidedAttentionLoss | None:
-        """In training alone, and only while it has a weight."""
+        """The penalty in training mode while it has a weight, else None."""
         if not (self.training and self.attention_guide):
             return None
         return GuidedAttentionLoss(memory_lengths, batch.target_lengths + 1, width=self.attention_guide_width)
@@ -125,7 +125,7 @@ class AsrModel(nn.Module):
     def _attention(
         self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: GuidedAttentionLoss | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The loss of both directions; of the one from left to right its nll and how many targets it ranks first."""
+        """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
         rows = _without_padding(hidden, targets, batch.target_lengths)
@@ -142,15 +142,15 @@ class AsrModel(nn.Module):
 
 
 def _without_padding(hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-    """The positions of labels and ends of sentence alone: (N, D) and (N,)."""
+    """Only the positions of labels and <eos>: (N, D) and (N,)."""
     valid_BM = length_mask(target_lengths_B + 1, targets_BM.size(1))
     return hidden_BMD[valid_BM], targets_BM[valid_BM]
 
 
 def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[Tensor, Tensor]:
-    """What the decoder reads and what it should write: labels (B, L), lengths (B,) → two (B, L + 1).
+    """Input and targets of the decoder: labels (B, L), lengths (B,) → two (B, L + 1).
 
-    The first is <sos> and the labels, the second the labels and <eos>; both are padded with <eos>.
+    The input is <sos> and the labels, the targets are the labels and <eos>; both are padded with <eos>.
     """
     valid_BL = length_mask(lengths, labels.size(1))
     labels_BL = labels.masked_fill(~valid_BL, special.eos)
@@ -160,7 +160,7 @@ def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[
 
 
 def reverse_labels(labels: Tensor, lengths: Tensor) -> Tensor:
-    """Each row of labels (B, L) back to front within its own length (B,); padding stays where it is."""
+    """Reverses each row of labels (B, L) within its own length (B,); padding is not moved."""
     positions_L = torch.arange(labels.size(1), device=labels.device)
     valid_BL = length_mask(lengths, labels.size(1))
     source_BL = torch.where(valid_BL, lengths[:, None] - 1 - positions_L, positions_L)

@@ -85,7 +85,7 @@ def test_other_names_are_faults(shared_dir: Path) -> None:
     del state["encoder.after_norm.bias"]
     with pytest.raises(CheckpointError, match="missing encoder.after_norm.bias"):
         load_model(yaml, state)
-    with pytest.raises(CheckpointError, match="no decoder embedding in it, so not the weights"):
+    with pytest.raises(CheckpointError, match="contains no decoder embedding; give the weights"):
         load_model(yaml, {"a": torch.zeros(1)})
 
 

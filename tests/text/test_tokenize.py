@@ -124,10 +124,10 @@ def test_make_tokenizer_names_what_is_wrong(tmp_path: Path) -> None:
     assert isinstance(make_tokenizer("phone", PHONES), PhoneTokenizer)
     with pytest.raises(ConfigError, match="tokenizer: must be one of char, phone, bpe, got 'word'"):
         make_tokenizer("word", CHARS)
-    with pytest.raises(ConfigError, match="tokenizer bpe without a model; name the sentencepiece file"):
+    with pytest.raises(ConfigError, match="missing; tokenizer: bpe needs its sentencepiece model"):
         make_tokenizer("bpe", CHARS)
     with pytest.raises(DataError, match=r"no\.model: cannot be read \(No such file or directory\); check the path"):
         make_tokenizer("bpe", CHARS, tmp_path / "no.model")
     (tmp_path / "text.model").write_text("not a model")
-    with pytest.raises(DataError, match=r"text\.model: not a sentencepiece model; make it with `wenet-hs units"):
+    with pytest.raises(DataError, match=r"text\.model: not a sentencepiece model; create it with `wenet-hs units"):
         make_tokenizer("bpe", CHARS, tmp_path / "text.model")

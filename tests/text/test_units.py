@@ -79,11 +79,11 @@ def test_a_decomposed_unit_is_found_by_its_composed_form(tmp_path: Path) -> None
         ("<blank> 0\na ²\n", "units.txt:2: expected `unit id`, found 'a ²'"),
         ("<blank> 0\na 1\na 2\n", "units.txt:3: 'a' is the same unit as line 2; keep one"),
         ("<blank> 0\né 1\ne\u0301 2\n", "is the same unit in another Unicode form (NFC) as line 2; keep one"),
-        ("<blank> 0\na 1\nb 1\n", "units.txt:3: id 1 stands already on line 2; ids must differ"),
+        ("<blank> 0\na 1\nb 1\n", "units.txt:3: id 1 is already used on line 2; ids must differ"),
         ("<blank> 0\na 1\nb 3\n", "units.txt:3: id 3 in a table of 3 units; ids must be 0 to 2, and 2 is missing"),
-        ("<unk> 0\na 1\n", "units.txt: no unit <blank> and no unit <sos/eos>; make the table with `wenet-hs units`"),
-        ("<blank> 0\n<sos> 1\n", "units.txt: no unit <sos/eos>; make the table"),
-        ("", "units.txt: no units in it; make it with `wenet-hs units`"),
+        ("<unk> 0\na 1\n", "units.txt: no unit <blank> and no unit <sos/eos>; create the table with `wenet-hs units`"),
+        ("<blank> 0\n<sos> 1\n", "units.txt: no unit <sos/eos>; create the table"),
+        ("", "units.txt: contains no units; create it with `wenet-hs units`"),
     ],
 )
 def test_a_faulty_table_is_named_by_line(tmp_path: Path, lines: str, message: str) -> None:

@@ -246,7 +246,9 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         load_base_weights(model, tmp_path / "exp", TABLE)
     UnitTable.from_units("abc").write(tmp_path / "exp" / "units.txt")
     dump_config(small_config(), tmp_path / "exp" / "train.yaml")
-    with pytest.raises(CheckpointError, match="final.pt: made for 11 units, but .*units.txt has 6; use the same units"):
+    with pytest.raises(
+        CheckpointError, match="final.pt: trained with 11 units, but .*units.txt has 6; use the same units"
+    ):
         load_base_weights(model, tmp_path / "exp", TABLE)
 
 

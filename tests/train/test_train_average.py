@@ -200,7 +200,7 @@ def test_the_command_writes_a_model_that_decodes(
     assert not torch.equal(weights_of(folder)[name], last[name])
     load_experiment(folder)
     flip(folder / "final.pt")
-    message = "final.pt: differs from its SHA-256 in final.json; copy or make it again, or remove final.json if you"
+    message = "final.pt: differs from its SHA-256 in final.json; copy or create it again, or remove final.json if"
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
     flip(paths[0] / "model.pt")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights: names of WeNet and of this toolkit, reading files, loading into models."""
+"""Reads weights from files, loads them into models, and converts their names from and to WeNet's."""
 
 import hashlib
 import json
@@ -22,34 +22,30 @@ _OUTPUT_LAYERS = {
     "decoder.right_decoder.output_layer.": "right_head.output.",
 }
 _CTC_LAYER = {"ctc.ctc_lo.": "ctc.head.output."}
-"""The layer of a softmax CTC, in WeNet and in the first release of this toolkit."""
 _LEGACY = re.compile(r"\.pe$|\.concat_linear\d?\.")
-"""Tables of positions (since 2024-03) and layers that were never used (before 2022-05); neither has an effect."""
-
-
-def current_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state_dict of an earlier release of this toolkit under the present names; the tensors are shared."""
-    return {_renamed(name, _CTC_LAYER): value for name, value in state.items()}
+"""Position tables (since 2024-03) and unused layers (before 2022-05); neither has an effect."""
 
 
 def is_wenet(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state_dict is WeNet's: its decoder has an output layer inside, or beside it the original tree head."""
+    """Whether a state_dict is WeNet's: the output layer is in the decoder, or it has the original tree head."""
     return is_original(state) or any(name.startswith(prefix) for name in state for prefix in _OUTPUT_LAYERS)
 
 
 def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """WeNet's state_dict under our names, without what has no effect; the tensors are shared, not copied.
+    """Converts WeNet's state_dict to our names and drops entries without effect. Tensors are shared, not copied.
 
-    That of the original tree head too: its vectors in our order of the nodes (interop/hsoftmax_original.py).
+    The vectors of the original tree head are put in our order of nodes (interop/hsoftmax_original.py).
     """
     state = convert_tree_head(state) if is_original(state) else state
-    converted = {_our_name(name): value for name, value in state.items() if not _LEGACY.search(name)}
-    # WeNet's average_model.py divides the counter of batches too, which makes it a float.
+    converted = {
+        _renamed(name, _OUTPUT_LAYERS | _CTC_LAYER): value for name, value in state.items() if not _LEGACY.search(name)
+    }
+    # WeNet's average_model.py also divides the counter of batches, which makes it a float.
     return {name: value.long() if name.endswith(".num_batches_tracked") else value for name, value in converted.items()}
 
 
 def to_wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
-    """The state_dict of a model under WeNet's names. Raises ValueError if a head is not a softmax."""
+    """The state_dict of a model with WeNet's names. Raises ValueError if a head is not a softmax."""
     heads = [head for head in (model.head, model.right_head, model.ctc.head) if head is not None]
     for head in heads:
         if not isinstance(head, SoftmaxHead):
@@ -58,10 +54,6 @@ def to_wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
     renames = {ours: theirs for theirs, ours in _OUTPUT_LAYERS.items() if (theirs != "decoder.output_layer.") == both}
     renames |= {ours: theirs for theirs, ours in _CTC_LAYER.items()}
     return {_renamed(name, renames): value for name, value in model.state_dict().items()}
-
-
-def _our_name(name: str) -> str:
-    return _renamed(name, _OUTPUT_LAYERS | _CTC_LAYER)
 
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
@@ -75,12 +67,12 @@ _EMBEDDINGS = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
 
 
 def load_state(path: Path | str) -> dict[str, Tensor]:
-    """The state_dict in a file, or in the `model.pt` of a checkpoint folder. No code in the file is ever run.
+    """Reads the state_dict of a file, or of the `model.pt` of a checkpoint folder. Code in the file is never run.
 
-    Parameters that an earlier release named otherwise have their present names. A file whose SHA-256 stands beside it
-    (`final.json`, the manifest of a checkpoint) must have it: torch itself does not notice a flipped bit.
+    The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
+    torch does not detect a flipped bit.
 
-    Raises: CheckpointError, one line, whatever is wrong with the file.
+    Raises CheckpointError, always one line.
     """
     path = Path(path)
     path = path / "model.pt" if path.is_dir() else path
@@ -89,30 +81,30 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
     _check_sha256(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks about the pickle protocol of old files
+            warnings.simplefilter("ignore")  # about the pickle protocol of old files
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what a damaged or hostile file raises has no end: zip, pickle, struct, key, type …
+    except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise CheckpointError(
-            f"{path}: not a readable checkpoint ({reason}); copy or make it again, or use an earlier one"
+            f"{path}: not a readable checkpoint ({reason}); copy or create it again, or use an earlier one"
         ) from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
-        raise CheckpointError(f"{path}: holds no state_dict (parameter names with tensors); give the model's weights")
-    return current_names(state)
+        raise CheckpointError(
+            f"{path}: contains no state_dict (parameter names with tensors); give the weights of a model"
+        )
+    return state
 
 
 def _check_sha256(path: Path) -> None:
     for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
         expected = _recorded_sha256(record, path.name)
         if expected is not None and _sha256(path) != expected:
-            raise CheckpointError(
-                f"{path}: differs from its SHA-256 in {record.name}; copy or make it again, or remove {record.name} if "
-                "you have put other weights here"
-            )
+            what_to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
+            raise CheckpointError(f"{path}: differs from its SHA-256 in {record.name}; {what_to_do}")
 
 
 def _recorded_sha256(record: Path, name: str) -> str | None:
-    """What a file beside the weights says of them; None where it is not there, or is not about them."""
+    """The SHA-256 of the file `name` in a record; None if there is no record, or it does not contain the file."""
     try:
         content = json.loads(record.read_text("utf-8"))
         entry = content if content.get("file") == name else content["files"][name]
@@ -138,7 +130,7 @@ def _is_parameter(item: tuple[object, object]) -> bool:
 
 
 def load_weights(model: AsrModel, state: Mapping[str, Tensor], where: str) -> None:
-    """Copy a state_dict into a model. Raises CheckpointError naming the first names or shapes that do not fit."""
+    """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
     own = model.state_dict()
     faults = [
         _listed("missing", [name for name in own if name not in state]),
@@ -166,12 +158,12 @@ def _listed(what: str, names: list[str]) -> str:
 
 
 def state_num_units(state: Mapping[str, Tensor], where: str) -> int:
-    """The size of the output layer, V, of a state_dict: the decoder embeds as many units, whatever the heads are."""
+    """The size of the output layer, V, of a state_dict, from the decoder's embedding and so for any head."""
     return _embedding(state, where).shape[0]
 
 
 def state_width(state: Mapping[str, Tensor], where: str) -> int:
-    """The width of the decoder and of its heads' input, D, of a state_dict."""
+    """The width of the decoder and of the input of its heads, D, of a state_dict."""
     return _embedding(state, where).shape[1]
 
 
@@ -180,12 +172,14 @@ def _embedding(state: Mapping[str, Tensor], where: str) -> Tensor:
         if name in state and state[name].dim() == 2:
             return state[name]
     raise CheckpointError(
-        f"{where}: no decoder embedding in it, so not the weights of a model of this toolkit or WeNet's"
+        f"{where}: contains no decoder embedding; give the weights of a model of this toolkit or WeNet"
     )
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
-    """Raise CheckpointError where a state_dict is of another number of units than `other`, which it names."""
+    """Raises CheckpointError if a state_dict has another number of units than the file `other`."""
     found = state_num_units(state, where)
     if found != num_units:
-        raise CheckpointError(f"{where}: made for {found} units, but {other} has {num_units}; use the same units.txt")
+        raise CheckpointError(
+            f"{where}: trained with {found} units, but {other} has {num_units}; use the same units.txt"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's models: a `train.yaml` and a `final.pt` become an AsrModel with the same numbers."""
+"""Loads a WeNet model: `train.yaml` and `final.pt` → AsrModel with the same outputs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,15 +21,15 @@ __all__ = ["convert_state_dict", "load_model", "special_ids", "to_wenet_state_di
 def load_model(
     train_yaml: Path | str, final_pt: Path | str | Mapping[str, Tensor], overrides: Sequence[str] = ()
 ) -> AsrModel:
-    """A WeNet model, ready to decode (in evaluation mode, on the CPU).
+    """Loads a WeNet model for decoding (in evaluation mode, on the CPU).
 
     Args:
-        train_yaml: WeNet's configuration, old or new.
-        final_pt: WeNet's weights: a file, or the state_dict itself. With the original tree head they hold its tree too;
-            the configuration says `head: hsoftmax`.
-        overrides: as for load_config; `encoder_conf.norm_eps=1e-12` and the decoder's are for models before 2022-01-11.
+        train_yaml: WeNet's config, old or new.
+        final_pt: WeNet's weights: a file, or the state_dict itself. With the original tree head they contain its tree;
+            the config has `head: hsoftmax`.
+        overrides: as in load_config; models before 2022-01-11 need `norm_eps=1e-12` in encoder_conf and decoder_conf.
 
-    Raises: ConfigError, or CheckpointError where the weights are damaged or do not fit the configuration.
+    Raises ConfigError, or CheckpointError if the weights are damaged or do not fit the config.
     """
     config = load_config(train_yaml, overrides)
     where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
@@ -38,9 +38,8 @@ def load_model(
     num_units = state_num_units(state, where)
     special = special_ids(config, num_units)
     if not max(special.blank, special.sos, special.eos) < num_units:
-        raise CheckpointError(
-            f"{where}: {num_units} units, but {train_yaml} has special ids {special}; they do not fit"
-        )
+        what = f"{where}: {num_units} units, but {train_yaml} has special ids {special}"
+        raise CheckpointError(f"{what}; use the train.yaml of these weights")
     tree = saved_tree(theirs) if is_original(theirs) else None
     model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
@@ -48,7 +47,7 @@ def load_model(
 
 
 def special_ids(config: ExperimentConfig, num_units: int) -> SpecialIds:
-    """The special units of a WeNet model: its `special_tokens`, or by its old convention <sos/eos> = V - 1."""
+    """The special units of a WeNet model: its `special_tokens`, or <sos/eos> = V - 1 by its old convention."""
     special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
     blank = config.ctc_conf.ctc_blank_id
     return SpecialIds(

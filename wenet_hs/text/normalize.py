@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One spelling for one text: NFC, lower case by language, punctuation out; letters, marks and digits all stay.
+"""Text normalization: NFC, lower case by language, no punctuation; all letters, marks and digits are kept.
 
-What is kept is decided by Unicode category (L*, M*, N*), so nothing depends on a list of letters. What a language
-writes with punctuation inside its words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of col·legi) is in `_RULES`.
+The Unicode category decides what is kept (L*, M*, N*), so there is no list of letters. Punctuation that a language
+writes inside words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of col·legi) is in `_RULES`.
 """
 
 import unicodedata
@@ -16,12 +16,12 @@ import regex  # type: ignore[import-untyped]
 UNKNOWN_SHOWN = "⁇"
 """The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it is an error."""
 _KEPT = frozenset("LMN")
-"""Main Unicode categories that always stay: letters, marks, numbers."""
+"""Main Unicode categories that are always kept: letters, marks, numbers."""
 _GLUED = frozenset("'’‘‛`´′＇·՛՜՞")
-"""Punctuation that leaves no space behind, for it stands inside words (the Armenian marks on the stressed vowel)."""
+"""Punctuation inside words that is removed without a space (the Armenian marks are on the stressed vowel)."""
 _ZERO_WIDTH_SPACE = "\u200b"
 
-# Apostrophes as people type them. ʼ and ʻ are letters (Lm): some languages write them, and they are never taken out.
+# Apostrophes that people type. ʼ and ʻ are letters (Lm) of some languages and are never removed.
 _TYPED = "['’‘‛`´′＇]"
 _TYPED_OR_LETTER = "['’‘‛`´′＇ʼʻ]"
 _BEFORE = r"(?<=[\p{L}\p{M}])(?<![ʼʻ])"
@@ -32,7 +32,7 @@ _FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])
 
 _JOINING_SCRIPTS = r"\p{Arab}\p{Syrc}\p{Deva}\p{Beng}\p{Guru}\p{Gujr}\p{Orya}\p{Taml}\p{Telu}\p{Knda}\p{Mlym}\p{Sinh}"
 _EVERYWHERE = (
-    # ZERO WIDTH (NON-)JOINER is spelling after a virama, and between the letters of these scripts.
+    # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of these scripts.
     (rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=\p{{L}})", None),
     (r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
 )
@@ -40,14 +40,14 @@ _EVERYWHERE = (
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a language keeps besides letters."""
+    """What is kept in a language besides letters."""
 
     spelling: tuple[tuple[str, str | None], ...] = ((_INSIDE % _TYPED, "'"),)
-    """Patterns that match one character each, and what becomes of it (None: it stays); the first match counts."""
+    """Patterns that match one character each, and its replacement (None: it is kept); the first match counts."""
     dotless_i: bool = False
-    """I is the capital of ı, and İ of i."""
+    """Whether I is the capital of ı, and İ of i."""
     elision: bool = False
-    """An apostrophe may also end a word (un po'), so quotation marks of that shape must be told apart."""
+    """Whether an apostrophe may end a word (un po'), so that it must be distinguished from a closing quotation mark."""
 
 
 _ELISION = ((_AFTER % _TYPED_OR_LETTER, "'"),)
@@ -70,26 +70,26 @@ _RULES: dict[str, _Rules] = {
 
 
 def normalize(text: str, lang: str | None) -> str:
-    """The text as it is trained on and scored: NFC, lower case, words divided by one space, no punctuation.
+    """The text for training and scoring: NFC, lower case, one space between words, no punctuation.
 
-    Every letter, mark and number of the input is still there, in lower case. `lang` is a corpus's code (`ca`, `pt-BR`);
-    one without rules of its own keeps an apostrophe inside a word as `'`. Normalised text stays as it is.
+    Every letter, mark and number of the input is kept, in lower case. `lang` is the code of the corpus (`ca`, `pt-BR`).
+    In a language without rules an apostrophe inside a word becomes `'`. Normalized text does not change.
     """
     return normalize_counted(text, lang)[0]
 
 
 def normalize_counted(text: str, lang: str | None) -> tuple[str, Counter[str]]:
-    """Like `normalize`, with the characters that were taken out and how often; white space is not counted."""
+    """Like `normalize`, with the frequencies of the removed characters; white space is not counted."""
     return _cleaned(text, lang, keep_case=False)
 
 
 def remove_punctuation(text: str, lang: str | None) -> str:
-    """The text without what `normalize` takes out, its case kept; apostrophes inside words stay, in one shape."""
+    """The text without the characters that `normalize` removes; its case is kept, apostrophes in words become `'`."""
     return _cleaned(text, lang, keep_case=True)[0]
 
 
 def normalize_phones(text: str) -> str:
-    """A phonetic transcript: NFC, one space between phones. Never NFKC, which makes ʰ ʷ ʲ plain letters."""
+    """A phonetic transcript: NFC, one space between phones. Not NFKC, which makes ʰ ʷ ʲ plain letters."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -99,15 +99,15 @@ def _cleaned(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Coun
     while True:
         text, newly_removed = _one_pass(text, rules, keep_case=keep_case)
         removed += newly_removed
-        # What stood on both sides of a character that leaves no space may now make one letter, or one apostrophe.
-        if all(_fate(character)[0] for character in newly_removed):
+        # After a removal without a space the neighbours may combine to one letter or one apostrophe: repeat.
+        if all(_replacement(character)[0] for character in newly_removed):
             return text, removed
 
 
 def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counter[str]]:
     text = unicodedata.normalize("NFC", text)
     text = text if keep_case else _lower(text, rules.dotless_i)
-    lower = _lower_in_place(text) if keep_case else text  # the patterns are of lower case
+    lower = _lower_in_place(text) if keep_case else text  # the patterns are in lower case
     spelling = _spelling(lower, rules)
     if rules.elision:
         for position in _closing_quotes(lower):
@@ -115,7 +115,7 @@ def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counte
     pieces = []
     removed: Counter[str] = Counter()
     for position, character in enumerate(text):
-        piece, is_removed = (spelling[position], False) if position in spelling else _fate(character)
+        piece, is_removed = (spelling[position], False) if position in spelling else _replacement(character)
         pieces.append(piece.upper() if position in spelling and character.isupper() else piece)
         if is_removed:
             removed[character] += 1
@@ -123,14 +123,14 @@ def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counte
 
 
 def _lower(text: str, dotless_i: bool) -> str:
-    text = text.replace("İ", "i")  # Python's lower case of İ is i and a combining dot: two units for one letter
+    text = text.replace("İ", "i")  # Python converts İ to i and a combining dot: two units for one letter
     if dotless_i:
         text = text.replace("I", "ı").replace("i\u0307", "i")
     return unicodedata.normalize("NFC", text.lower())
 
 
 def _lower_in_place(text: str) -> str:
-    """Lower case where that is one character too, so that positions stay."""
+    """Lower case where it is one character, so that positions do not change."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
 
 
@@ -140,7 +140,7 @@ def _patterns(rules: _Rules) -> tuple[tuple["regex.Pattern[str]", str | None], .
 
 
 def _spelling(text: str, rules: _Rules) -> dict[int, str]:
-    """Positions of the characters that this language writes in its words, and how they are written."""
+    """Positions of the characters that belong to the spelling of words in this language, and their replacements."""
     spelling: dict[int, str] = {}
     for pattern, written in _patterns(rules):
         for match in pattern.finditer(text):
@@ -149,7 +149,7 @@ def _spelling(text: str, rules: _Rules) -> dict[int, str]:
 
 
 def _closing_quotes(text: str) -> Iterator[int]:
-    """Positions of apostrophes at the end of a word that close a quotation opened before."""
+    """Positions of apostrophes at the end of a word that close a quotation."""
     marks = [(match.start(), 1) for match in _OPENING.finditer(text)]
     marks += [(match.start(), -1) for match in _FINAL.finditer(text)]
     num_open = 0
@@ -160,8 +160,8 @@ def _closing_quotes(text: str) -> Iterator[int]:
 
 
 @cache
-def _fate(character: str) -> tuple[str, bool]:
-    """What becomes of a character that no rule keeps: the text in its place, and whether that counts as taken out."""
+def _replacement(character: str) -> tuple[str, bool]:
+    """The replacement of a character for which there is no rule, and whether it counts as removed."""
     if character.isspace():
         return " ", False
     category = unicodedata.category(character)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transcript to units to ids and back: characters (a space is `▁`), phones (split at spaces), BPE (sentencepiece)."""
+"""Tokenizers: transcript to units to ids and back, for characters, phones and BPE; training of BPE models."""
 
 import io
 import re
@@ -19,34 +19,29 @@ KINDS = ("char", "phone", "bpe")
 
 
 class Tokenizer(ABC):
-    """Turns a normalised transcript into the ids of a unit table and ids into text. It can be sent to a worker."""
+    """Converts a normalized transcript to the ids of a unit table, and ids to text. It can be pickled."""
 
     def __init__(self, table: UnitTable) -> None:
         self.table = table
 
     @abstractmethod
     def split(self, text: str) -> list[str]:
-        """The units of a transcript, whether they are in the table or not."""
+        """The units of a transcript; they need not be in the table."""
 
     @abstractmethod
     def join(self, units: Iterable[str]) -> str:
-        """The transcript of units: the inverse of `split` on normalised text."""
+        """The transcript of units: the inverse of `split` on normalized text."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a transcript; a unit that is not in the table is `<unk>`, never dropped.
-
-        Raises DataError when such a unit meets a table without `<unk>`.
-        """
+        """The ids of a transcript. A unit that is not in the table is `<unk>`, or a DataError if the table has none."""
         ids = []
         for unit in self.split(text):
             unit_id = self._text_id(unit)
             if unit_id is None:
                 unit_id = self.table.special.unk
             if unit_id is None:
-                raise DataError(
-                    f"transcript {text!r}: unit {unit!r} is not in the unit table, which has no <unk>; "
-                    "use the table of these data, or one with <unk>"
-                )
+                what = f"transcript {text!r}: unit {unit!r} is not in the unit table, which has no <unk>"
+                raise DataError(f"{what}; use the table of these data, or one with <unk>")
             ids.append(unit_id)
         return ids
 
@@ -55,7 +50,7 @@ class Tokenizer(ABC):
         return Counter(unit for unit in self.split(text) if self._text_id(unit) is None)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids: blank, begin and end are left out, `<unk>` is shown as `⁇`."""
+        """The text of ids: blank, <sos> and <eos> are left out, `<unk>` is written as `⁇`."""
         special = self.table.special
         silent = {special.blank, special.sos, special.eos}
         shown = (
@@ -66,13 +61,13 @@ class Tokenizer(ABC):
         return self.join(shown)
 
     def _text_id(self, unit: str) -> int | None:
-        # "<blank>" written in a transcript is text, and must never become the blank of CTC.
+        # "<blank>" in a transcript is text; it must never become the blank of CTC.
         unit_id = self.table.id_of(unit)
         return None if unit_id in self.table.special_ids else unit_id
 
 
 class CharTokenizer(Tokenizer):
-    """One unit a code point of NFC text; a space is `▁`."""
+    """One unit per code point of NFC text; a space is `▁`."""
 
     def split(self, text: str) -> list[str]:
         return [SPACE if character == " " else character for character in text]
@@ -82,7 +77,7 @@ class CharTokenizer(Tokenizer):
 
 
 class PhoneTokenizer(Tokenizer):
-    """One unit a phone, written with spaces between."""
+    """One unit per phone; phones are separated by spaces."""
 
     def split(self, text: str) -> list[str]:
         return normalize_phones(text).split()
@@ -92,7 +87,7 @@ class PhoneTokenizer(Tokenizer):
 
 
 class BpeTokenizer(Tokenizer):
-    """The pieces of a sentencepiece model; `▁` opens a word."""
+    """The pieces of a sentencepiece model; `▁` begins a word."""
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
         super().__init__(table)
@@ -106,7 +101,7 @@ class BpeTokenizer(Tokenizer):
 
 
 def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
-    """The tokenizer of a config: `char`, `phone` or `bpe`; the last needs its sentencepiece model."""
+    """The tokenizer of a kind: `char`, `phone` or `bpe`; `bpe` needs its sentencepiece model."""
     match kind:
         case "char":
             return CharTokenizer(table)
@@ -114,13 +109,13 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
             return PhoneTokenizer(table)
         case "bpe":
             if bpe_model is None:
-                raise ConfigError("tokenizer_conf.bpe_path: tokenizer bpe without a model; name the sentencepiece file")
+                raise ConfigError("tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model")
             return BpeTokenizer(table, bpe_model)
     raise ConfigError(f"tokenizer: must be one of {', '.join(KINDS)}, got {kind!r}")
 
 
 def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
-    """How often each character or phone occurs."""
+    """The frequency of each character or phone."""
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()))
     return Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
 
@@ -129,9 +124,9 @@ _QUIET = 2  # sentencepiece's own log: errors only
 
 
 def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
-    """A sentencepiece model of `vocab_size` pieces, deterministic; the text is taken as it is (no NFKC).
+    """Trains a sentencepiece model of `vocab_size` pieces. It is deterministic and does not normalize the text (NFKC).
 
-    Raises ConfigError when the transcripts do not allow that many pieces, or need more.
+    Raises ConfigError if the transcripts do not allow that many pieces, or need more.
     """
     if vocab_size < 1:
         raise ConfigError(f"--vocab_size {vocab_size}: must be above 0")
@@ -153,7 +148,7 @@ def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
 
 
 def load_bpe_model(path: Path | str) -> sentencepiece.SentencePieceProcessor:
-    """A sentencepiece model. Raises DataError when the file is missing or something else."""
+    """Reads a sentencepiece model. Raises DataError if the file is missing or is not one."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -161,18 +156,18 @@ def load_bpe_model(path: Path | str) -> sentencepiece.SentencePieceProcessor:
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=content)
     except (RuntimeError, TypeError) as error:
-        raise DataError(f"{path}: not a sentencepiece model; make it with `wenet-hs units --kind bpe`") from error
+        raise DataError(f"{path}: not a sentencepiece model; create it with `wenet-hs units --kind bpe`") from error
 
 
 def bpe_units(model: bytes) -> list[str]:
-    """The pieces of a model that stand for text."""
+    """The pieces of a model, without its control symbols."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = range(processor.get_piece_size())
     return [processor.id_to_piece(n) for n in pieces if not (processor.is_control(n) or processor.is_unknown(n))]
 
 
 def _explain(message: str) -> str:
-    """What sentencepiece says about the size, without its source lines."""
+    """Sentencepiece's message about the size in our words."""
     if found := re.search(r"set it to a value <= (\d+)", message):
         return f"the transcripts give at most {found[1]} pieces; ask for at most that"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):

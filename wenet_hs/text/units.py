@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`units.txt`: a model's output symbols and their ids, `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then by code point."""
+"""UnitTable, the content of `units.txt`: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then the units in code point order."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -22,18 +22,18 @@ _MAX_FAULTS = 10
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the units that are no text; `sos` and `eos` are one id in WeNet's tables."""
+    """Ids of the units that are not text; `sos` and `eos` have the same id in WeNet's tables."""
 
     blank: int
     unk: int | None
-    """None in a table without `<unk>`; then a unit that is not in the table is an error."""
+    """None in a table without `<unk>`: a unit that is not in the table is then an error."""
     sos: int
     eos: int
 
 
 @dataclass(frozen=True)
 class UnitTable:
-    """All units in the order of their ids. Two units are never equal after NFC."""
+    """All units in the order of their ids. No two units are equal after NFC."""
 
     units: tuple[str, ...]
     special: SpecialIds
@@ -54,30 +54,30 @@ class UnitTable:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids that stand for no text: blank, unknown, begin and end."""
+        """The ids that are not text: blank, unknown, <sos> and <eos>."""
         ids = (self.special.blank, self.special.unk, self.special.sos, self.special.eos)
         return frozenset(unit_id for unit_id in ids if unit_id is not None)
 
     def id_of(self, unit: str) -> int | None:
-        """The id of a unit (compared in NFC), None when it is not in the table."""
+        """The id of a unit (compared in NFC), or None if it is not in the table."""
         return self._ids.get(_nfc(unit))
 
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
-        """The table of these units: the special ones first, then the others, NFC, in code point order, each once."""
+        """The table of these units: the special ones, then the others in NFC and code point order, each once."""
         ordinary = sorted({_nfc(unit) for unit in units} - _SPECIAL_NAMES)
         return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], min_count: int = 1) -> "UnitTable":
-        """The table of the units that occur at least `min_count` times; the others will be `<unk>`."""
+        """The table of the units that occur at least `min_count` times; the others become `<unk>`."""
         return cls.from_units(unit for unit, count in counts.items() if count >= min_count)
 
     @classmethod
     def read(cls, path: Path | str) -> "UnitTable":
-        """Read `unit id` lines in any order; the special ids are found by name, so WeNet's old order loads as well.
+        """Reads `unit id` lines in any order; special ids are found by name, so WeNet's old order loads too.
 
-        Raises DataError, a line for each fault: `units.txt:12: …`.
+        Raises DataError with one line per fault: `units.txt:12: …`.
         """
         entries, faults = _parse(path)
         faults += _faults_of_ids(path, entries) if not faults else []
@@ -88,25 +88,23 @@ class UnitTable:
         return cls(units=units, special=_special_ids(path, {unit: entry[0] for unit, entry in entries.items()}))
 
     def write(self, path: Path | str) -> None:
-        """Write one `unit id` a line."""
+        """Writes one line `unit id` per unit."""
         write_atomic(path, "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units)))
 
 
 def check_special(table: UnitTable, special_tokens: Mapping[str, int] | None, where: str = "tokenizer_conf") -> None:
-    """Raise ConfigError when `special_tokens` of a config gives another id than the table does.
+    """Raises ConfigError if `special_tokens` of a config differs from the table.
 
-    WeNet would train with the config's ids, that is with an ordinary unit as end of sentence.
+    WeNet would train with the ids of the config, and so with an ordinary unit as end of sentence.
     """
     ids = {BLANK: table.special.blank, UNK: table.special.unk, SOS: table.special.sos, EOS: table.special.eos}
     ids[SOS_EOS] = table.special.sos
     for name, configured in (special_tokens or {}).items():
         found = ids.get(name, table.id_of(name))
         if found != configured:
-            stands = f"is {found} in the unit table" if found is not None else "is not in the unit table"
-            raise ConfigError(
-                f"{where}.special_tokens: {name} is {configured}, but {stands}; use the units.txt of this model, "
-                "or leave special_tokens out"
-            )
+            in_table = f"is {found} in the unit table" if found is not None else "is not in the unit table"
+            what = f"{where}.special_tokens: {name} is {configured}, but {in_table}"
+            raise ConfigError(f"{what}; use the units.txt of this model, or leave special_tokens out")
 
 
 def _nfc(unit: str) -> str:
@@ -119,7 +117,7 @@ def _parse(path: Path | str) -> tuple[dict[str, tuple[int, int]], list[str]]:
     first: dict[str, int] = {}
     faults = []
     for number, line in enumerate(read_lines(path), start=1):
-        # A unit may itself be white space (U+3000), so only the last space or tab divides.
+        # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
         if not unit or " " in unit or not (digits.isascii() and digits.isdigit()):
             faults.append(f"{path}:{number}: expected `unit id`, found {line!r}; write two fields on each line")
@@ -130,18 +128,18 @@ def _parse(path: Path | str) -> tuple[dict[str, tuple[int, int]], list[str]]:
             first[_nfc(unit)] = number
             entries[unit] = (int(digits), number)
     if not entries and not faults:
-        faults.append(f"{path}: no units in it; make it with `wenet-hs units`")
+        faults.append(f"{path}: contains no units; create it with `wenet-hs units`")
     return entries, faults
 
 
 def _faults_of_ids(path: Path | str, entries: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Ids must be 0…V-1, each once. An id too high is the sign of a line that was lost: it is named."""
+    """Ids must be 0…V-1, each once. An id that is too high means that a line was lost: the message names its id."""
     faults = []
     missing = min(set(range(len(entries))) - {unit_id for unit_id, _ in entries.values()}, default=None)
     line_of: dict[int, int] = {}
     for unit_id, number in entries.values():
         if unit_id in line_of:
-            faults.append(f"{path}:{number}: id {unit_id} stands already on line {line_of[unit_id]}; ids must differ")
+            faults.append(f"{path}:{number}: id {unit_id} is already used on line {line_of[unit_id]}; ids must differ")
         elif unit_id >= len(entries):
             faults.append(
                 f"{path}:{number}: id {unit_id} in a table of {len(entries)} units; "
@@ -156,5 +154,5 @@ def _special_ids(path: Path | str, ids: Mapping[str, int]) -> SpecialIds:
     missing = [BLANK] if BLANK not in ids else []
     missing += [SOS_EOS] if sos is None or eos is None else []
     if missing or sos is None or eos is None:
-        raise DataError(f"{path}: no unit {' and no unit '.join(missing)}; make the table with `wenet-hs units`")
+        raise DataError(f"{path}: no unit {' and no unit '.join(missing)}; create the table with `wenet-hs units`")
     return SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos)

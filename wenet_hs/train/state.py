@@ -14,7 +14,6 @@ import torch
 from wenet_hs.checkpoint import dump_dict, load_dict, read_checkpoint
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError
-from wenet_hs.interop.weights import current_names
 from wenet_hs.model import AsrModel
 from wenet_hs.train.optim import Optimizer, Precision
 from wenet_hs.train.replica import Replica
@@ -107,7 +106,7 @@ class TrainState:
             if record["fingerprint"].get(name) != sha256:
                 raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
         try:
-            self.model.load_state_dict(current_names(load_dict(files["model.pt"], path / "model.pt", self.device)))
+            self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))
         except RuntimeError as error:
             detail = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
             raise CheckpointError(f"{path}: does not fit this model ({detail}); check --config") from error
