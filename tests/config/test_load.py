@@ -54,7 +54,6 @@ def test_a_config_is_typed(write: Write) -> None:
         ),
         ("encoder_conf:\n  num_blocks: 1.5", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 1.5"),
         ("encoder_conf:\n  num_blocks: true", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got true"),
-        ("encoder_conf:\n  num_blocks: 0", "a.yaml:2: encoder_conf.num_blocks: must be greater than 0, got 0"),
         ("encoder_conf:\n  num_blocks:", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got null"),
         ("encoder_conf:\n  dropout_rate: 1", "a.yaml:2: encoder_conf.dropout_rate: must be less than 1, got 1"),
         (
@@ -63,10 +62,8 @@ def test_a_config_is_typed(write: Write) -> None:
         ),
         ("encoder_conf: {output_size: 31}", "a.yaml:1: encoder_conf.output_size: must be a multiple of 2, got 31"),
         ("encoder_conf: 3", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got 3"),
-        ("encoder_conf:\n- a", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got a list"),
         ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
         ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'no'"),
-        ("head: [softmax]", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got a list"),
         ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
@@ -76,7 +73,6 @@ def test_a_config_is_typed(write: Write) -> None:
         ("dataset_conf:\n  shufle: true", "a.yaml:2: dataset_conf.shufle: unknown key; did you mean `shuffle`?"),
         ('"a\\nb": 1', "a.yaml:1: a\\nb: unknown key; remove it"),
         ("optim_conf:\n  lr: 0,002", "a.yaml:2: optim_conf.lr: must be a number, got '0,002'"),
-        ("optim_conf:\n  lr: [1, 2]", "a.yaml:2: optim_conf.lr: must be a number, got a list"),
         ("optim_conf: {betas: 0.9}", "a.yaml:1: optim_conf.betas: must be a list, got 0.9"),
         ("optim_conf:\n  betas:\n  - 0.9\n  - 2", "a.yaml:4: optim_conf.betas[1]: must be less than 1, got 2"),
         ("optim_conf: {betas: [0.9]}", "a.yaml:1: optim_conf.betas[1]: missing"),
@@ -93,19 +89,6 @@ def test_a_config_is_typed(write: Write) -> None:
             "a.yaml:3: tokenizer_conf.special_tokens.<blnk>: unknown key; did you mean `<blank>`?",
         ),
         ("seed: 1\nseed: 2", "a.yaml:2: seed: duplicate of the key at a.yaml:1; keep one"),
-        ("provenance: 3", "a.yaml:1: provenance: must be a section of `key: value` lines, got 3"),
-        (
-            "decoder_conf:\n  num_blocks: 1\nencoder_conf:\n  output_size: 30",
-            "a.yaml:3: encoder_conf.attention_heads: output_size 30 is not divisible by 4 heads",
-        ),
-        (
-            "cmvn: global_cmvn",
-            "a.yaml:1: cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
-        ),
-        (
-            "decoder: transformer\nmodel_conf:\n  lsm_weight: 0.1\n  reverse_weight: 0.3",
-            "a.yaml:4: model_conf.reverse_weight: needs decoder: bitransformer; remove it or change decoder",
-        ),
     ],
 )
 def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, fault: str) -> None:

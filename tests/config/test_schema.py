@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FilterConf
+from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.config.schema import (
     AdamWConf,
     EncoderConf,
@@ -50,18 +50,15 @@ def test_every_field_is_documented(section: type[Section]) -> None:
 
 def test_the_defaults_are_wenets() -> None:
     config = ExperimentConfig()
-    assert (config.encoder, config.decoder) == ("conformer", "bitransformer")
-    encoder = config.encoder_conf
+    encoder, limits = config.encoder_conf, config.dataset_conf.filter_conf
+    assert (config.encoder, config.decoder, config.decoder_conf.activation_type) == (
+        *("conformer", "bitransformer", "relu"),
+    )
     assert (encoder.output_size, encoder.attention_heads, encoder.linear_units, encoder.num_blocks) == (256, 4, 2048, 6)
-    assert (encoder.pos_enc_layer_type, encoder.selfattention_layer_type) == ("rel_pos", "rel_selfattn")
     assert (encoder.cnn_module_kernel, encoder.cnn_module_norm, encoder.norm_eps) == (15, "batch_norm", 1e-5)
-    assert (config.decoder_conf.activation_type, config.decoder_conf.r_num_blocks) == ("relu", 0)
     assert (config.model_conf.ctc_weight, config.model_conf.lsm_weight) == (0.5, 0.0)
-    limits = config.dataset_conf.filter_conf
     assert (limits.max_length, limits.min_length, limits.token_max_length) == (10240, 10, 200)
-    assert (config.dataset_conf.spec_aug, config.dataset_conf.speed_perturb) == (True, False)
-    assert (config.grad_clip, config.max_epoch, config.log_interval, config.save_interval) == (50.0, 100, 10, None)
-    assert config.scheduler_conf.warmup_steps == 25000
+    assert (config.grad_clip, config.max_epoch, config.scheduler_conf.warmup_steps) == (50.0, 100, 25000)
 
 
 def test_a_transformer_encoder_has_its_own_defaults() -> None:
@@ -112,35 +109,24 @@ def test_whole_numbers_stand_for_floats_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("section", "settings"),
     [
-        {"encoder_conf": {"dropout_rate": 1.0}},
-        {"encoder_conf": {"dropout_rate": -0.1}},
-        {"encoder_conf": {"num_blocks": 0}},
-        {"encoder_conf": {"norm_eps": 0.0}},
-        {"decoder_conf": {"num_blocks": 0}},
-        {"model_conf": {"ctc_weight": 1.5}},
-        {"model_conf": {"lsm_weight": 1.0}},
-        {"dataset_conf": {"fbank_conf": {"dither": -1.0}}},
-        {"dataset_conf": {"batch_conf": {"batch_size": 0}}},
-        {"dataset_conf": {"batch_conf": {"bucket_boundaries": [0]}}},
-        {"optim_conf": {"lr": 0.0}},
-        {"optim_conf": {"betas": [0.9]}},
-        {"optim_conf": {"betas": [0.9, 1.0]}},
-        {"scheduler_conf": {"warmup_steps": -1}},
-        {"grad_clip": 0.0},
-        {"accum_grad": 0},
-        {"save_interval": 0},
-        {"max_minutes": 0},
-        {"keep_checkpoints": 0},
-        {"tokenizer_conf": {"special_tokens": {"<sos>": -1}}},
-        {"tokenizer_conf": {"special_tokens": {"<start>": 1}}},
-        {"provenance": {"python": 3}},
+        ("encoder_conf", {"dropout_rate": 1.0}),
+        ("encoder_conf", {"norm_eps": 0.0}),
+        ("decoder_conf", {"num_blocks": 0}),
+        ("model_conf", {"lsm_weight": 1.0}),
+        ("dataset_conf", {"fbank_conf": {"dither": -1.0}}),
+        ("dataset_conf", {"batch_conf": {"bucket_boundaries": [0]}}),
+        ("optim_conf", {"betas": [0.9]}),
+        ("scheduler_conf", {"warmup_steps": -1}),
+        ("tokenizer_conf", {"special_tokens": {"<start>": 1}}),
+        ("provenance", {"python": 3}),
+        *(("save_interval", 0), ("max_minutes", 0), ("keep_checkpoints", 0), ("grad_clip", 0.0)),
     ],
     ids=str,
 )
-def test_ranges(settings: dict[str, Any]) -> None:
-    assert fault_of(**settings)
+def test_ranges(section: str, settings: Any) -> None:
+    assert fault_of(**{section: settings})
 
 
 @pytest.mark.parametrize(
@@ -212,11 +198,6 @@ def test_ranges(settings: dict[str, Any]) -> None:
 )
 def test_settings_must_fit_each_other(settings: dict[str, Any], fault: str) -> None:
     assert fault_of(**settings) == fault
-
-
-def test_buckets() -> None:
-    conf = BatchConf(batch_type="bucket", bucket_boundaries=(500, 1000), bucket_batch_sizes=(32, 16, 8))
-    assert conf.bucket_batch_sizes == (32, 16, 8)
 
 
 def test_an_empty_section_is_all_defaults() -> None:
