@@ -17,9 +17,10 @@ from datetime import datetime
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
+from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.report.collect import DEFAULT_MODE, ExperimentResults, gather_data, read_experiments
+from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
 from wenet_hs.report.page import Heading, build_page, format_summary
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 

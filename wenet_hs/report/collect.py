@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from wenet_hs.config.load import read_yaml
+from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
@@ -23,9 +24,8 @@ from wenet_hs.tree.tree import Tree
 
 logger = logging.getLogger(__name__)
 
-MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring", "joint")
-DEFAULT_MODE = "attention_rescoring"
-PREFERRED = (DEFAULT_MODE, "joint", "attention", "ctc_prefix_beam_search", "ctc_greedy_search")
+PREFERRED = tuple(dict.fromkeys((DEFAULT_MODE, *reversed(MODES))))
+"""Decoding modes in the order in which a page selects one."""
 PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
 _SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
 _SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
@@ -227,7 +227,8 @@ def _read_object(path: Path, expected: str) -> dict[str, Any]:
 
 def sort_modes(modes: Iterable[str]) -> list[str]:
     """Decoding modes in the order of `MODES`, then others by name."""
-    return sorted(modes, key=lambda mode: (MODES.index(mode) if mode in MODES else len(MODES), mode))
+    order = list(MODES)
+    return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))
 
 
 def gather_data(
