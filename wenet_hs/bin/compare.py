@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hyp_a", type=Path, required=True, help="hypotheses of the first system")
     add("--hyp_b", type=Path, required=True, help="hypotheses of the second system")
     add_common_arguments(parser)
-    add(
-        "--by", nargs="+", choices=(LANG,), default=[], help="lang: refuse a list without languages (default: if known)"
-    )
+    add("--by", nargs="+", choices=(LANG,), default=[], help="lang: one row per language, which the list must name")
     add("--num_resamples", type=int, default=10_000, help="bootstrap resamples (default: 10000)")
     add("--name_a", help="name of the first system (default: its file)")
     add("--name_b", help="name of the second system (default: its file)")
