@@ -89,7 +89,7 @@ def test_an_unusable_row_has_a_reason(tmp_path: Path) -> None:
         ("ca:validated.tsv:5", "not UTF-8: byte 12 of the line"),
         ("ca_c4", "empty transcript"),
         ("ca_c5", "empty transcript after normalisation: '?! …'"),
-        ("ca:validated.tsv:8", "repeated: this clip stands on an earlier line"),
+        ("ca:validated.tsv:8", "repeated: this clip is on an earlier line"),
         ("ca:validated.tsv:9", "no path"),
         ("ca_../c6", "path is not a file name"),
         ("ca_c7", "transcript too long: 1200 characters, at most 1000"),
@@ -236,7 +236,7 @@ def test_every_clip_is_in_a_list_or_rejected(release: Path, tmp_path: Path) -> N
     assert not any(wav.endswith("9.mp3") for wav in kept)
     assert stats["total"]["rejected"].keys() == {"silent"}
     first_sound = next(place for place, line in enumerate(lines) if line[2] != "silent")
-    assert all(line[2] != "silent" for line in lines[first_sound:])  # what is faulty stands first
+    assert all(line[2] != "silent" for line in lines[first_sound:])  # faulty clips come first
 
 
 def test_a_faulty_clip_is_replaced_up_to_the_hours(release: Path, tmp_path: Path) -> None:

@@ -91,12 +91,16 @@ def test_no_sentence_and_no_voice_of_dev_and_test_is_in_training(out: Path) -> N
     lists = {part: read_data_list(out / part / "data.list") for part in ("train", "dev", "test")}
     for lang in WORDS:
         of = {part: [u for u in utterances if u.lang == lang] for part, utterances in lists.items()}
-        said = {part: {u.txt for u in utterances} for part, utterances in of.items()}
-        assert len(said["train"]) == 7  # each of them, though the hours need more clips than that
-        assert not said["train"] & said["test"] and not said["train"] & said["dev"] and not said["dev"] & said["test"]
+        spoken = {part: {u.txt for u in utterances} for part, utterances in of.items()}
+        assert len(spoken["train"]) == 7  # each of them, though the hours need more clips than that
+        assert (
+            not spoken["train"] & spoken["test"]
+            and not spoken["train"] & spoken["dev"]
+            and not spoken["dev"] & spoken["test"]
+        )
         held_out = {u.speaker for part in ("dev", "test") for u in of[part]}
         assert held_out.isdisjoint(u.speaker for u in of["train"])
-        by_sentence = [[u.speaker for u in of["train"] if u.txt == sentence] for sentence in said["train"]]
+        by_sentence = [[u.speaker for u in of["train"] if u.txt == sentence] for sentence in spoken["train"]]
         assert all(len(speakers) == len(set(speakers)) for speakers in by_sentence)
         times = [len(speakers) for speakers in by_sentence]
         assert min(times) >= 1 and max(times) - min(times) <= 1  # in turn
@@ -117,7 +121,7 @@ def test_lists_and_statistics(out: Path) -> None:
         assert of_lang["hours"]["train"] == pytest.approx(sum(durations) / 3600, abs=1e-4)
     rejected = table(out / "rejected.tsv")
     assert [row["key"] for row in rejected] == ["es:es.txt:13", "es:es.txt:14", "it:it.txt:13", "it:it.txt:14"]
-    assert rejected[1]["reason"] == "duplicate: the same sentence stands on line 1"
+    assert rejected[1]["reason"] == "duplicate: the same sentence is on line 1"
 
 
 def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) -> None:
@@ -243,10 +247,10 @@ def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> No
     assert read.kept == ("Árbol viejo y alto", "Hola!")
     assert [(line.key, line.reason, line.is_fault) for line in read.rejected] == [
         ("es:es.txt:2", "empty line", False),
-        ("es:es.txt:4", "duplicate: the same sentence stands on line 3", False),
+        ("es:es.txt:4", "duplicate: the same sentence is on line 3", False),
         ("es:es.txt:5", "no letter: ...", True),
         ("es:es.txt:6", "no letter: —", True),
-        ("es:es.txt:7", "duplicate: the same sentence stands on line 1", False),
+        ("es:es.txt:7", "duplicate: the same sentence is on line 1", False),
     ]
 
 

@@ -100,7 +100,7 @@ def test_every_line_is_used_or_rejected(corpus: Path) -> None:
     assert reasons == {
         "xxc-2": "empty transcript",
         "xxc-3": "silent",
-        "xxc:text.txt:4": "repeated: this utterance stands on an earlier line",
+        "xxc:text.txt:4": "repeated: this utterance is on an earlier line",
         "xxc-4": "missing: no audio/xxc-4.wav or .flac",
         "xxc-../abk-1": "missing: no audio/../abk-1.wav or .flac",
         "xxc:text.txt:9": "not UTF-8: byte 6 of the line",

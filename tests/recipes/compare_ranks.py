@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a mode. Returns the exit code."""
+    """Print one line per mode. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("alone", type=Path, help="the recipe's exp folder, of one process")
     parser.add_argument("ranks", type=Path, help="that of several")
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def same(alone: Path, ranks: Path) -> bool:
-    """Whether two experiments took as many steps and came to the same error rates, to within the noise of the test."""
+    """Whether two experiments have equal numbers of steps, and error rates whose intervals overlap."""
     steps = [last_step(folder) for folder in (alone, ranks)]
     say(f"{alone.name}: {steps[0]} steps alone, {steps[1]} with ranks")
     agree = steps[0] == steps[1]

@@ -236,7 +236,7 @@ def read_table(path: Path, lang: str) -> Table:
         key = _make_key(name, lang)
         reason = _row_fault(name, sentence, text)
         if reason is None and key in seen:
-            reason = "repeated: this clip stands on an earlier line"
+            reason = "repeated: this clip is on an earlier line"
         if reason is not None:
             has_own_key = bool(name) and key not in seen
             rejected = Rejected(key if has_own_key else where, str(clips / name) if name else "", reason, lang)

@@ -246,7 +246,7 @@ def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences
         elif not any(character.isalpha() for character in text):
             reason, is_fault = f"no letter: {text}", True
         elif (same := kept.setdefault(normalize(text, lang), (number, text))) != (number, text):
-            reason = f"duplicate: the same sentence stands on line {same[0]}"
+            reason = f"duplicate: the same sentence is on line {same[0]}"
         if reason is not None:
             rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
     if not kept:

@@ -137,7 +137,7 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         candidates = [folder / "audio" / f"{name}{suffix}" for suffix in _AUDIO_SUFFIXES if "/" not in name]
         audio = next((path for path in candidates if path.is_file()), None)
         if key in utterances:
-            reason = "repeated: this utterance stands on an earlier line"
+            reason = "repeated: this utterance is on an earlier line"
         elif not txt:
             reason = "empty transcript"
         elif audio is None:
