@@ -63,6 +63,7 @@ def test_ties_are_deterministic() -> None:
     assert clusters(built(line(0, 1, 2, 3))) == {frozenset([0, 1]), frozenset([2, 3]), frozenset(range(4))}
     assert frozenset([0, 1]) in clusters(built(line(0, 1, -1)))
     assert frozenset([0, 1]) in clusters(built(line(0, -1, 1)))
+    assert built([[0.0, 1], [1, 0]]).num_units == 2  # looks like a matrix of distances
 
 
 @settings(max_examples=20, deadline=None)

@@ -7,6 +7,7 @@ Dimension key: V units, F features, S units that have a vector.
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.huffman import add_unplaced, huffman_rows
@@ -70,7 +71,8 @@ def _ward_rows(
     rows_SF: NDArray[np.float64], unit_ids: NDArray[np.int64], frequencies: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """The merges (S-1, 2) as `breadth_first` takes them: below V a unit, V+n row n."""
-    merges = linkage(rows_SF if rows_SF.shape[1] else np.zeros((len(rows_SF), 1)), method="ward")
+    distances = pdist(rows_SF if rows_SF.shape[1] else np.zeros((len(rows_SF), 1)))
+    merges = linkage(distances, method="ward")  # given vectors, it may take a square matrix for distances and warn
     clusters, is_identical = merges[:, :2].astype(np.int64), merges[:, 2] == 0
     groups = list(unit_ids.reshape(-1, 1))  # the units of each cluster of identical vectors; such merges come first
     for first, second in clusters[is_identical]:
