@@ -35,7 +35,7 @@ setup(
         "jinja2>=3.1",
         "matplotlib>=3.8",
         "numba>=0.60",
-        "numpy>=1.26",
+        "numpy>=2.0",
         "praatio>=6.0",
         "pydantic>=2.7",
         "PyYAML>=6.0",

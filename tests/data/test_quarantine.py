@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clips that cannot be read: left out, written down once, counted every time, and never silently too many."""
+"""Clips that cannot be read are skipped, recorded once and counted each time; too many of them end the run."""
 
 import errno
 import logging
@@ -45,12 +45,12 @@ def bad(number: int) -> BadClip:
 # In a batch
 
 
-def test_a_batch_goes_on_without_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
+def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     data, plan = dataset_of(tmp_path), [[0, 1], [2, 3], [4, 5]]
     (tmp_path / "1.wav").write_bytes(b"")
     (tmp_path / "2.wav").unlink()
     (tmp_path / "3.wav").write_bytes((tmp_path / "3.wav").read_bytes()[:9000])
-    soundfile.write(tmp_path / "4.wav", np.full(4000, 0.1), 16000)  # whole, but not what the list speaks of
+    soundfile.write(tmp_path / "4.wav", np.full(4000, 0.1), 16000)  # whole, but of another length than listed
     made = list(batches(data, plan, 1))
     assert [batch.keys for batch in made] == [["u0"], ["u5"], ["u5"]]
     reasons = {clip.key: clip.reason for batch in made for clip in batch.quarantined}
@@ -73,7 +73,7 @@ def test_a_batch_goes_on_without_its_bad_clips_and_is_never_empty(tmp_path: Path
         assert all(left.features.equal(right.features) for left, right in zip(again, made[1:], strict=True))
 
 
-def test_a_list_without_a_clip_that_can_be_read_is_an_end(tmp_path: Path) -> None:
+def test_a_list_without_a_readable_clip_is_an_error(tmp_path: Path) -> None:
     data = dataset_of(tmp_path)
     for path in tmp_path.glob("*.wav"):
         path.unlink()
@@ -81,7 +81,7 @@ def test_a_list_without_a_clip_that_can_be_read_is_an_end(tmp_path: Path) -> Non
         list(batches(data, [[4]], 0))
 
 
-def test_what_is_no_fault_of_the_clip_is_not_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noises = tmp_path / "noises"
     noises.write_text("/no/such/noise.wav\n")
     data = dataset_of(tmp_path, CONF.model_copy(update={"noise_conf": NoiseConf(list=str(noises), prob=1.0)}))
@@ -131,18 +131,14 @@ def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplo
     ("num_bad", "num_drawn", "at_end", "ends"),
     [(5, 500, False, False), (6, 500, False, True), (6, 499, False, False), (6, 499, True, True), (0, 0, True, False)],
 )
-def test_the_share_is_judged_late_enough(
+def test_the_share_of_bad_clips_is_limited(
     tmp_path: Path, num_bad: int, num_drawn: int, at_end: bool, ends: bool
 ) -> None:
-    quarantine = Quarantine(tmp_path / "q.tsv", fresh=True)
+    only, one_of_two = (Quarantine(tmp_path / "q.tsv", fresh=True, is_only_rank=is_only) for is_only in (True, False))
     if not ends:
-        quarantine.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
+        only.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
         return
-    message = (
-        rf"q\.tsv: 6 of {num_drawn} clips cannot be read, more than the share 0\.01; .* dataset_conf.max_bad_clips"
-    )
-    with pytest.raises(DataError, match=message):
-        quarantine.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
-    one_of_two = Quarantine(tmp_path / "quarantine-rank1.tsv", fresh=True, is_only_rank=False)
-    with pytest.raises(DataError, match=r"quarantine\*\.tsv: 6 of"):  # its own file may not even be there
-        one_of_two.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
+    fault = rf"6 of {num_drawn} clips cannot be read, more than the share 0\.01; .* dataset_conf.max_bad_clips"
+    for quarantine, name in ((only, "q.tsv"), (one_of_two, r"quarantine\*.tsv")):
+        with pytest.raises(DataError, match=f"{name}: {fault}"):
+            quarantine.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
