@@ -101,23 +101,33 @@ def is_caught(mutation: Mutation, timeout_s: int = 600) -> bool:
 
 
 def draw(seed: int, count: int, out: Path) -> None:
-    """Draws mutations at random, the same number of each package, runs them and writes all with their outcome."""
+    """Draws mutations at random, the same number of each package, runs them and writes all with their outcome.
+
+    Those that `out` has already are not run again.
+    """
     generator = random.Random(seed)
     by_package: dict[str, list[Mutation]] = {}
     for path in sorted((ROOT / "wenet_hs").rglob("*.py")):
         by_package.setdefault(path.relative_to(ROOT / "wenet_hs").parts[0], []).extend(candidates(path))
     packages = [name for name, found in sorted(by_package.items()) if len(found) >= 20]
-    done: list[Mutation] = []
+    done = read_mutations(out) if out.exists() else []
     for index in range(count):
         mutation = generator.choice(by_package[packages[index % len(packages)]])
+        if index < len(done):
+            continue
         done.append(Mutation(**asdict(mutation) | {"caught": is_caught(mutation)}))
         print(done[-1], flush=True)
         out.write_text(json.dumps([asdict(one) for one in done], indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
+def read_mutations(path: Path) -> list[Mutation]:
+    """The mutations in a JSON file."""
+    return [Mutation(**fields) for fields in json.loads(path.read_text("utf-8"))]
+
+
 def run(listed: Path) -> int:
     """Runs the listed mutations; returns how many survive."""
-    mutations = [Mutation(**fields) for fields in json.loads(listed.read_text("utf-8"))]
+    mutations = read_mutations(listed)
     survivors = [mutation for mutation in mutations if not is_caught(mutation)]
     for mutation in survivors:
         print(f"survived: {mutation.file}: {mutation.mutated.strip()}")
