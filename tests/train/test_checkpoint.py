@@ -69,15 +69,6 @@ def test_litter_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) 
     ckpt.remove_incomplete(tmp_path / "nowhere")
 
 
-def test_newer_checkpoints_are_set_aside_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    paths = [save(tmp_path, step) for step in (1, 2, 3)]
-    with caplog.at_level(logging.WARNING):
-        ckpt.set_aside_newer(paths[1])
-    assert ckpt.list_checkpoints(tmp_path) == paths[:2]
-    assert "step-00000003: newer than the one to go on from; kept as step-00000003.old" in caplog.text
-    assert ckpt.verification_error(tmp_path / "step-00000003.old") is None
-
-
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"step-00000001: cannot be written \(File exists\); check the folder$"):
@@ -163,13 +154,6 @@ def test_no_good_checkpoint_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         assert ckpt.newest_intact(tmp_path) is None
     assert "no older one is intact" in caplog.text
-
-
-def test_rotation_keeps_what_it_is_told_to(tmp_path: Path) -> None:
-    paths = [save(tmp_path, step) for step in (1, 2, 3, 4)]
-    ckpt.rotate(tmp_path, {paths[0], paths[3]})
-    assert ckpt.list_checkpoints(tmp_path) == [paths[0], paths[3]]
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:

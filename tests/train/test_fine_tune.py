@@ -15,7 +15,6 @@ from small_models import SPECIAL, small_config
 from wenet_hs.build import build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError
-from wenet_hs.heads import ClassHead
 from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -117,30 +116,6 @@ def test_nothing_is_taken_between_heads_of_two_kinds(tmp_path: Path, caplog: pyt
         report.log()
     assert report.parameters_new == ["head.inner_vector.weight"]
     assert set(same_names(model, softmax_state)) == set(softmax_state) - set(both)
-
-
-def test_other_classes_of_the_same_tree_are_matched_by_their_units(tmp_path: Path) -> None:
-    """How many branches are classes stands in the train.yaml; without it nothing is known of a binary tree's."""
-    three, five = (sections("class", head_conf={"tree": "tree.json", "num_classes": number}) for number in (3, 5))
-    write_base(tmp_path / "exp", (BINARY, None), **three)
-    old = built(TABLE, (BINARY, None), seed=1, **three).head
-    model = built(TABLE, (BINARY, None), **five)
-    report = load_base_weights(model, tmp_path / "exp", TABLE)
-    assert isinstance(model.head, ClassHead) and isinstance(old, ClassHead)
-    shared = {tuple(units) for units in classes_of(old)} & {tuple(units) for units in classes_of(model.head)}
-    leaves = TABLE.units  # every unit's own row is taken, wherever it hangs, and so are the classes of both
-    assert report.parameters_in_part["head.output.bias"].taken == len(leaves) + len(shared)
-    (tmp_path / "exp" / "train.yaml").unlink()
-    report = load_base_weights(built(TABLE, (BINARY, None), **three), tmp_path / "exp", TABLE)
-    assert report.parameters_new == ["head.output.weight", "head.output.bias"]
-
-
-def classes_of(head: ClassHead) -> list[list[int]]:
-    """The units of each class of two levels."""
-    offsets, inner = head.edges.offsets, head.edges.num_inner
-    return [
-        sorted(head.edges.children[start:end] - inner) for start, end in zip(offsets[1:], offsets[2:], strict=False)
-    ]
 
 
 def test_more_units_in_both_directions(tmp_path: Path) -> None:

@@ -159,30 +159,12 @@ def test_a_skipped_step_is_named_and_metrics_stay_json(tmp_path: Path, caplog: p
     assert "train/loss" not in scalars(tmp_path)
 
 
-def test_what_was_written_after_a_checkpoint_is_cut(tmp_path: Path) -> None:
-    with monitored(tmp_path) as monitor:
-        monitor.step(stats(1))
-        length = monitor.sync()
-        monitor.step(stats(2))
-    with monitored(tmp_path, step=1, metrics_bytes=length) as monitor:
-        monitor.step(stats(2, loss=0.75))
-    assert [(record["step"], record["loss"]) for record in records(tmp_path)] == [(1, 0.5), (2, 0.75)]
-
-
 def test_everything_said_is_in_the_file_at_once(tmp_path: Path) -> None:
     """A kill then loses nothing that the checkpoint after it takes for written."""
     with monitored(tmp_path) as monitor:
         monitor.step(stats(1))
         assert scalars(tmp_path)["train/loss"] == [(1, 0.5)]
         assert [record["step"] for record in records(tmp_path)] == [1]
-
-
-def test_two_boards_in_one_second_are_two_files(tmp_path: Path) -> None:
-    for step in (1, 2, 3):
-        with monitored(tmp_path, step=step - 1) as monitor:
-            monitor.step(stats(step))
-    assert len(list((tmp_path / "tensorboard").iterdir())) == 3
-    assert [step for step, _ in scalars(tmp_path)["train/loss"]] == [1, 2, 3]
 
 
 class Terminal(io.StringIO):

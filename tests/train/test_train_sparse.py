@@ -101,17 +101,6 @@ def test_rows_that_a_step_did_not_touch_stay_as_they_are(is_dense: bool) -> None
         assert changed.nonzero()[:, 0].tolist() == sorted(set(touched))
 
 
-def test_gradients_are_forgotten() -> None:
-    model = Model()
-    optimizer = optimizer_of(model)
-    set_gradients(model, 0, [1])
-    optimizer.zero_grad(set_to_none=True)
-    assert all(parameter.grad is None for parameter in model.parameters())
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer.step()
-    assert all(torch.equal(value, old) for value, old in zip(model.parameters(), before, strict=True))
-
-
 def test_a_saved_state_goes_on_in_the_same_bits() -> None:
     model = Model()
     optimizer = optimizer_of(model)
@@ -150,15 +139,6 @@ def test_the_norm_is_that_of_both_kinds_together(limit: float, touched: list[int
     for value, other in zip(model.parameters(), expected.parameters(), strict=True):
         assert value.grad is not None
         torch.testing.assert_close(value.grad.to_dense(), other.grad)
-
-
-def test_dense_gradients_are_clipped_by_torch_and_those_not_there_are_left_out() -> None:
-    model, expected = nn.Linear(4, 3), nn.Linear(4, 3)
-    model.weight.grad, expected.weight.grad = torch.full((3, 4), 0.3), torch.full((3, 4), 0.3)
-    assert torch.equal(clip_gradient(model.parameters(), 0.7), clip_grad_norm_(expected.parameters(), 0.7))
-    assert model.weight.grad is not None
-    assert torch.equal(model.weight.grad, expected.weight.grad)
-    assert float(clip_gradient(nn.Linear(2, 2).parameters(), 1.0)) == 0.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
