@@ -80,16 +80,6 @@ def test_the_lowest_losses_or_the_last_ones_are_chosen(tmp_path: Path) -> None:
         choose_checkpoints(tmp_path, 2, "accuracy")
 
 
-def test_the_best_by_any_metric(tmp_path: Path) -> None:
-    measured = {10: (0.5, 3.0), 20: (0.9, 2.0), 30: (0.8, 1.0)}
-    paths = {
-        step: save(tmp_path, step, facts={"accuracy": accuracy, "loss_ctc": loss}, w=vector(step))
-        for step, (accuracy, loss) in measured.items()
-    }
-    assert choose_checkpoints(tmp_path, 2, "accuracy") == [paths[30], paths[20]]
-    assert choose_checkpoints(tmp_path, 1, "loss_ctc") == [paths[30]]
-
-
 def test_what_a_signal_had_written_is_not_one_of_the_last(tmp_path: Path) -> None:
     paths = [save(tmp_path, step, interim=step in (1, 3), w=vector(step)) for step in (1, 2, 3, 4)]
     assert choose_checkpoints(tmp_path, 2, "last") == [paths[1], paths[3]]

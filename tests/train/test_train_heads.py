@@ -22,6 +22,10 @@ HEADS: dict[str, type[OutputHead]] = {
     "class": ClassHead,
     "adaptive": AdaptiveHead,
 }
+SLOW_HEADS = [pytest.param(kind, marks=pytest.mark.slow) for kind in HEADS if kind != "softmax"]
+SLOW_ROUTES = [
+    pytest.param(kind, route, marks=pytest.mark.slow) for kind in ("hsoftmax", "class") for route in ("auto", "path")
+]
 LONGER = ("max_epoch=5", "save_interval=10", "dataset_conf.spec_aug=false", "scheduler_conf.warmup_steps=2")
 SPARSE = ("head_conf.sparse_grad=true", "model_conf.lsm_kind=node")
 
@@ -42,9 +46,7 @@ def check_learned(folder: Path) -> None:
     assert last["bits_per_unit"] < first["bits_per_unit"] < 1.5 * math.log2(8)
 
 
-@pytest.mark.parametrize(
-    "kind", ["softmax", *(pytest.param(kind, marks=pytest.mark.slow) for kind in HEADS if kind != "softmax")]
-)
+@pytest.mark.parametrize("kind", ["softmax", *SLOW_HEADS])
 def test_each_head_learns(tiny_corpus: TinyCorpus, tmp_path: Path, kind: str) -> None:
     ctc = ctc_of(tiny_corpus, kind) if kind != "softmax" else ()
     folder = tiny_corpus.train(tmp_path / "m", *LONGER, *ctc, head=kind)
@@ -67,17 +69,7 @@ def test_without_a_decoder_there_are_no_bits(tiny_corpus: TinyCorpus, tmp_path: 
     assert {record["bits_per_unit"] for record in validations(folder)} == {None}
 
 
-@pytest.mark.parametrize(
-    ("kind", "route"),
-    [
-        ("hsoftmax", "torch-path"),
-        *(
-            pytest.param(kind, route, marks=pytest.mark.slow)
-            for kind in ("hsoftmax", "class")
-            for route in ("auto", "path")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "route"), [("hsoftmax", "torch-path"), *SLOW_ROUTES])
 def test_sparse_gradients_learn_and_go_on_in_the_same_bits(
     tiny_corpus: TinyCorpus, tmp_path: Path, kind: str, route: str
 ) -> None:

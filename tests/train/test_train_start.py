@@ -10,12 +10,9 @@ import pytest
 import torch
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
-from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import list_checkpoints
-from wenet_hs.config.load import dump_config
 from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 
 # --resume
@@ -28,10 +25,6 @@ def test_never_leaves_a_used_folder_alone(tiny_corpus: TinyCorpus, trained: Path
     ):
         tiny_corpus.train(trained, resume="never")
     assert outcome(trained) == before
-
-
-def test_never_starts_in_a_fresh_folder(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
-    assert outcome(tiny_corpus.train(tmp_path / "m", resume="never")) == outcome(trained)
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
@@ -121,24 +114,6 @@ def test_another_head_starts_new_and_is_named(
     final = weights_of(trained_norm)
     assert set(final) - set(started) == {"head.output.weight", "head.output.bias"}
     assert differing(started, final) == ["head.inner_vector.weight"]
-
-
-def test_fine_tuning_starts_from_wenets_weights_and_folders(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path
-) -> None:
-    experiment = load_experiment(trained_norm)
-    wenet = tmp_path / "wenet"
-    wenet.mkdir()
-    torch.save(to_wenet_state_dict(experiment.model), wenet / "final.pt")
-    special = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
-    tokenizer_conf = experiment.config.tokenizer_conf.model_copy(update={"special_tokens": special})
-    dump_config(experiment.config.model_copy(update={"tokenizer_conf": tokenizer_conf}), wenet / "train.yaml")
-    for name in ("units.txt", "global_cmvn"):
-        shutil.copy(trained_norm / name, wenet / name)
-    assert "decoder.output_layer.weight" in torch.load(wenet / "final.pt", weights_only=True)
-    for number, checkpoint in enumerate((wenet, wenet / "final.pt")):
-        started = start_of(tiny_corpus, tmp_path / str(number), checkpoint)
-        assert differing(weights_of(trained_norm), started) == []
 
 
 def test_a_resume_does_not_take_the_weights_again(
