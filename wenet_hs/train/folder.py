@@ -43,22 +43,23 @@ def prepare_folder(
         resuming: whether the folder's own config and files must be equal to these.
         writes: whether this rank writes the folder; other ranks neither write nor compare it.
 
-    Returns: the config with base names, and the SHA-256 of each copied file by name.
+    Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
     Raises: ConfigError if `resuming` and the config or one of these files differs from that of the run to resume.
     """
     config, sources = _with_folder_names(config, config_dir)
     contents = {name: _read(source) for name, source in sources.items()}
-    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    hashes = {**sums, "config": _config_sha256(config)}
     if not writes:
-        return config, files
+        return config, hashes
     if resuming:
         _refuse_changes(model_dir, config, sources, contents)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
-    sums = {f"{SHA256_OF}{name}": sha256 for name, sha256 in files.items()}
-    dump_config(config, model_dir / "train.yaml", provenance={**_provenance(), **sums})
-    return config, files
+    of_files = {f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()}
+    dump_config(config, model_dir / "train.yaml", provenance={**_provenance(), **of_files})
+    return config, hashes
 
 
 def _with_folder_names(config: ExperimentConfig, config_dir: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
@@ -117,7 +118,7 @@ def _refuse_changes(
         raise ConfigError("\n".join(fault + advice for fault in faults))
 
 
-def config_sha256(config: ExperimentConfig) -> str:
+def _config_sha256(config: ExperimentConfig) -> str:
     """SHA-256 of the settings that a resumed run may not change. Settings at their defaults are not in it: a later
     release may have more of them."""
     changes = config_changes(ExperimentConfig(), config)

@@ -32,7 +32,6 @@ from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.folder import config_sha256
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
@@ -66,12 +65,12 @@ class Parts:
     units: UnitTable
 
 
-def load_parts(config: ExperimentConfig, options: TrainOptions, files: Mapping[str, str], world: World) -> Parts:
+def load_parts(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> Parts:
     """Build a fresh model, frozen and compiled as the config says, its optimizer and the data sets.
 
     Args:
         config: with base names, which refer to `options.model_dir`.
-        files: SHA-256 of the files in the folder, by name.
+        hashes: SHA-256 of the settings and of the files in the folder, by name.
         world: the ranks that train together; rank 0 reports the utterances that are not used.
     """
     model_dir, device, where = options.model_dir, world.device, str(options.config)
@@ -92,12 +91,7 @@ def load_parts(config: ExperimentConfig, options: TrainOptions, files: Mapping[s
     if world.is_first:
         _report_rejected(train_set, "--train_data", model_dir / "train_rejected.tsv")
         _report_rejected(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
-    fingerprint = {
-        **files,
-        "training list": train_list.digest,
-        "validation list": valid_list.digest,
-        "config": config_sha256(config),
-    }
+    fingerprint = {**hashes, "training list": train_list.digest, "validation list": valid_list.digest}
     state = TrainState(
         model,
         build_optimizer(model, config),

@@ -70,7 +70,7 @@ def train(options: TrainOptions) -> Path:
         name = world.all_gather(None if found is None else found.name)[0]
         resume_from = None if name is None else checkpoints / name
         with world.first_before_others():
-            config, files = prepare_folder(
+            config, hashes = prepare_folder(
                 options.model_dir,
                 config,
                 config_dir=options.config.parent,
@@ -79,8 +79,8 @@ def train(options: TrainOptions) -> Path:
             )
         versions = {name: version(name) for name in ("torch", "wenet_hs")}
         sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
-        world.check_equal_across_ranks({**files, "config": sha256, **versions})
-        parts = load_parts(config, options, files, world)
+        world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
+        parts = load_parts(config, options, hashes, world)
         world.check_equal_across_ranks(parts.state.fingerprint)
         _load_first_weights(parts, options, config, resume_from)
         quarantine = Quarantine(
