@@ -212,9 +212,7 @@ def test_several_lists_are_one_training_set(tiny_corpus: TinyCorpus, tmp_path: P
     write_data_list(tmp_path / "b.list", utterances[4:])
     both = (tmp_path / "a.list", tmp_path / "b.list")
     assert outcome(tiny_corpus.train(tmp_path / "m", train_data=both)) == outcome(trained)
-    with pytest.raises(
-        DataError, match="^--train_data: utterance 'train0' is in more than one list; give each a u"
-    ):
+    with pytest.raises(DataError, match="^--train_data: utterance 'train0' is in more than one list; give each a u"):
         tiny_corpus.train(tmp_path / "n", train_data=(tmp_path / "a.list", tmp_path / "a.list"))
 
 
