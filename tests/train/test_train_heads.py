@@ -90,6 +90,8 @@ def test_a_resume_refuses_another_tree_of_ctc(tiny_corpus: TinyCorpus, tmp_path:
     flags = ("ctc_conf.head=class", f"ctc_conf.head_conf.tree={tmp_path / 'ctc.json'}")
     folder = tiny_corpus.train(tmp_path / "m", "max_epoch=1", *flags)
     Tree.huffman(tree.frequencies[::-1], units=tree.units).save(tmp_path / "ctc.json")
-    message = f"{folder / 'ctc_tree.json'}: differs from {tmp_path / 'ctc.json'}; a resumed run must"
+    message = (
+        f"{folder / 'ctc_tree.json'}: differs from {tmp_path / 'ctc.json'} .line 4 is the first.; a resumed run must"
+    )
     with pytest.raises(ConfigError, match=message):
         tiny_corpus.train(folder, "max_epoch=2", *flags)

@@ -2,6 +2,7 @@
 """The experiment folder. It is complete from the start, so it can be moved and decoded on another machine."""
 
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -111,8 +112,10 @@ def _refuse_changes(
     for name, content in contents.items():
         if not (model_dir / name).is_file():
             faults.append(f"{model_dir / name}: is missing")
-        elif (model_dir / name).read_bytes() != content:
-            faults.append(f"{model_dir / name}: differs from {sources[name]}")
+        elif (found := (model_dir / name).read_bytes()) != content:
+            pairs = enumerate(itertools.zip_longest(found.split(b"\n"), content.split(b"\n")), start=1)
+            number = next(number for number, (line, other) in pairs if line != other)
+            faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
     if faults:
         advice = "; a resumed run must be the same: restore it, or use another --model_dir"
         raise ConfigError("\n".join(fault + advice for fault in faults))
