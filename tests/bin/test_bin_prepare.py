@@ -64,6 +64,27 @@ def test_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert contents(out) == before
 
 
+def test_the_table_of_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("commonvoice", "--langs", "ca", "--ratio", 0.5, "--table")
+    assert call(*flags, "--corpus", release) == 0
+    assert re.search(r"│ ca +│ +0\.01 │ 0\.5000 │ +0\.00 │ +0\.00 │\n", capsys.readouterr().out)
+    content = {"locales": {"ca": {"validDurationSecs": 36000, "buckets": {"validated": 9000, "test": 450}}}}
+    (tmp_path / "cv.json").write_text(json.dumps(content))
+    assert call(*flags, "--corpus", tmp_path / "cv.json") == 0
+    assert re.search(r"│ ca +│ +10\.00 │ 0\.5000 │ +5\.00 │ +1\.00 │ +0\.50 │\n", capsys.readouterr().out)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_official_statistics_give_table_1(shared_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    statistics = shared_dir / "data/cv_meta/cv-corpus-11.0-2022-09-21.json"
+    langs = "ca es fr it pt be cs pl ru uk ba ky tr tt uz"
+    assert call("commonvoice", "--corpus", statistics, "--langs", langs, "--table") == 0
+    rows = [re.findall(r"[\w.]+", line) for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    kept = {row[0]: float(row[3]) for row in rows if row[0] != "all"}
+    for lang, hours in {"ca": 77.7, "es": 38.3, "fr": 56.8, "be": 64.2, "cs": 14.5, "tt": 10.3}.items():
+        assert kept[lang] == pytest.approx(hours, abs=0.06)
+
+
 def test_ucla(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for lang, phone in (("abk", "ʃʲ"), ("xxa", "a")):
         for n in range(4):

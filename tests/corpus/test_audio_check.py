@@ -50,11 +50,11 @@ def clip(path: Path, duration_s: float | None = None) -> Utterance:
 def run_check(
     folder: Path,
     clips: list[Utterance],
-    mode: Literal["full", "exists", "duration"] = "full",
+    mode: Literal["full", "exists", "none"] = "full",
     num_workers: int = 0,
 ) -> Results:
     checker = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers, check=check, probe=probe)
-    usable, rejected = checker.read_durations(clips, "durations") if mode == "duration" else checker.check(clips, "all")
+    usable, rejected = checker.check(clips, "clips")
     found: dict[str, tuple[float | None, str | None]] = {u.key: (u.duration, None) for u in usable}
     found |= {clip.key: (None, clip.reason) for clip in rejected}
     return [(u.key, *found[u.key]) for u in clips]
@@ -91,7 +91,7 @@ def test_known_durations_are_not_read(tmp_path: Path) -> None:
     make_clips(tmp_path, b="2.5", c="text")
     clips = [clip(Path("nowhere"), 3.0), clip(tmp_path / "b"), clip(tmp_path / "c")]
     reason = f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
-    assert run_check(tmp_path, clips, "duration") == [("nowhere", 3.0, None), ("b", 2.5, None), ("c", None, reason)]
+    assert run_check(tmp_path, clips, "none") == [("nowhere", 3.0, None), ("b", 2.5, None), ("c", None, reason)]
 
 
 def test_a_clip_is_checked_again_only_if_it_changed(tmp_path: Path) -> None:

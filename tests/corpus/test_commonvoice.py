@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common Voice: every row is used or rejected, Table 1 of the paper, disjoint sets, repeatable bytes."""
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from hypothesis import strategies as st
 from made_up_release import HEADER_11, HEADER_17, OFFICIAL_HOURS, Row, make_rows, write_language, write_table
 
 from wenet_hs.corpus.audio_check import ClipChecker
-from wenet_hs.corpus.commonvoice import CommonVoiceOptions, find_language_folders, prepare_commonvoice, read_table
+from wenet_hs.corpus.commonvoice import (
+    CommonVoiceOptions,
+    find_language_folders,
+    make_hours_table,
+    prepare_commonvoice,
+    read_table,
+)
 from wenet_hs.corpus.subset import hours_to_keep
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
@@ -161,7 +168,7 @@ def probe(path: Path) -> float:
 
 
 def prepare(
-    options: CommonVoiceOptions, *, mode: Literal["full", "exists"] = "exists", num_workers: int = 0
+    options: CommonVoiceOptions, *, mode: Literal["full", "exists", "none"] = "exists", num_workers: int = 0
 ) -> dict[str, Any]:
     cache = options.out / ".checked.jsonl"
     checker = ClipChecker(cache, mode=mode, num_workers=num_workers, check=check, probe=probe)
@@ -210,6 +217,73 @@ def test_the_official_hours_give_table_1(tmp_path: Path, num_clips: int, toleran
         assert of_lang["hours"]["train"] == pytest.approx(expected[lang], abs=tolerance_h or nearest_clip_h + 0.1)
         assert of_lang["utterances"]["test"] == num_clips // 10
         assert of_lang["in_both"]["train-test"] == {"speakers": 0, "sentences": 0}
+
+
+def test_lists_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
+    for lang in ("ca", "tr"):
+        for name in ("validated.tsv", "clip_durations.tsv"):
+            (tmp_path / "cv" / lang).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "cv" / lang / name).write_bytes((release / lang / name).read_bytes())
+    message = r"320 clips cannot be used \(missing \d+\); repair the"
+    options = options_for(tmp_path / "cv", tmp_path / "out")
+    with pytest.raises(DataError, match=message):
+        prepare(options)
+    prepare(options, mode="none")
+    prepare(options_for(release, tmp_path / "whole"))
+    found, expected = read(tmp_path / "out"), read(tmp_path / "whole")
+    assert {name: [(u.key, u.duration) for u in utterances] for name, utterances in found.items()} == {
+        name: [(u.key, u.duration) for u in utterances] for name, utterances in expected.items()
+    }
+
+
+def test_the_table_of_a_release_has_the_hours_of_its_lists(release: Path, tmp_path: Path) -> None:
+    options = options_for(release, tmp_path / "out")
+    stats = prepare(options)
+    table = make_hours_table(options, ClipChecker(tmp_path / "cache", mode="none"))
+    for lang, of_lang in stats["langs"].items():
+        found = table[lang]
+        expected = (of_lang["hours_before"], of_lang["lambda"], of_lang["hours_wanted"], of_lang["hours"]["test"])
+        assert (found.validated, found.ratio, found.kept, found.test) == pytest.approx(expected, abs=1e-4)
+        assert found.released_test is None
+
+
+def statistics(**changes: Any) -> str:
+    """Statistics of two languages: 400 clips of 9 s and 100 clips of 9 s."""
+    ca = {"validDurationSecs": 3600.0, "buckets": {"validated": 400, "test": 20}}
+    tr = {"validDurationSecs": 900.0, "buckets": {"validated": 100, "test": 30}}
+    return json.dumps({"locales": {"ca": ca | changes, "tr": tr}})
+
+
+def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "cv.json").write_text(statistics())
+    options = options_for(tmp_path / "cv.json", tmp_path, ratio=0.3, max_test=25)
+    table = make_hours_table(options, ClipChecker(tmp_path / "cache", mode="none"))
+    clip_h = 9 / 3600
+    for lang, hours, num_test, num_released in (("ca", 1.0, 25, 20), ("tr", 0.25, 10, 30)):
+        found, share = table[lang], hours / 1.25
+        ratio = share**-0.5 / (0.8**0.5 + 0.2**0.5) * 0.3
+        expected = (hours, ratio, ratio * hours, num_test * clip_h, num_released * clip_h)
+        assert (found.validated, found.ratio, found.kept, found.test, found.released_test) == pytest.approx(expected)
+    assert sum(found.kept for found in table.values()) == pytest.approx(0.3 * 1.25)
+    released = make_hours_table(replace(options, split="released"), ClipChecker(tmp_path / "cache"))
+    assert released["tr"].test == released["tr"].released_test
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "cv.json: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give"),
+        ("{", "cv.json: not the statistics of a Common Voice release"),
+        ('{"locales": {"ca": {}}}', "cv.json: no language tr in it; found: ca"),
+        (statistics(buckets={"validated": 0, "test": 0}), "cv.json: language ca: ZeroDivisionError"),
+        (statistics(validDurationSecs=None), "cv.json: language ca: TypeError"),
+        (statistics(validDurationSecs=-1), "language ca: -0.000277778 hours of audio; leave it out of --langs"),
+    ],
+)
+def test_faulty_statistics_are_one_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "cv.json").write_text(content)
+    with pytest.raises((DataError, ConfigError), match=re.escape(message)):
+        make_hours_table(options_for(tmp_path / "cv.json", tmp_path), ClipChecker(tmp_path / "cache"))
 
 
 def test_no_speaker_and_no_sentence_is_in_two_sets(release: Path, tmp_path: Path) -> None:

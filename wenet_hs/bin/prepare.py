@@ -2,6 +2,7 @@
 """Make the data lists of a corpus: OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and OUT/rejected.tsv.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
+         wenet-hs prepare commonvoice --corpus cv-corpus-11.0.json --langs "ca es fr it pt" --table
          wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
          wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
 
@@ -35,6 +36,8 @@ class Corpus:
     example: str
     module: ModuleType
     """Has `add_arguments(parser)`, and `run(args)`, which writes the lists and returns the content of stats.json."""
+    has_table: bool = False
+    """Whether the module has `read_hours_table(args)` too, for the flag `--table`."""
 
 
 CORPORA = {
@@ -42,6 +45,7 @@ CORPORA = {
         "a Common Voice release as downloaded",
         '--corpus cv-corpus-11.0 --langs "ca es fr" --out data',
         commonvoice,
+        has_table=True,
     ),
     "ucla": Corpus("the UCLA Phonetic Corpus", "--corpus ucla-phonetic-corpus --out data", ucla),
     "synthetic": Corpus(
@@ -61,7 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         text = f"Prepare {corpus.description}.\n\nExample: wenet-hs prepare {kind} {corpus.example}"
         formatter = argparse.RawDescriptionHelpFormatter
         subparser = kinds.add_parser(kind, help=corpus.description, description=text, formatter_class=formatter)
-        subparser.add_argument("--out", type=Path, required=True, help="output folder")
+        output = subparser.add_mutually_exclusive_group(required=True)
+        output.add_argument("--out", type=Path, help="output folder")
+        if corpus.has_table:
+            text = "print the hours of each language, λ and the hours to train on, and write nothing"
+            output.add_argument("--table", action="store_true", help=text)
         subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
         subparser.add_argument(
             "--num_workers", type=int, default=cores, help="processes; 0: none besides this one (default: one per core)"
@@ -73,9 +81,33 @@ def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     if args.num_workers < 0:
         raise ConfigError(f"--num_workers {args.num_workers}: must be at least 0 (0: in this process)")
-    stats = CORPORA[args.kind].module.run(args)
-    show(stats, Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False))
+    module = CORPORA[args.kind].module
+    console = Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False)
+    if args.out is None:
+        show_hours(module.read_hours_table(args), console)
+        return
+    show(module.run(args), console)
     print(f"{args.out / 'stats.json'}: prepared")
+
+
+def show_hours(hours: Mapping[str, commonvoice.LanguageHours], console: Console) -> None:
+    """Print one line per language, and the sums."""
+    columns = ("validated h", "λ", "kept h", "test h")
+    has_released = any(of_lang.released_test is not None for of_lang in hours.values())
+    table = Table(title="hours to train on (Table 1)")
+    table.add_column("language")
+    for column in (*columns, "released test h") if has_released else columns:
+        table.add_column(column, justify="right")
+    for lang, of_lang in hours.items():
+        released = [] if of_lang.released_test is None else [f"{of_lang.released_test:.2f}"]
+        sizes = (f"{of_lang.validated:.2f}", f"{of_lang.ratio:.4f}", f"{of_lang.kept:.2f}", f"{of_lang.test:.2f}")
+        table.add_row(lang, *sizes, *released)
+    table.add_section()
+    validated, kept, test = (
+        sum(getattr(one, name) for one in hours.values()) for name in ("validated", "kept", "test")
+    )
+    table.add_row("all", f"{validated:.2f}", "", f"{kept:.2f}", f"{test:.2f}", *([""] if has_released else []))
+    console.print(table)
 
 
 def show(stats: Mapping[str, Any], console: Console) -> None:

@@ -17,7 +17,7 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 
-CheckMode = Literal["full", "exists", "duration"]
+CheckMode = Literal["full", "exists", "none"]
 CheckedClip = tuple[float | None, str | None]
 """(duration in seconds, None) of a usable clip; (None, reason) of another one."""
 _FLUSH_EVERY = 200
@@ -30,9 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", type=lambda path: Path(path).absolute(), required=True, help=folder)
     parser.add_argument(
         "--check_audio",
-        choices=("full", "exists"),
+        choices=("full", "exists", "none"),
         default="full",
-        help="full: decode every clip that is used (default); exists: only check that the file exists",
+        help="full: decode every clip that is used (default); exists: only check that the file exists; none: open no "
+        "clip whose duration the corpus states, so that lists can be made without the audio",
     )
     parser.add_argument(
         "--max_rejected", type=float, default=0.5, help="accepted share of faulty clips (default: %(default)s)"
@@ -58,7 +59,8 @@ class ClipChecker:
     ) -> None:
         """Args:
         cache: file of this class; created if it does not exist.
-        mode: `full` decodes every clip, `exists` only checks that the file exists and reads unknown durations.
+        mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
+            duration without looking for its file. `exists` and `none` read unknown durations from the header.
         check: (path, expected duration in seconds) → why the clip is unusable, or None. Must be picklable.
         probe: path → duration in seconds from the header. Must be picklable.
         """
@@ -76,12 +78,12 @@ class ClipChecker:
         self, utterances: Sequence[Utterance], description: str
     ) -> tuple[list[Utterance], list[Rejected]]:
         """The utterances with durations, from the file's header where unknown, and those with an unreadable file."""
-        return self._run(utterances, "duration", description)
+        return self._run(utterances, "none", description)
 
     def _run(
         self, utterances: Sequence[Utterance], mode: CheckMode, description: str
     ) -> tuple[list[Utterance], list[Rejected]]:
-        cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "duration" or u.duration is None}
+        cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "none" or u.duration is None}
         results = {key: self._known[cache_key] for key, cache_key in cache_keys.items() if cache_key in self._known}
         unknown = [u for u in utterances if u.key in cache_keys and u.key not in results]
         check = partial(_check_one, self._check if mode == "full" else None, self._probe)

@@ -7,14 +7,19 @@ https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder
 
 Train, dev and test are made from the validated clips. The sets of a release use each sentence only once, so they leave
 out most clips; `split="released"` takes them nevertheless.
+
+`--table` prints only the hours (Table 1 of the paper). It also reads the statistics that Common Voice publishes with
+each release, a JSON file: https://github.com/common-voice/cv-dataset, `datasets/cv-corpus-*.json`.
 """
 
 import argparse
+import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from wenet_hs.corpus import audio_check
@@ -33,6 +38,7 @@ from wenet_hs.corpus.output import (
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import ratio_for, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.normalize import normalize_counted
 
@@ -50,6 +56,7 @@ class CommonVoiceOptions:
     """What to prepare of a release. The fields are the flags of the command."""
 
     corpus: Path
+    """A release; for `make_hours_table` also its statistics in JSON."""
     langs: tuple[str, ...]
     out: Path
     alpha: float = 0.5
@@ -112,6 +119,90 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanguageHours:
+    """One line of the paper's Table 1."""
+
+    validated: float
+    """Hours that may be used, the test set included."""
+    ratio: float
+    """λ_i, the share of these hours to train on."""
+    kept: float
+    test: float
+    """Hours of the test set. From statistics: its number of utterances times the mean duration."""
+    released_test: float | None
+    """Hours of the release's own test set, by the mean duration; None without statistics."""
+
+
+def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
+    """The hours of each language with the options of a command line; `--corpus` is a release or its statistics."""
+    values = {field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)}
+    options = CommonVoiceOptions(**values | {"langs": tuple(args.langs.split())})
+    with TemporaryDirectory() as folder:
+        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
+        return make_hours_table(options, checker)
+
+
+def make_hours_table(options: CommonVoiceOptions, checker: ClipChecker) -> dict[str, LanguageHours]:
+    """The hours of each language, without lists. `options.corpus` is a release, or its statistics in JSON.
+
+    Raises DataError when a language is missing, ConfigError for impossible options.
+    """
+    _check_options(options)
+    if options.corpus.is_file():
+        sizes = _read_statistics(options)
+    else:
+        sizes = {}
+        for lang, folder in find_language_folders(options.corpus, options.langs).items():
+            language = _read_language(folder, lang, options, checker)
+            validated = hours_of(language.splits["train"])
+            if options.split == "paper":
+                _hold_out_test(language, options)
+            sizes[lang] = validated, hours_of(language.splits["test"]), None
+    hours = {lang: validated for lang, (validated, _, _) in sizes.items()}
+    ratios = _make_ratios(hours, options)
+    return {
+        lang: LanguageHours(
+            validated=validated,
+            ratio=ratios[lang],
+            kept=ratios[lang] * validated,
+            test=test,
+            released_test=released_test,
+        )
+        for lang, (validated, test, released_test) in sizes.items()
+    }
+
+
+def _read_statistics(options: CommonVoiceOptions) -> dict[str, tuple[float, float, float | None]]:
+    """Hours per language of what is validated, of the paper's test set and of the release's. Raises DataError."""
+    path = options.corpus
+    try:
+        locales = json.loads("\n".join(read_lines(path)))["locales"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path}: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give the "
+            "folder of a release, or cv-corpus-*.json of github.com/common-voice/cv-dataset"
+        ) from error
+    missing = [lang for lang in options.langs if lang not in locales]
+    if missing:
+        raise DataError(f"{path}: no language {', '.join(missing)} in it; found: {', '.join(sorted(locales))}")
+    sizes: dict[str, tuple[float, float, float | None]] = {}
+    for lang in options.langs:
+        try:
+            validated_s = float(locales[lang]["validDurationSecs"])
+            num_validated, num_released = (int(locales[lang]["buckets"][name]) for name in ("validated", "test"))
+            mean_h = validated_s / num_validated / 3600.0
+        except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
+            raise DataError(
+                f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
+                "buckets.test must be numbers, and a clip must be validated"
+            ) from error
+        released = num_released * mean_h
+        test = released if options.split == "released" else _test_size(num_validated, options) * mean_h
+        sizes[lang] = validated_s / 3600.0, test, released
+    return sizes
+
+
 @dataclass
 class Table:
     """Content of one table of a language. Durations are None if the release does not give them."""
@@ -149,8 +240,7 @@ def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> di
     hours = {}
     for lang, folder in folders.items():
         hours[lang] = hours_of(_read_language(folder, lang, options, checker).splits["train"])
-    ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
-    ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
+    ratios = _make_ratios(hours, options)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     by_lang: dict[str, Any] = {}
@@ -175,6 +265,11 @@ def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> di
     recorded = {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")}
     stats = {"corpus": "commonvoice", "options": recorded, "num_in": num_in, "langs": by_lang}
     return write_corpus(options.out, splits, rejected, stats)
+
+
+def _make_ratios(hours: Mapping[str, float], options: CommonVoiceOptions) -> dict[str, float]:
+    ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
+    return sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
 
 
 def _check_options(options: CommonVoiceOptions) -> None:
@@ -349,8 +444,7 @@ def _divide(language: _Language, wanted_h: float, options: CommonVoiceOptions, c
     """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
     splits = language.splits
     if options.split == "paper":
-        size = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
-        _hold_out(language, "test", size, options.seed, max_loss=0.5)
+        _hold_out_test(language, options)
         size = _dev_size(splits["train"], wanted_h) if options.dev_utterances is None else options.dev_utterances
         _hold_out(language, "dev", size, options.seed, max_loss=_DEV_LOSS)
     for name in ("test", "dev"):
@@ -358,6 +452,14 @@ def _divide(language: _Language, wanted_h: float, options: CommonVoiceOptions, c
         language.rejected += rejected
     ordered = shuffled(splits["train"], options.seed, "train")
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
+
+
+def _test_size(num_utterances: int, options: CommonVoiceOptions) -> int:
+    return min(int(num_utterances * options.test_fraction), options.max_test)
+
+
+def _hold_out_test(language: _Language, options: CommonVoiceOptions) -> None:
+    _hold_out(language, "test", _test_size(len(language.splits["train"]), options), options.seed, max_loss=0.5)
 
 
 def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
