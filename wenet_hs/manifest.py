@@ -65,6 +65,18 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     return list(iterate_data_list(path))
 
 
+def read_sentences(path: Path | str) -> list[Utterance]:
+    """The lines of a plain text file as utterances without audio; empty lines are left out, text is converted to NFC.
+
+    Raises DataError if the file cannot be read or has no sentence.
+    """
+    lines = enumerate((unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)), start=1)
+    sentences = [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in lines if line]
+    if not sentences:
+        raise DataError(f"{path}: no sentences in it; write one per line")
+    return sentences
+
+
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     """The utterances of a `data.list`, one after the other. Raises as `read_data_list` does, at the end of the list."""
     first_line: dict[str, int] = {}

@@ -50,6 +50,20 @@ def test_weighting_and_tokenizer_are_heard(corpus: Path) -> None:
     assert tree.options["weighting"] == "per_language"
 
 
+def test_words_of_text(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("1.txt", "a b a\n"), ("2.txt", "b\n\nc a d\n")):
+        (corpus / name).write_text(text, "utf-8")
+    files = ["--units", f"{corpus}/units.txt", "--text", f"{corpus}/1.txt", f"{corpus}/2.txt"]
+    line = ["build", "--tokenizer", "word", *files, "--out", f"{corpus}/tree.json"]
+    assert run_command(command, line) == 0
+    tree = Tree.load(corpus / "tree.json")
+    assert tree.frequencies.tolist() == [0, 1, 3, 3, 2, 1, 0]
+    text = f"{corpus}/1.txt {corpus}/2.txt"
+    assert tree.options == {"weighting": "pooled", "tokenizer": "word", "text": text, "num_utterances": 3}
+    assert run_command(command, [*line, "--weighting", "per_language"]) == 2
+    assert "--weighting per_language: --text has no languages; use --data_list" in capsys.readouterr().err
+
+
 def test_show_prints_units_and_draws(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build(corpus)
     capsys.readouterr()

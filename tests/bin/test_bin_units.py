@@ -39,6 +39,32 @@ def test_phones_of_two_lists(folder: Path) -> None:
     assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(table.units)
 
 
+def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a.txt").write_text("la casa\tblanca\n\n  la rosa \r\n", "utf-8")
+    (folder / "b.txt").write_text("la casa fe\u0301\n", "utf-8")
+    assert call("--text a.txt b.txt --kind word --min_count 2 --out units.txt") == 0
+    assert UnitTable.read(folder / "units.txt").units[3:] == ("casa", "la")
+    assert capsys.readouterr().out == (
+        "units.txt: 5 units (2 of them text) from 3 transcripts; "
+        "3 units seen less than 2 times are left out (3 occurrences)\n"
+    )
+    assert call("--text a.txt b.txt --kind word --out units.txt") == 0
+    assert UnitTable.read(folder / "units.txt").units[3:] == ("blanca", "casa", "fé", "la", "rosa")
+
+
+@pytest.mark.parametrize("source", ["", "--data_list train.list --text a.txt"])
+def test_a_list_or_text_but_not_both(folder: Path, source: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        call(f"{source} --kind word --out units.txt")
+    assert stop.value.code == 2
+
+
+def test_text_without_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "empty.txt").write_text("\n \n", "utf-8")
+    assert call("--text empty.txt --kind word --out units.txt") == 2
+    assert capsys.readouterr().err == "empty.txt: no sentences in it; write one per line\n"
+
+
 def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     contents = []
     for name in ("a", "b"):
@@ -66,6 +92,11 @@ def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[s
             "--vocab_size 900: the transcripts give at most 55 pieces; ask for",
         ),
         ("--kind bpe --bpe_model m --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
+        ("--kind char --min_count 0", "--min_count: must be at least 1, got 0"),
+        (
+            "--kind bpe --bpe_model m --vocab_size 20 --min_count 2",
+            "--min_count: --kind bpe has a --vocab_size instead",
+        ),
         ("--kind bpe --bpe_model m --vocab_size 0", "--vocab_size 0: must be above 0"),
     ],
 )

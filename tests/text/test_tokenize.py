@@ -54,6 +54,13 @@ def test_an_unknown_unit_becomes_unk_and_is_counted() -> None:
     assert PhoneTokenizer(PHONES).decode([1, PHONES.id_of("a") or 0]) == "⁇ a"
 
 
+def test_words_end_at_white_space() -> None:
+    tokenizer = make_tokenizer("word", UnitTable.from_units(["la", "casa"]))
+    assert tokenizer.split(" la \t casa") == ["la", "casa"]
+    assert tokenizer.encode("la cosa <blank> casa") == [4, 1, 1, 3]
+    assert tokenizer.decode([4, 3, 2]) == "la casa"
+
+
 def test_blank_begin_and_end_are_silent() -> None:
     assert CharTokenizer(CHARS).decode([2, 0, 3, 0, 2]) == "a"
 
@@ -122,8 +129,8 @@ def test_tokenizers_can_be_sent_to_workers(bpe_model: Path) -> None:
 def test_make_tokenizer_names_what_is_wrong(tmp_path: Path) -> None:
     assert isinstance(make_tokenizer("char", CHARS), CharTokenizer)
     assert isinstance(make_tokenizer("phone", PHONES), PhoneTokenizer)
-    with pytest.raises(ConfigError, match="tokenizer: must be one of char, phone, bpe, got 'word'"):
-        make_tokenizer("word", CHARS)
+    with pytest.raises(ConfigError, match="tokenizer: must be one of char, phone, bpe, word, got 'mora'"):
+        make_tokenizer("mora", CHARS)
     with pytest.raises(ConfigError, match="missing; tokenizer: bpe needs its sentencepiece model"):
         make_tokenizer("bpe", CHARS)
     with pytest.raises(DataError, match=r"no\.model: cannot be read \(No such file or directory\); check the path"):

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.errors import DataError
+from wenet_hs.heads import ClassHead
 from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
 
@@ -172,6 +174,20 @@ def test_the_file_keeps_everything(tmp_path_factory: pytest.TempPathFactory, tre
     assert tree != dataclasses.replace(tree, kind="other") and tree != "a tree"
 
 
+def test_the_tree_of_the_documentation_loads_and_a_head_of_it_is_a_distribution(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
+    block = page.partition("## Write a tree by hand")[2].partition("```json\n")[2].partition("```")[0]
+    (tmp_path / "tree.json").write_text(block, "utf-8")
+    tree = load_tree(tmp_path / "tree.json")
+    assert isinstance(tree, NaryTree)
+    codes = [tree.code(tree.num_inner + unit) for unit in range(tree.num_units)]
+    assert dict(zip(tree.units, codes, strict=True)) == {
+        "golf": "0.0", "basketball": "0.1.0", "football": "0.1.1", "soccer": "0.1.2", "piano": "1.0", "violin": "1.1"
+    }  # fmt: skip
+    sums = ClassHead(8, tree).log_probs(torch.randn(5, 8)).exp().sum(dim=-1)
+    torch.testing.assert_close(sums, torch.ones(5))
+
+
 def test_which_file_is_which(tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     binary = Tree.huffman([5, 9, 12, 13, 16])
@@ -207,7 +223,7 @@ def test_what_is_no_tree(tmp_path: Path, rows: list[list[int]], message: str) ->
 
 
 def test_wrong_calls() -> None:
-    with pytest.raises(ValueError, match="inner node 1 has 1 children; a decision needs at least two"):
+    with pytest.raises(ValueError, match="inner node 1 has one child; a node needs two or more"):
         NaryTree.from_rows([[1, 2, 3], [4]], [1.0] * 3)
     with pytest.raises(ValueError, match="offsets: expected the start of each inner node's row and, at the end, 4"):
         dataclasses.replace(NaryTree.frequency_bins([1.0] * 4, 1), offsets=np.array([0, 3]))

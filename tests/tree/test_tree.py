@@ -189,11 +189,18 @@ def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, fr
         ({"children": [[1, 4], [2, 2]]}, "node 2 is a child 2 times; each must be one exactly once"),
         ({"children": [[2, 3], [1, 4]]}, r"inner node 1 is not under the root \(a cycle\)"),
         ({"children": [[1, 4], [2, 99]]}, "inner node 1 has child 99; a child is 1…4"),
-        ({"children": [[1, 4], [2]]}, r"inner node 1 is list, expected \[left, right\] as node numbers"),
-        ({"children": [[1, 4], [2, 3.0]]}, r"expected \[left, right\] as node numbers"),
-        ({"children": [[1, 4], [2, 2**70]]}, r"expected \[left, right\] as node numbers"),
-        ({"children": [[True, 4], [2, 3]]}, r"expected \[left, right\] as node numbers"),
-        ({"children": [[1, 4], 7]}, r"inner node 1 is 7, expected \[left, right\] as node numbers"),
+        (
+            {"children": [[1, 4], [2]]},
+            "children: inner node 1 has one child; a node needs two or more, put the child in its parent's list",
+        ),
+        ({"children": [[1, 4], []]}, "inner node 1 has no children; a node needs two or more, name them, or leave"),
+        ({"children": [[1, 4], [2, 3.0]]}, r"inner node 1 has 3.0, expected a list of numbers such as \[1, 2\]"),
+        (
+            {"children": [[1, 4], [2, 2**70]]},
+            "inner node 1 has 1180591620717411303424, expected a list of numbers",
+        ),
+        ({"children": [[True, 4], [2, 3]]}, "inner node 0 has true, expected a list of numbers"),
+        ({"children": [[1, 4], 7]}, "inner node 1 has 7, expected a list of numbers"),
         (
             {"children": [[1, 2, 3]]},
             "inner node 0 has 3 children, so this is an n-ary tree, for `head: class`; build a",

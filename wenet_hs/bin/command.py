@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 
 from wenet_hs.errors import WenetHsError
+from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
 
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
@@ -47,6 +49,22 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
         return 130
     return 0
+
+
+def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags --data_list and --text, of which exactly one is required."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
+    source.add_argument(
+        "--text", type=Path, nargs="+", metavar="FILE", help="plain text instead, one sentence per line"
+    )
+
+
+def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
+    """The utterances of --data_list, or the sentences of --text."""
+    if args.text:
+        return [sentence for path in args.text for sentence in read_sentences(path)]
+    return [utterance for path in args.data_list for utterance in read_data_list(path)]
 
 
 def name_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:

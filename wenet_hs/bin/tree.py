@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.bin import tree_show
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import add_transcript_arguments, main_of, read_transcripts
 from wenet_hs.bin.tree_show import check_bpe_model, figures
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import read_data_list
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -29,11 +28,12 @@ from wenet_hs.tree.build import KINDS, KindOption, build_tree, check_options, ne
 from wenet_hs.tree.counts import WEIGHTINGS, unit_frequencies, unit_sequences, with_blank_share
 from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings
 
-BUILD_HELP = """Build tree.json from the units of a data list.
+BUILD_HELP = """Build tree.json from the units of data lists or text.
 
 Example: wenet-hs tree build --kind huffman --units data/units.txt --data_list data/train/data.list --out data/tree.json
 Example: wenet-hs tree build --kind classes --by top-of brown --units data/units.txt --data_list data/train/data.list \
 --out data/tree-classes.json
+Example: wenet-hs tree build --kind huffman --tokenizer word --units words.txt --text train.txt --out tree.json
 """
 IMPORT_HELP = """Make tree.json from a tree folder of the original implementation, or from a gensim word2vec model.
 
@@ -55,9 +55,12 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "kinds: units are near each other if\n" + "\n".join(kinds)
     parser.add_argument("--kind", choices=KINDS, default="huffman", help="how the tree is built (default: %(default)s)")
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
-    parser.add_argument("--data_list", type=Path, required=True, help="data.list whose transcripts are counted")
+    add_transcript_arguments(parser)
     parser.add_argument(
-        "--tokenizer", choices=TOKENIZERS, default="char", help="as in the config (default: %(default)s)"
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="char",
+        help="as in the config; word: units between white space (default: %(default)s)",
     )
     parser.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
     parser.add_argument(
@@ -91,11 +94,14 @@ def _build(args: argparse.Namespace) -> None:
     table = UnitTable.read(args.units)
     check_options(args.kind, options, len(table))  # before minutes of counting
     check_bpe_model(args.tokenizer, args.bpe_model)
-    utterances = read_data_list(args.data_list)
+    if args.text and args.weighting == "per_language":
+        raise ConfigError("--weighting per_language: --text has no languages; use --data_list, or --weighting pooled")
+    utterances = read_transcripts(args)
     tokenizer = make_tokenizer(args.tokenizer, table, args.bpe_model)
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)
-    record = {"weighting": args.weighting, "tokenizer": args.tokenizer, "data_list": str(args.data_list)}
-    record["num_utterances"] = len(utterances)
+    source = "text" if args.text else "data_list"
+    record = {"weighting": args.weighting, "tokenizer": args.tokenizer}
+    record |= {source: " ".join(map(str, getattr(args, source))), "num_utterances": len(utterances)}
     if args.bpe_model is not None:
         record["bpe_model"] = str(args.bpe_model)
     if args.blank_share is not None:

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the unit table of a data list: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, units from 3 in code point order.
+"""Write the unit table of data lists or text: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, units from 3 in code point order.
 
 Example: wenet-hs units --data_list data/train/data.list --kind char --out data/units.txt
          wenet-hs units --data_list data/train/data.list --kind bpe --vocab_size 500 --bpe_model data/bpe.model \\
              --out data/units.txt
+         wenet-hs units --text train.txt --kind word --min_count 3 --out words.txt
 """
 
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import add_transcript_arguments, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.manifest import read_data_list
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, train_bpe
 from wenet_hs.text.units import UnitTable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--data_list", type=Path, required=True, nargs="+", help="data.list files of the training set")
-    parser.add_argument("--kind", choices=KINDS, required=True, help="what a unit is")
+    add_transcript_arguments(parser)
+    parser.add_argument("--kind", choices=KINDS, required=True, help="the units: words are separated by white space")
     parser.add_argument("--out", type=Path, required=True, help="units.txt to write")
+    parser.add_argument("--min_count", type=int, metavar="N", help="leave out units seen less than N times")
     parser.add_argument("--vocab_size", type=int, help="bpe: number of pieces")
     parser.add_argument("--bpe_model", type=Path, help="bpe: sentencepiece model to write")
 
@@ -30,15 +31,26 @@ def run(args: argparse.Namespace) -> None:
     """Write the table, and for bpe the model."""
     if (args.kind == "bpe") != (args.bpe_model is not None) or (args.kind == "bpe") != (args.vocab_size is not None):
         raise ConfigError(f"--kind {args.kind}: --vocab_size and --bpe_model belong to --kind bpe, which needs both")
-    transcripts = [utterance.txt for path in args.data_list for utterance in read_data_list(path)]
+    if args.min_count is not None and args.kind == "bpe":
+        raise ConfigError("--min_count: --kind bpe has a --vocab_size instead; leave --min_count out")
+    least = 1 if args.min_count is None else args.min_count
+    if least < 1:
+        raise ConfigError(f"--min_count: must be at least 1, got {least}")
+    transcripts = [utterance.txt for utterance in read_transcripts(args)]
+    left_out = ""
     if args.kind == "bpe":
         model = train_bpe(transcripts, args.vocab_size)
         write_atomic(args.bpe_model, model)
         table = UnitTable.from_units(bpe_units(model))
     else:
-        table = UnitTable.from_counts(count_units(args.kind, transcripts))
+        counts = count_units(args.kind, transcripts)
+        table = UnitTable.from_counts(counts, least)
+        rare = [count for count in counts.values() if count < least]
+        if rare:
+            left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"
     table.write(args.out)
-    print(f"{args.out}: {len(table)} units ({len(table) - 3} of them text) from {len(transcripts)} transcripts")
+    size = f"{len(table)} units ({len(table) - 3} of them text)"
+    print(f"{args.out}: {size} from {len(transcripts)} transcripts{left_out}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers: transcript to units to ids and back, for characters, phones and BPE; training of BPE models."""
+"""Tokenizers: transcript to units to ids and back, for characters, phones, BPE and words; training of BPE models."""
 
 import io
 import re
@@ -15,7 +15,8 @@ from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
 from wenet_hs.text.units import UnitTable
 
 SPACE = "▁"
-KINDS = ("char", "phone", "bpe")
+KINDS = ("char", "phone", "bpe", "word")
+"""`word` is for unit tables and trees of language models; a config has one of the others."""
 
 
 class Tokenizer(ABC):
@@ -86,6 +87,16 @@ class PhoneTokenizer(Tokenizer):
         return " ".join(units)
 
 
+class WordTokenizer(Tokenizer):
+    """One unit per word; words are separated by white space."""
+
+    def split(self, text: str) -> list[str]:
+        return text.split()
+
+    def join(self, units: Iterable[str]) -> str:
+        return " ".join(units)
+
+
 class BpeTokenizer(Tokenizer):
     """The pieces of a sentencepiece model; `▁` begins a word."""
 
@@ -101,12 +112,14 @@ class BpeTokenizer(Tokenizer):
 
 
 def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
-    """The tokenizer of a kind: `char`, `phone` or `bpe`; `bpe` needs its sentencepiece model."""
+    """The tokenizer of a kind, one of `KINDS`; `bpe` needs its sentencepiece model."""
     match kind:
         case "char":
             return CharTokenizer(table)
         case "phone":
             return PhoneTokenizer(table)
+        case "word":
+            return WordTokenizer(table)
         case "bpe":
             if bpe_model is None:
                 raise ConfigError("tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model")
@@ -115,7 +128,7 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
 
 
 def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
-    """The frequency of each character or phone."""
+    """The frequency of each character, phone or word."""
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()))
     return Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
 

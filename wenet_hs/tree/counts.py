@@ -71,7 +71,7 @@ def _check_unknown(counts: NDArray[np.float64], unk: int | None) -> None:
     if share > MOST_UNKNOWN:
         raise DataError(
             f"{counts[unk]:,.0f} of {counts.sum():,.0f} units ({share:.0%}) of the transcripts are not in the unit "
-            "table; give the --units that were made from this data and their --tokenizer"
+            "table; give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
         )
     logger.warning(
         "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "

@@ -76,14 +76,20 @@ def _refuse_units(units: tuple[str, ...]) -> None:
             )
 
 
+def _check_num_children(num_children: NDArray[np.int64]) -> None:
+    few = np.flatnonzero(num_children < 2)
+    if len(few):
+        found, to_do = "no children", "name them, or leave the node out"
+        if num_children[few[0]] == 1:
+            found, to_do = "one child", "put the child in its parent's list"
+        raise ValueError(f"children: inner node {few[0]} has {found}; a node needs two or more, {to_do}")
+
+
 def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_units: int) -> None:
     """Raise ValueError unless `offsets` (I+1,) and `children` (E,) are one tree, numbered breadth first."""
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(children):
         raise ValueError(f"offsets: expected the start of each inner node's row and, at the end, {len(children)}")
-    few = np.flatnonzero(np.diff(offsets) < 2)
-    if len(few):
-        found = offsets[few[0] + 1] - offsets[few[0]]
-        raise ValueError(f"children: inner node {few[0]} has {found} children; a decision needs at least two")
+    _check_num_children(np.diff(offsets))
     num_inner = len(offsets) - 1
     num_edges = num_inner + num_units - 1 if num_inner else 0
     if len(children) != num_edges or (num_units > 1) != (num_inner > 0):
@@ -187,18 +193,19 @@ def _check_form(record: Any) -> None:
 
 def _flat_children(rows: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Offsets (I+1,) and children (E,). The whole list is checked at C speed; rows are visited only for a fault."""
-    well_formed = set(map(type, rows)) <= {list} and min(map(len, rows), default=2) >= 2
-    flat = list(chain.from_iterable(rows)) if well_formed else []
-    well_formed = well_formed and set(map(type, flat)) <= {int}
-    if not well_formed or (flat and not (min(flat) in _INT64 and max(flat) in _INT64)):
+    are_lists = set(map(type, rows)) <= {list}
+    flat = list(chain.from_iterable(rows)) if are_lists else []
+    are_numbers = set(map(type, flat)) <= {int}
+    if not (are_lists and are_numbers) or (flat and not (min(flat) in _INT64 and max(flat) in _INT64)):
         for node, row in enumerate(rows):
-            if not isinstance(row, list) or len(row) < 2 or any(type(c) is not int or c not in _INT64 for c in row):
-                raise ValueError(
-                    f"children: inner node {node} is {_short(row)}, expected [left, right] as node numbers"
-                )
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)), out=offsets[1:])
-    return offsets, np.array(flat, dtype=np.int64)
+            for found in row if isinstance(row, list) else [row]:
+                if not isinstance(row, list) or type(found) is not int or found not in _INT64:
+                    raise ValueError(
+                        f"children: inner node {node} has {_short(found)}, expected a list of numbers such as [1, 2]"
+                    )
+    num_children = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    _check_num_children(num_children)
+    return np.concatenate([[0], np.cumsum(num_children)]), np.array(flat, dtype=np.int64)
 
 
 def _numbers(values: list[Any]) -> NDArray[np.float64]:
