@@ -146,6 +146,20 @@ def test_a_tree_of_embeddings_from_a_file_and_trained(corpus: Path) -> None:
     assert (trained.kind, trained.options["seed"]) == ("embedding", 3)
 
 
+def test_trained_embeddings_are_saved_and_read_again(corpus: Path) -> None:
+    pytest.importorskip("gensim")
+    file = corpus / "vectors.txt"
+    assert build(corpus, "--kind", "embedding", "--save_embeddings", str(file)) == 0
+    trained = Tree.load(corpus / "tree.json")
+    lines = file.read_text("utf-8").splitlines()
+    assert lines[0] == "5 64"
+    assert [line.split(" ")[0] for line in lines[1:]] == ["<sos/eos>", "a", "b", "c", "▁"]
+    assert build(corpus, "--kind", "embedding", "--embeddings", str(file)) == 0
+    assert (Tree.load(corpus / "tree.json").children == trained.children).all()
+    assert build(corpus, "--kind", "classes", "--by", "top-of", "embedding", "--save_embeddings", f"{corpus}/2") == 0
+    assert (corpus / "2").read_bytes() == file.read_bytes()
+
+
 def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = corpus / "exp"
     (model / "checkpoints").mkdir(parents=True)
@@ -181,6 +195,11 @@ def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: pyte
         (["--bpe_model", "x.model"], "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
         (["--kind", "random", "--seed", "-4"], "--seed: must be at least 0 with 7 units, got -4"),
         (["--kind", "embedding", "--embeddings", "x", "--checkpoint", "y"], "each gives the vectors; leave one out"),
+        (
+            ["--kind", "embedding", "--embeddings", "x", "--save_embeddings", "y"],
+            "--save_embeddings: --embeddings gives the vectors, so none are trained; leave --save_embeddings out",
+        ),
+        (["--save_embeddings", "y"], "--save_embeddings: --kind huffman does not use it, embedding does; leave it out"),
         (["--kind", "embedding", "--embeddings", "none.txt"], "none.txt: cannot be read"),
         (["--kind", "embedding", "--checkpoint", "none.pt"], "none.pt: no such file; `wenet-hs train` writes"),
     ],

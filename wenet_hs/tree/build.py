@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors
+from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, write_embeddings
 from wenet_hs.tree.huffman import least_depth
 from wenet_hs.tree.nary import KIND as CLASSES
 from wenet_hs.tree.nary import NaryTree
@@ -122,8 +122,9 @@ def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None
     sources = _vector_options(options)
     if len(sources) == 2:
         raise ConfigError("--embeddings and --checkpoint: each gives the vectors; leave one out")
-    if sources and "seed" in options:
-        raise ConfigError(f"--seed: {sources[0]} gives the vectors, so none are trained; leave --seed out")
+    for name in ("seed", "save_embeddings"):
+        if sources and name in options:
+            raise ConfigError(f"--{name}: {sources[0]} gives the vectors, so none are trained; leave --{name} out")
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
@@ -162,6 +163,8 @@ def _embedding(source: TreeSource) -> Tree:
         seed = source.options.get("seed", 0)
         vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
         record = {**record, "seed": seed}
+        if "save_embeddings" in source.options:
+            write_embeddings(source.options["save_embeddings"], source.units, vectors)
     return Tree.embedding(vectors, source.frequencies, source.units, record)
 
 
@@ -210,6 +213,11 @@ KINDS: dict[str, TreeKind] = {
                 "embedding: use the output rows of this trained softmax model, ours or WeNet's",
                 Path,
                 "MODEL_DIR_OR_PT",
+            ),
+            "save_embeddings": KindOption(
+                "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",
+                Path,
+                "FILE",
             ),
         },
         needs_sequences=True,

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.files import write_atomic
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 
 if TYPE_CHECKING:
@@ -155,6 +156,14 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     vectors = _checked(path, _load_numpy(path), len(units)) if path.suffix == ".npy" else _read_by_name(path, units)
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
+
+
+def write_embeddings(path: Path | str, units: Sequence[str], vectors: NDArray[np.floating]) -> None:
+    """Write the units that have a vector in word2vec's text format; `read_embeddings` reads the same values."""
+    present = np.flatnonzero(~np.isnan(vectors).all(axis=1)).tolist()
+    lines = [f"{len(present)} {vectors.shape[1]}"]
+    lines += [" ".join([units[unit_id], *map(repr, vectors[unit_id].tolist())]) for unit_id in present]
+    write_atomic(path, "\n".join(lines) + "\n")
 
 
 def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reason: str) -> None:
