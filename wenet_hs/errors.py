@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """User errors. A message has one line per error: where, what was found, what to do. Other exceptions are bugs."""
 
+from collections.abc import Sequence
+
+_MAX_NAMED = 5
+
 
 class WenetHsError(Exception):
     """An error that the user can fix; `bin/` prints it without a traceback and exits with `exit_code`."""
@@ -26,3 +30,8 @@ class Stopped(WenetHsError):
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def list_names(names: Sequence[str], separator: str = ", ") -> str:
+    """The first five names, for a message."""
+    return separator.join(names[:_MAX_NAMED]) + (" …" if len(names) > _MAX_NAMED else "")

@@ -77,7 +77,8 @@ def test_the_batch_changes_nothing(
     found = forced.align_utterances(load_experiment(folder), utterances, on_progress=sizes.append)
     assert sizes == [0, 1, 2]
     for record in records(tmp_path / "one.jsonl"):
-        aligned = found.aligned[record["key"]]
+        aligned = found[record["key"]]
+        assert isinstance(aligned, forced.AlignedUtterance)
         assert [[unit.start, unit.end] for unit in aligned.units] == [[u["start"], u["end"]] for u in record["units"]]
         assert aligned.score == pytest.approx(record["score"], abs=1e-3)
 

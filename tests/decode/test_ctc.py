@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from wenet_hs.decode import DecodeOptions, Hypothesis, ctc, ctc_kernels
+from wenet_hs.decode import DecodeOptions, Hypothesis, ctc
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 
 BLANK = 0
@@ -149,20 +149,6 @@ def test_the_same_on_a_thousand_cases_and_long_ones() -> None:
         for beam_size in (1, 10, 70):
             values, ids = topk_lowest_id_first(log_probs, min(beam_size, 50))
             check((values, ids, torch.tensor([300, 120, 7, 0]), 0, beam_size))
-
-
-def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctc_kernels, "SERIAL_MAX_PREFIXES", 0)
-    log_probs = (3 * torch.randn(9, 40, 20, generator=torch.Generator().manual_seed(1))).log_softmax(-1)
-    values, ids = topk_lowest_id_first(log_probs, 6)
-    lengths = torch.arange(40, 31, -1)
-    one = ctc.prefix_beam_search(values, ids, lengths, blank=0, beam_size=6)
-    torch.set_num_threads(2)
-    try:
-        assert ctc.prefix_beam_search(values, ids, lengths, blank=0, beam_size=6) == one
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 def test_a_prefix_that_left_the_beam_is_the_same_prefix_when_it_comes_back() -> None:

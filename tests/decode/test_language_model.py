@@ -105,7 +105,7 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("\\data\\", "data"), r"lm.arpa: no line \\data\\; give an n-gram model in ARPA format"),
+        (("\\data\\", "data"), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
         (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
         (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header says 6; the file is damaged"),
         (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
@@ -115,7 +115,7 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
         (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
         (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' is repeated; remove one of the two lines"),
         (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
-        (("\\end\\", ""), r"lm.arpa: no line \\end\\; the file is incomplete"),
+        (("\\end\\", ""), r"lm.arpa: ends before \\end\\; give a complete"),
         (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model from whole sentences"),
         (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
     ],

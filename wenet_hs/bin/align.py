@@ -53,18 +53,19 @@ def run(args: argparse.Namespace) -> None:
             batch_size=args.batch_size,
             on_progress=lambda count: advance(count, len(utterances)),
         )
-    aligned = [found.aligned[utterance.key] for utterance in utterances if utterance.key in found.aligned]
+    results = [found[utterance.key] for utterance in utterances]
+    aligned = [result for result in results if not isinstance(result, str)]
+    failed = {key: result for key, result in found.items() if isinstance(result, str)}
     write_alignments(args.out, aligned)
     if args.ctm is not None:
         write_ctm(args.ctm, aligned, of_units=experiment.config.tokenizer == "phone")
     if args.textgrid is not None:
         write_textgrids(args.textgrid, aligned)
     print(f"{args.out}: {len(aligned)} utterances")
-    if found.failed:
-        name_failures(found.failed, (utterance.key for utterance in utterances))
+    if failed:
+        name_failures(failed, (utterance.key for utterance in utterances))
         raise DataError(
-            f"{args.data_list}: {len(found.failed)} of {len(utterances)} utterances could not be aligned; see the "
-            "lines above"
+            f"{args.data_list}: {len(failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
         )
 
 

@@ -44,14 +44,12 @@ from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.output import write_results, write_speed
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-_MAX_NAMED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,8 +179,7 @@ def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -
         unknown += missing
         num_utterances += bool(missing)
     if unknown:
-        named = " ".join(unit for unit, _ in unknown.most_common(_MAX_NAMED))
-        named += " …" if len(unknown) > _MAX_NAMED else ""
+        named = list_names([unit for unit, _ in unknown.most_common()], " ")
         logger.warning(
             "--test_data: %d of %d utterances have units that the model does not have (%s): they will count as errors",
             *(num_utterances, len(utterances), named),

@@ -108,17 +108,20 @@ def prefix_beam_search_with_lm(
 
 
 class _PrefixSearch:
-    """The beam of one utterance. Per prefix: log sums over the alignments that end in blank, and in its last unit."""
+    """The beam of one utterance."""
 
     def __init__(self, blank: int, options: DecodeOptions, lm: LanguageModel | None) -> None:
-        self._blank, self._beam_size = blank, options.beam_size
-        self._fusion = _PrefixFusion(lm, options)
+        self._blank, self._options = blank, options
+        self._lm = lm if options.lm_weight else None
         self._beam: dict[_Ids, tuple[float, float]] = {(): (0.0, _IMPOSSIBLE)}
+        """Per prefix: log sums over the alignments that end in blank, and in its last unit."""
+        self._fusion: dict[_Ids, float] = {(): 0.0}
+        """Language model and length bonus of each prefix."""
+        self._states: dict[_Ids, Tensor] = {} if self._lm is None else {(): self._lm.start(1)}
 
     def advance(self, frame: dict[int, float]) -> None:
         """Extend the beam by a frame, given as the log-probability per unit of its best units."""
         blank_log_prob = frame.pop(self._blank, _IMPOSSIBLE)
-        self._fusion.prepare(list(self._beam), list(frame))
         sums: dict[_Ids, list[float]] = {}
         for prefix, (in_blank, in_unit) in self._beam.items():
             total = _log_add(in_blank, in_unit)
@@ -131,60 +134,40 @@ class _PrefixSearch:
                     same[1] = _log_add(same[1], in_unit + log_prob)
                 else:
                     longer[1] = _log_add(longer[1], total + log_prob)
+        fusion = self._extended_fusion(list(frame), self._options.length_bonus)
+        self._fusion = fusion | {prefix: self._fusion[prefix] for prefix in self._beam}
         ranks = {prefix: -rank for rank, prefix in enumerate(self._beam)}
         candidates = []
         for prefix, pair in sums.items():
             rank, unit = (ranks[prefix], -1) if prefix in ranks else (ranks[prefix[:-1]], prefix[-1])
             candidates.append((_log_add(*pair) + self._fusion[prefix], rank, unit, prefix))
-        best = sorted(candidates, reverse=True)[: self._beam_size]
+        best = sorted(candidates, reverse=True)[: self._options.beam_size]
         self._beam = {prefix: (sums[prefix][0], sums[prefix][1]) for score, *_, prefix in best if score > _IMPOSSIBLE}
 
     def finish(self, eos: int) -> list[PrefixScores]:
         """The beam with the ends of the texts, sorted."""
-        fusion = self._fusion.with_end(list(self._beam), eos)
-        found = [PrefixScores(ids, _log_add(*self._beam[ids]), added) for ids, added in fusion.items()]
+        fusion = self._extended_fusion([eos], 0.0)
+        found = [PrefixScores(ids, _log_add(*sums), fusion[*ids, eos]) for ids, sums in self._beam.items()]
         return sorted(found, key=lambda prefix: prefix.ctc + prefix.fusion, reverse=True)
 
-
-class _PrefixFusion:
-    """Language model and length bonus of the prefixes in the beam, and of those that are one unit longer."""
-
-    def __init__(self, lm: LanguageModel | None, options: DecodeOptions) -> None:
-        self._lm = lm if options.lm_weight else None
-        self._weight, self._bonus = options.lm_weight, options.length_bonus
-        self._totals: dict[_Ids, float] = {(): 0.0}
-        self._states: dict[_Ids, Tensor] = {} if self._lm is None else {(): self._lm.start(1)}
-
-    def __getitem__(self, prefix: _Ids) -> float:
-        return self._totals[prefix]
-
-    def prepare(self, beam: Sequence[_Ids], units: Sequence[int]) -> None:
-        """Compute the scores of all prefixes of the beam extended by each of `units`."""
-        scores = self._score(beam, units)
-        longer = {
-            (*prefix, unit): self._totals[prefix] + self._weight * score + self._bonus
+    def _extended_fusion(self, units: Sequence[int], bonus: float) -> dict[_Ids, float]:
+        """Language model and bonus of each prefix of the beam extended by each of `units`."""
+        beam = list(self._beam)
+        scores = [[0.0] * len(units)] * len(beam)
+        if self._lm is not None and units:
+            new = [prefix for prefix in beam if prefix not in self._states]
+            if new:  # each is one unit longer than a prefix of the previous beam
+                parents = torch.cat([self._states[prefix[:-1]] for prefix in new])
+                states = self._lm.advance(parents, torch.tensor([prefix[-1] for prefix in new]))
+                self._states |= {prefix: states[row : row + 1] for row, prefix in enumerate(new)}
+            self._states = {prefix: self._states[prefix] for prefix in beam}
+            ids = torch.tensor([list(units)]).expand(len(beam), -1)
+            scores = self._lm.score(torch.cat(list(self._states.values())), ids).tolist()
+        return {
+            (*prefix, unit): self._fusion[prefix] + self._options.lm_weight * score + bonus
             for prefix, row in zip(beam, scores, strict=True)
             for unit, score in zip(units, row, strict=True)
         }
-        self._totals = longer | {prefix: self._totals[prefix] for prefix in beam}
-
-    def with_end(self, beam: Sequence[_Ids], eos: int) -> dict[_Ids, float]:
-        """The score of each prefix of the beam as a whole text."""
-        scores = self._score(beam, [eos])
-        return {prefix: self._totals[prefix] + self._weight * row[0] for prefix, row in zip(beam, scores, strict=True)}
-
-    def _score(self, beam: Sequence[_Ids], units: Sequence[int]) -> list[list[float]]:
-        if self._lm is None or not units:
-            return [[0.0] * len(units) for _ in beam]
-        new = [prefix for prefix in beam if prefix not in self._states]
-        if new:  # each is one unit longer than a prefix of the previous beam
-            parents = torch.cat([self._states[prefix[:-1]] for prefix in new])
-            states = self._lm.advance(parents, torch.tensor([prefix[-1] for prefix in new]))
-            self._states |= {prefix: states[row : row + 1] for row, prefix in enumerate(new)}
-        self._states = {prefix: self._states[prefix] for prefix in beam}
-        ids = torch.tensor([list(units)]).expand(len(beam), -1)
-        scores: list[list[float]] = self._lm.score(torch.cat(list(self._states.values())), ids).tolist()
-        return scores
 
 
 def _log_add(a: float, b: float) -> float:

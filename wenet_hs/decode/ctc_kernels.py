@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba kernels of CTC on CPU: prefix beam search, and the best alignment of a label sequence.
 
-The utterances are shared among torch's threads if there is enough work. Each is computed by one thread in a fixed
-order, so the number of threads changes no bit. Sums are float64. Importing this module imports numba (0.3 s): import it
-only where a kernel is called.
+They use one thread: the encoder takes a hundred times as long. Sums are float64. Importing this module imports numba
+(0.3 s): import it only where a kernel is called.
 
 Prefixes are nodes of a trie. A prefix that leaves the beam and comes back has the same node, so two ways to one prefix
 always meet. Candidates for the next beam are ordered by score, and for equal scores by rank: the better prefix first,
@@ -16,18 +15,9 @@ R label sequences, L labels, C classes (0 is blank), S = 2L + 1 states of an ali
 import math
 from typing import Any
 
-import numba
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
-
-from wenet_hs.heads.kernels.numba_common import use_torch_threads
-
-SERIAL_MAX_PREFIXES = 100_000
-"""Frames times beam up to which one thread is used: 3 ms of work. If other programs are busy, waiting for a second
-thread takes as long."""
-SERIAL_MAX_STATES = 1_000_000
-"""The same for alignments: frames times states."""
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
@@ -60,9 +50,10 @@ def prefix_search(
     scores_BN = np.empty((num_utterances, beam_size))
     sizes_BN = np.full((num_utterances, beam_size), -1, np.int32)
     units_BNT = np.empty((num_utterances, beam_size, num_frames), np.int32)
-    slots_BV = np.full((num_utterances, 1 + max(blank, int(ids_BTK.max(initial=0)))), -1, np.int32)
-    _set_threads(int(lengths_B.sum()) * beam_size > SERIAL_MAX_PREFIXES)
-    _search_all(values_BTK, ids_BTK, lengths_B, blank, slots_BV, scores_BN, sizes_BN, units_BNT)
+    slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
+    for b, length in enumerate(lengths_B):
+        values_TK, ids_TK = values_BTK[b, :length], ids_BTK[b, :length]
+        _search_one(values_TK, ids_TK, blank, slots_V, scores_BN[b], sizes_BN[b], units_BNT[b])
     return scores_BN, sizes_BN, units_BNT
 
 
@@ -85,15 +76,10 @@ def align(
     """
     spans_RL2 = np.zeros((*classes_RL.shape, 2), np.int32)
     sums_RL, totals_R = np.zeros(classes_RL.shape), np.empty(len(classes_RL))
-    _set_threads(int((frames_R * (2 * sizes_R + 1)).sum()) > SERIAL_MAX_STATES)
-    _align_all(log_probs_BTC, rows_R, frames_R, classes_RL, sizes_R, spans_RL2, sums_RL, totals_R)
+    for r, row in enumerate(rows_R):
+        log_probs_TC, classes_L = log_probs_BTC[row, : frames_R[r]], classes_RL[r, : sizes_R[r]]
+        totals_R[r] = _align_one(log_probs_TC, classes_L, spans_RL2[r], sums_RL[r])
     return spans_RL2, sums_RL, totals_R
-
-
-def _set_threads(is_parallel: bool) -> None:
-    use_torch_threads()
-    if not is_parallel:
-        numba.set_num_threads(1)  # the next parallel kernel calls use_torch_threads again
 
 
 # ---- prefix search
@@ -230,7 +216,7 @@ def _select(
 def _search_one(
     values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, scores_N: Any, sizes_N: Any, units_NT: Any
 ) -> None:
-    """The beam search of one utterance; `slots_V`, at first all -1, is the position of each unit in a frame."""
+    """The beam search of one utterance; `slots_V`, the position of each unit in a frame, is all -1 before and after."""
     beam_size, num_best = len(scores_N), ids_TK.shape[1]
     trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
     _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
@@ -275,22 +261,6 @@ def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
     return size
 
 
-@njit(cache=True, parallel=True)
-def _search_all(
-    values_BTK: Any,
-    ids_BTK: Any,
-    lengths_B: Any,
-    blank: Any,
-    slots_BV: Any,
-    scores_BN: Any,
-    sizes_BN: Any,
-    units_BNT: Any,
-) -> None:
-    for b in prange(len(lengths_B)):
-        values_TK, ids_TK = values_BTK[b, : lengths_B[b]], ids_BTK[b, : lengths_B[b]]
-        _search_one(values_TK, ids_TK, blank, slots_BV[b], scores_BN[b], sizes_BN[b], units_BNT[b])
-
-
 # ---- alignment
 
 
@@ -332,19 +302,3 @@ def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) ->
             sums_L[label] += log_probs_TC[t, classes_L[label]]
         state -= steps_TS[t, state]
     return total
-
-
-@njit(cache=True, parallel=True)
-def _align_all(
-    log_probs_BTC: Any,
-    rows_R: Any,
-    frames_R: Any,
-    classes_RL: Any,
-    sizes_R: Any,
-    spans_RL2: Any,
-    sums_RL: Any,
-    totals_R: Any,
-) -> None:
-    for r in prange(len(rows_R)):
-        log_probs_TC, classes_L = log_probs_BTC[rows_R[r], : frames_R[r]], classes_RL[r, : sizes_R[r]]
-        totals_R[r] = _align_one(log_probs_TC, classes_L, spans_RL2[r], sums_RL[r])

@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -17,12 +17,10 @@ from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.alignment import TimedText, align_units, frame_clock, timed_units, timed_words
 from wenet_hs.decode.job import Piece, out_of_memory_as_error, plan_batches
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import open_atomic, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import SPACE
-
-_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,16 +37,6 @@ class AlignedUtterance:
     """Geometric mean of the units' probabilities: how well the transcript fits the audio."""
 
 
-@dataclass
-class ForcedAlignment:
-    """The results of a data list."""
-
-    aligned: dict[str, AlignedUtterance] = field(default_factory=dict)
-    """By key."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Key of each utterance that could not be aligned → reason."""
-
-
 @torch.no_grad()
 def align_utterances(
     experiment: Experiment,
@@ -56,8 +44,8 @@ def align_utterances(
     *,
     batch_size: int = 16,
     on_progress: Callable[[int], None] = lambda count: None,
-) -> ForcedAlignment:
-    """Align each utterance with its transcript. Utterances that cannot be aligned are listed in `failed`.
+) -> dict[str, AlignedUtterance | str]:
+    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
     An utterance is aligned as a whole, and the memory of the encoder grows with the square of its length: cut
     recordings of more than some minutes, with their transcripts, beforehand.
@@ -73,13 +61,13 @@ def align_utterances(
             f"{experiment.model_dir / 'train.yaml'}: model_conf.ctc_weight is 0, so CTC was not trained and cannot "
             "align; use a model trained with CTC"
         )
-    results, pieces = ForcedAlignment(), []
+    results, pieces = dict[str, AlignedUtterance | str](), []
     for row, utterance in enumerate(utterances):
         try:
             pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
         except DataError as error:
-            results.failed[utterance.key] = str(error)
-    on_progress(len(results.failed))
+            results[utterance.key] = str(error)
+    on_progress(len(results))
     for pieces_of_batch in plan_batches(pieces, batch_size):
         batch = [utterances[piece.row] for piece in pieces_of_batch]
         with out_of_memory_as_error(
@@ -91,14 +79,18 @@ def align_utterances(
 
 
 def _align_batch(
-    experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float], results: ForcedAlignment
+    experiment: Experiment,
+    utterances: Sequence[Utterance],
+    durations_s: Sequence[float],
+    results: dict[str, AlignedUtterance | str],
 ) -> None:
+    """Add the result of each utterance to `results`."""
     items = []
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
         try:
             items.append((utterance, duration_s, *_read_item(experiment, utterance)))
         except DataError as error:
-            results.failed[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
+            results[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
     if not items:
         return
     model, tokenizer = experiment.model, experiment.tokenizer
@@ -110,12 +102,11 @@ def _align_batch(
     alignments = align_units(model.ctc, memory, memory_lengths, [ids for _, _, ids, _ in items])
     for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
         if alignment is None or alignment.confidence is None:  # probabilities below 1e-38, which are 0 in float32
-            reason = "the model gives this transcript the probability 0; check the transcript"
-            results.failed[utterance.key] = reason
+            results[utterance.key] = "the model gives this transcript the probability 0; check the transcript"
             continue
         names = [tokenizer.table.units[unit] for unit in ids]
         units = timed_units(names, clock.times(alignment), alignment.log_probs)
-        results.aligned[utterance.key] = AlignedUtterance(
+        results[utterance.key] = AlignedUtterance(
             utterance=utterance,
             duration_s=duration_s,
             units=tuple(units),
@@ -130,7 +121,7 @@ def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int],
     tokenizer = experiment.tokenizer
     unknown = tokenizer.unknown(utterance.txt)
     if unknown:
-        units = " ".join(map(repr, list(unknown)[:_MAX_NAMED])) + (" …" if len(unknown) > _MAX_NAMED else "")
+        units = list_names([repr(unit) for unit in unknown], " ")
         raise DataError(
             f"the transcript has units that the model does not know: {units}; correct it, or use another model"
         )

@@ -11,7 +11,6 @@ results are written, unless clips could not be read: then the next run tries the
 Dimension key: N samples, T frames, F features.
 """
 
-import heapq
 import json
 import logging
 import shutil
@@ -21,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,11 +33,11 @@ from wenet_hs.decode.alignment import frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, warn_unused_options, warn_wide_beam
-from wenet_hs.decode.output import LanguageTime, Recognition, Segment, make_segment
+from wenet_hs.decode.output import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, find_cuts
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 
@@ -49,7 +48,6 @@ FEATURES = "features"
 MAX_BATCH_S = 600.0
 """Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
 _WARM_UP_S = 1.0
-_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,20 +99,26 @@ def recognize(
         warn_unused_options(job.options, job.modes)
     if numbers:
         _warm_up(experiment, job)
-    with partial.appending(world.rank) as file:
+    with partial.appending(world.rank) as append:
         for number in numbers:
             batch = plan.batches[number]
             result = _decode_batch(experiment, [piece.select(utterances) for piece in batch], batch, job)
-            partial.append(file, replace(result, number=number, rank=world.rank))
+            append(replace(result, number=number, rank=world.rank))
             on_progress(len(batch), total)
     world.barrier()
     if world.rank != 0:
         return None
-    found = _merge(partial.read_all(plan), plan, utterances, job.modes)
+    results = partial.read()
+    missing = set(range(len(plan.batches))) - results.keys()
+    if missing:
+        raise DataError(
+            f"{folder}: {len(missing)} of {len(plan.batches)} batches are missing (the first is {min(missing)}); run "
+            "the same command again"
+        )
+    found = _merge([results[number] for number in sorted(results)], plan, utterances, job.modes)
     if found.too_short:
-        named = ", ".join(found.too_short[:_MAX_NAMED]) + (" …" if len(found.too_short) > _MAX_NAMED else "")
-        count = len(found.too_short)
-        logger.warning("too short for the encoder, so their hypothesis is empty: %d utterances (%s)", count, named)
+        message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
+        logger.warning(message, len(found.too_short), list_names(found.too_short))
     return found
 
 
@@ -163,12 +167,12 @@ def plan_batches(pieces: Iterable[Piece], batch_size: int) -> list[list[Piece]]:
 def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int) -> list[list[int]]:
     """The numbers of the batches that are not done, per rank: each goes to the rank with the fewest seconds so far."""
     shares: list[list[int]] = [[] for _ in range(num_ranks)]
-    loads = [(0.0, rank) for rank in range(num_ranks)]
+    seconds = [0.0] * num_ranks
     for number, batch in enumerate(batches):
         if number not in done:
-            seconds, rank = loads[0]
+            rank = seconds.index(min(seconds))
             shares[rank].append(number)
-            heapq.heapreplace(loads, (seconds + len(batch) * batch[0].duration_s, rank))
+            seconds[rank] += len(batch) * batch[0].duration_s
     return shares
 
 
@@ -296,7 +300,7 @@ class PartialResults:
                 message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
                 logger.warning(message, self._plan, name)
                 return None
-        results = self.read()
+        results = self.read().values()
         done = {result.number for result in results if not result.has_failures}
         logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(plan.batches))
         num_failed = len(plan.failed) + sum(isinstance(piece, str) for result in results for piece in result.pieces)
@@ -314,20 +318,23 @@ class PartialResults:
         write_atomic(self._plan, json.dumps({"settings": settings, "plan": plan}, default=vars))
 
     @contextmanager
-    def appending(self, rank: int) -> Iterator[IO[bytes]]:
-        """The file of a rank, for `append`. An incomplete line at its end, of a killed run, is removed."""
+    def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
+        """A function that saves a batch in the file of a rank: from then on a killed process does not lose it.
+
+        An incomplete line at the end of the file, of a killed run, is removed.
+        """
         with (self.folder / f"batches-{rank}.jsonl").open("a+b") as file:
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
-            yield file
 
-    def append(self, file: IO[bytes], result: DecodedBatch) -> None:
-        """Write a line and flush it: from then on a killed process does not lose it."""
-        file.write(json.dumps(result, default=vars).encode() + b"\n")
-        file.flush()
+            def append(result: DecodedBatch) -> None:
+                file.write(json.dumps(result, default=vars).encode() + b"\n")
+                file.flush()
 
-    def read(self) -> list[DecodedBatch]:
-        """The decoded batches, each once: of several attempts one without failures, otherwise the last one."""
+            yield append
+
+    def read(self) -> dict[int, DecodedBatch]:
+        """The decoded batches by number: of several attempts one without failures, otherwise the last one."""
         best: dict[int, DecodedBatch] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
             for line in path.read_bytes().split(b"\n")[:-1]:
@@ -335,18 +342,7 @@ class PartialResults:
                 if result is not None:
                     attempts = (best.get(result.number, result), result)
                     best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
-        return [best[number] for number in sorted(best)]
-
-    def read_all(self, plan: Plan) -> list[DecodedBatch]:
-        """The decoded batches of a plan, in its order. Raises DataError if one is missing."""
-        results = self.read()
-        missing = set(range(len(plan.batches))) - {result.number for result in results}
-        if missing:
-            raise DataError(
-                f"{self.folder}: {len(missing)} of {len(plan.batches)} batches are missing (the first is "
-                f"{min(missing)}); run the same command again"
-            )
-        return results
+        return best
 
 
 def _merge(
@@ -355,31 +351,28 @@ def _merge(
     """All batches as one result. An utterance with a segment that failed has failed."""
     found = Recognition({mode: {} for mode in modes})
     segments_of: defaultdict[int, list[dict[str, Segment]]] = defaultdict(list)
-    failed, too_short, long_enough = dict(plan.failed), set[int](), set[int]()
+    failed, too_short = dict(plan.failed), set[int]()
     for result in results:
-        of_rank = found.seconds.setdefault(result.rank, {})
         for stage, seconds in result.seconds.items():
-            of_rank[stage] = of_rank.get(stage, 0.0) + seconds
+            found.seconds[result.rank][stage] += seconds
         num_decoded = sum(not isinstance(segments, str) for segments in result.pieces)
-        for place, (piece, segments) in enumerate(zip(plan.batches[result.number], result.pieces, strict=True)):
-            (too_short if place in result.too_short else long_enough).add(piece.row)
+        batch = plan.batches[result.number]
+        too_short |= {batch[place].row for place in result.too_short}
+        for piece, segments in zip(batch, result.pieces, strict=True):
             if isinstance(segments, str):
                 failed[piece.row] = segments
                 continue
             segments_of[piece.row].append(segments)
-            found.audio_seconds += piece.duration_s
             lang = utterances[piece.row].lang
-            if lang is not None:
-                of_lang = found.by_lang.setdefault(lang, LanguageTime())
-                of_lang.audio_seconds += piece.duration_s
-                for stage, seconds in result.seconds.items():
-                    of_lang.seconds[stage] += seconds / num_decoded
+            found.audio_seconds[lang] += piece.duration_s
+            for stage, seconds in result.seconds.items():
+                found.seconds_by_lang[lang][stage] += seconds / num_decoded
     for row in sorted(segments_of.keys() - failed.keys()):
         for mode in modes:
             segments_in_mode = [segments[mode] for segments in segments_of[row]]
             found.segments[mode][utterances[row].key] = sorted(segments_in_mode, key=lambda one: one.begin_s)
     found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
-    found.too_short = [utterances[row].key for row in sorted(too_short - long_enough)]
+    found.too_short = [utterances[row].key for row in sorted(too_short)]
     return found
 
 
@@ -398,7 +391,7 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        named = ", ".join(one.key for one in utterances[:_MAX_NAMED]) + (" …" if len(utterances) > _MAX_NAMED else "")
+        named = list_names([utterance.key for utterance in utterances])
         raise ConfigError(
             f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named}); {remedy}"
         ) from error

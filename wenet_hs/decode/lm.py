@@ -8,17 +8,15 @@ C contexts (context 0 is the empty one).
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.tokenizer import SPACE
 from wenet_hs.text.units import UnitTable
 
@@ -29,7 +27,6 @@ _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
-_MAX_NAMED = 5
 
 Words = tuple[int, ...]
 
@@ -66,14 +63,13 @@ def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
             is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
         raise ConfigError(f"--lm {path}: no such file; give an n-gram model in ARPA format") from error
-    return KenlmModel(path, units) if is_binary else NgramModel(read_arpa(path), units)
+    return KenlmModel(path, units) if is_binary else NgramModel(path, units)
 
 
 def warn_unknown_units(path: Path, lm: LanguageModel, units: UnitTable) -> None:
     """Warn about units that a language model does not know: the searches then avoid them."""
     if lm.unknown:
-        first = sorted(lm.unknown, key=lambda unit: unit != SPACE)[:_MAX_NAMED]
-        named = " ".join(first) + (" …" if len(lm.unknown) > _MAX_NAMED else "")
+        named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
         logger.warning(
             "%s: does not know %d of the %d units (%s), so the searches avoid them; build it from text that is split "
             "into this model's units",
@@ -88,54 +84,47 @@ def _text_units(units: UnitTable) -> list[str]:
 # ---- n-gram models
 
 
-@dataclass(frozen=True)
-class Ngrams:
-    """An n-gram model as tables. A context is a history of at most n - 1 words."""
-
-    path: Path
-    words: dict[str, int]
-    contexts: NDArray[np.int64]
-    """(G,) context of each n-gram: all its words but the last."""
-    last_words: NDArray[np.int64]
-    """(G,) last word of each n-gram."""
-    log_probs: NDArray[np.float64]
-    """(G,) natural logarithms."""
-    next_contexts: NDArray[np.int64]
-    """(G,) context after each n-gram: the longest suffix of it that is a context."""
-    backoffs: NDArray[np.float64]
-    """(C,) natural logarithms; 0 if the file has none."""
-    shorter: NDArray[np.int64]
-    """(C,) longest proper suffix of each context that is a context; of the empty one itself."""
-
-
 class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
-    A state is the longest suffix of the history that is a context of the model. All queries of a step are answered by
-    one search in a sorted table.
+    A context is a history of at most n - 1 words. A state is the longest suffix of the history that is a context of the
+    model. All queries of a step are answered by one search in a sorted table.
     """
 
-    def __init__(self, ngrams: Ngrams, units: UnitTable) -> None:
-        """Raises DataError if the model knows none of the units."""
-        self._words_V = np.array([ngrams.words.get(unit, -1) for unit in units.units], np.int64)
+    def __init__(self, path: Path, units: UnitTable) -> None:
+        """Raises DataError as `_ArpaReader`, and if the model knows none of the units."""
+        file = _ArpaReader(path)
+        self._words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
         self._words_V[list(units.special_ids)] = -1
         if not (self._words_V >= 0).any():
             raise DataError(
-                f"{ngrams.path}: knows none of the {len(units)} units of units.txt; build it from text that is split "
-                "into units"
+                f"{path}: knows none of the {len(units)} units of units.txt; build it from text that is split into "
+                "units"
             )
-        self.unknown = [unit for unit in _text_units(units) if unit not in ngrams.words]
-        self._words_V[self._words_V < 0] = ngrams.words.get(UNKNOWN, len(ngrams.words))
-        self._words_V[units.special.eos] = ngrams.words[END]
-        self._num_words = len(ngrams.words) + 1  # one more for a word that is in no n-gram
-        self._ngrams = ngrams
-        self._order = np.argsort(ngrams.contexts * self._num_words + ngrams.last_words)
-        self._keys = (ngrams.contexts * self._num_words + ngrams.last_words)[self._order]
+        self.unknown = [unit for unit in _text_units(units) if unit not in file.words]
+        self._words_V[self._words_V < 0] = file.words.get(UNKNOWN, len(file.words))
+        self._words_V[units.special.eos] = file.words[END]
+        self._begin = file.words.get(BEGIN)
+        self._num_words = len(file.words) + 1  # one more for a word that is in no n-gram
+        contexts = {words: number for number, words in enumerate(((), *file.backoffs))}
+
+        def longest_suffix(words: Words) -> int:
+            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
+
+        # Per context: its backoff, and its longest proper suffix that is a context (of the empty one itself).
+        self._backoffs_C = np.array([file.backoffs.get(words, 0.0) for words in contexts])
+        self._shorter_C = np.array([longest_suffix(words[1:]) for words in contexts], np.int64)
+        # Per n-gram, sorted by key: context and last word as one number, logarithm, and the context after it.
+        keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
+        order_G = keys_G.argsort()
+        self._keys_G = keys_G[order_G]
+        self._log_probs_G = np.array(list(file.log_probs.values()))[order_G]
+        self._next_contexts_G = np.array([longest_suffix(words) for words in file.log_probs], np.int64)[order_G]
 
     def start(self, count: int) -> Tensor:
         begin = np.zeros(1, np.int64)
-        if BEGIN in self._ngrams.words:
-            begin = self._next_contexts(begin, np.array([self._ngrams.words[BEGIN]]))
+        if self._begin is not None:
+            begin = self._next_contexts(begin, np.array([self._begin]))
         return torch.from_numpy(begin).expand(count).clone()
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
@@ -151,11 +140,11 @@ class NgramModel(LanguageModel):
         totals_Q, open_Q = np.zeros(len(words_Q)), np.arange(len(words_Q))
         while len(open_Q):
             is_found, entries = self._find(contexts_Q, words_Q)
-            totals_Q[open_Q[is_found]] += self._ngrams.log_probs[entries[is_found]]
+            totals_Q[open_Q[is_found]] += self._log_probs_G[entries[is_found]]
             open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
-            totals_Q[open_Q] += np.where(contexts_Q == 0, _UNKNOWN_LOG_PROB, self._ngrams.backoffs[contexts_Q])
+            totals_Q[open_Q] += np.where(contexts_Q == 0, _UNKNOWN_LOG_PROB, self._backoffs_C[contexts_Q])
             open_Q, words_Q, contexts_Q = (x[contexts_Q > 0] for x in (open_Q, words_Q, contexts_Q))
-            contexts_Q = self._ngrams.shorter[contexts_Q]
+            contexts_Q = self._shorter_C[contexts_Q]
         return totals_Q
 
     def _next_contexts(self, contexts_M: NDArray[np.int64], words_M: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -163,10 +152,10 @@ class NgramModel(LanguageModel):
         next_M, open_M = np.zeros(len(words_M), np.int64), np.arange(len(words_M))
         while len(open_M):
             is_found, entries = self._find(contexts_M, words_M)
-            next_M[open_M[is_found]] = self._ngrams.next_contexts[entries[is_found]]
+            next_M[open_M[is_found]] = self._next_contexts_G[entries[is_found]]
             is_open = ~is_found & (contexts_M > 0)
             open_M, words_M = open_M[is_open], words_M[is_open]
-            contexts_M = self._ngrams.shorter[contexts_M[is_open]]
+            contexts_M = self._shorter_C[contexts_M[is_open]]
         return next_M
 
     def _find(
@@ -174,44 +163,53 @@ class NgramModel(LanguageModel):
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Whether there is an n-gram of each context and word, and its index."""
         keys_Q = contexts_Q * self._num_words + words_Q
-        places_Q = np.searchsorted(self._keys, keys_Q).clip(max=len(self._keys) - 1)
-        return self._keys[places_Q] == keys_Q, self._order[places_Q]
+        places_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
+        return self._keys_G[places_Q] == keys_Q, places_Q
 
 
 # ---- ARPA files
 
 
-def read_arpa(path: Path) -> Ngrams:
-    """Read an n-gram model in ARPA format, which SRILM and KenLM write.
-
-    Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an n-gram
-        is repeated or has a word that is no 1-gram, a section has another number of n-grams than the header says, or
-        there is no `</s>`.
-    """
-    with path.open(encoding="utf-8-sig", errors="strict") as file:
-        reader = _ArpaReader(path, file)
-        try:
-            reader.read()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: is not UTF-8 text; give an n-gram model in ARPA format") from error
-    if END not in reader.words:
-        raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
-    reader.add_missing_prefixes()
-    return reader.ngrams()
-
-
 class _ArpaReader:
-    """Reads a file line by line into dictionaries of n-grams."""
+    """The n-grams of a file in ARPA format, which SRILM and KenLM write, as dictionaries with natural logarithms."""
 
-    def __init__(self, path: Path, lines: Iterable[str]) -> None:
-        self._path, self._lines, self._line_number = path, iter(lines), 0
+    def __init__(self, path: Path) -> None:
+        """Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an
+        n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than the header
+        says, or there is no `</s>`.
+        """
+        self._path, self._line_number = path, 0
         self.words: dict[str, int] = {}
-        self._log_probs: dict[Words, float] = {}
-        self._backoffs: dict[Words, float] = {}
+        self.log_probs: dict[Words, float] = {}
+        self.backoffs: dict[Words, float] = {}
+        with path.open(encoding="utf-8-sig") as self._lines:
+            try:
+                self._read()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}: is not UTF-8 text; give an n-gram model in ARPA format") from error
+        if END not in self.words:
+            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+        self._add_missing_prefixes()
 
-    def read(self) -> None:
-        """Read the header and all sections."""
-        sizes = self._read_header()
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self._path}:{self._line_number}: {text}")
+
+    def _next_line(self) -> str:
+        line = self._lines.readline()
+        if not line:
+            raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
+        self._line_number += 1
+        return line.strip(" \t\r\n")
+
+    def _read(self) -> None:
+        while self._next_line() != "\\data\\":
+            pass
+        sizes: list[int] = []
+        while (line := self._next_line()) or not sizes:
+            name, _, number = line.partition("=")
+            if line and (name.split() != ["ngram", str(len(sizes) + 1)] or not number.strip().isdecimal()):
+                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
+            sizes += [int(number)] if line else []
         for order, size in enumerate(sizes, 1):
             self._expect(f"\\{order}-grams:")
             for count in range(size):
@@ -221,37 +219,12 @@ class _ArpaReader:
                 self._read_ngram(line.split(), order, is_highest=order == len(sizes))
         self._expect("\\end\\")
 
-    def _error(self, text: str) -> DataError:
-        return DataError(f"{self._path}:{self._line_number}: {text}")
-
-    def _next_line(self) -> str | None:
-        line = next(self._lines, None)
-        self._line_number += line is not None
-        return None if line is None else line.strip(" \t\r\n")
-
     def _expect(self, title: str) -> None:
         """Read empty lines and then the line `title`."""
-        while (line := self._next_line()) is not None:
-            if line == title:
-                return
-            if line:
-                raise self._error(f"expected {title}, found {line[:40]!r}")
-        raise DataError(f"{self._path}: no line {title}; the file is incomplete, copy it again")
-
-    def _read_header(self) -> list[int]:
-        """The number of n-grams of each order."""
-        while (line := self._next_line()) != "\\data\\":
-            if line is None:
-                raise DataError(f"{self._path}: no line \\data\\; give an n-gram model in ARPA format")
-        sizes: list[int] = []
-        while (line := self._next_line()) is not None:
-            if not line and sizes:
-                return sizes
-            name, _, size = line.partition("=")
-            if line and (name.split() != ["ngram", str(len(sizes) + 1)] or not size.strip().isdecimal()):
-                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
-            sizes += [int(size)] if line else []
-        raise DataError(f"{self._path}: ends inside \\data\\; the file is incomplete, copy it again")
+        while not (line := self._next_line()):
+            pass
+        if line != title:
+            raise self._error(f"expected {title}, found {line[:40]!r}")
 
     def _read_ngram(self, fields: list[str], order: int, *, is_highest: bool) -> None:
         """Read `log10 probability, words, log10 backoff`; the backoff may be missing."""
@@ -267,11 +240,11 @@ class _ArpaReader:
         words = tuple(self.words.get(name, -1) for name in names)
         if -1 in words:
             raise self._error(f"{names[words.index(-1)]!r} is no 1-gram; the file is damaged")
-        if words in self._log_probs:
+        if words in self.log_probs:
             raise self._error(f"{' '.join(names)!r} is repeated; remove one of the two lines")
-        self._log_probs[words] = log_prob * _LN_10
+        self.log_probs[words] = log_prob * _LN_10
         if not is_highest:
-            self._backoffs[words] = self._number(fields[order + 1]) * _LN_10 if has_backoff else 0.0
+            self.backoffs[words] = self._number(fields[order + 1]) * _LN_10 if has_backoff else 0.0
 
     def _number(self, text: str) -> float:
         try:
@@ -282,39 +255,18 @@ class _ArpaReader:
             raise self._error(f"{text[:40]!r} is no logarithm; the file is damaged")
         return value
 
-    def add_missing_prefixes(self) -> None:
-        """Add what a pruned model lacks: n-grams that longer ones begin with, with their backed-off probability."""
+    def _add_missing_prefixes(self) -> None:
+        """Add what SRILM leaves out: n-grams that longer ones begin with, with their backed-off probability."""
 
         def log_prob(words: Words) -> float:
-            found = self._log_probs.get(words)
-            return self._backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+            found = self.log_probs.get(words)
+            return self.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
 
-        for words in list(self._log_probs):
+        for words in list(self.log_probs):
             for size in range(1, len(words)):
-                if words[:size] not in self._log_probs:
-                    self._log_probs[words[:size]] = log_prob(words[:size])
-                    self._backoffs[words[:size]] = 0.0
-
-    def ngrams(self) -> Ngrams:
-        """The n-grams as tables."""
-        contexts: dict[Words, int] = {(): 0}
-        for words in self._backoffs:
-            contexts[words] = len(contexts)
-
-        def longest_suffix(words: Words) -> int:
-            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
-
-        ngrams = self._log_probs
-        return Ngrams(
-            path=self._path,
-            words=self.words,
-            contexts=np.array([contexts[words[:-1]] for words in ngrams], np.int64),
-            last_words=np.array([words[-1] for words in ngrams], np.int64),
-            log_probs=np.array(list(ngrams.values()), np.float64),
-            next_contexts=np.array([longest_suffix(words) for words in ngrams], np.int64),
-            backoffs=np.array([self._backoffs.get(words, 0.0) for words in contexts], np.float64),
-            shorter=np.array([longest_suffix(words[1:]) for words in contexts], np.int64),
-        )
+                if words[:size] not in self.log_probs:
+                    self.log_probs[words[:size]] = log_prob(words[:size])
+                    self.backoffs[words[:size]] = 0.0
 
 
 # ---- KenLM
@@ -325,15 +277,21 @@ class KenlmModel(LanguageModel):
 
     def __init__(self, path: Path, units: UnitTable) -> None:
         """Raises ConfigError if kenlm is not installed, DataError if it cannot read the file."""
-        self._kenlm = _import_kenlm(path)
         try:
-            self._model = self._kenlm.Model(str(path))
+            import kenlm
+        except ImportError as error:
+            raise ConfigError(
+                f"--lm {path}: is a binary file of KenLM; run `pip install kenlm`, or give the ARPA file"
+            ) from error
+        self._kenlm = kenlm
+        try:
+            self._model = kenlm.Model(str(path))
         except OSError as error:
             raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
         self.unknown = [unit for unit in _text_units(units) if unit not in self._model]
         self._units = [UNKNOWN if index in units.special_ids else unit for index, unit in enumerate(units.units)]
         self._units[units.special.eos] = END
-        begin = self._kenlm.State()
+        begin = kenlm.State()
         self._model.BeginSentenceWrite(begin)
         self._states, self._seen = [begin], dict[tuple[int, int], tuple[float, int]]()
 
@@ -357,13 +315,3 @@ class KenlmModel(LanguageModel):
             self._states.append(after)
             found = self._seen[state, unit] = (log10 * _LN_10, len(self._states) - 1)
         return found
-
-
-def _import_kenlm(path: Path) -> Any:
-    try:
-        import kenlm
-    except ImportError as error:
-        raise ConfigError(
-            f"--lm {path}: is a binary file of KenLM; run `pip install kenlm`, or give the ARPA file"
-        ) from error
-    return kenlm

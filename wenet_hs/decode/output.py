@@ -85,12 +85,8 @@ def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
     return Segment(segments[0].begin_s, [joined], times, log_probs)
 
 
-@dataclass
-class LanguageTime:
-    """Seconds of audio of a language, and seconds of work per stage. In a batch every clip counts the same."""
-
-    audio_seconds: float = 0.0
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+def _zeros_by_stage() -> defaultdict[Any, defaultdict[str, float]]:
+    return defaultdict(lambda: defaultdict(float))
 
 
 @dataclass
@@ -99,16 +95,16 @@ class Recognition:
 
     segments: dict[str, dict[str, list[Segment]]]
     """Mode → key of the utterance → its segments in order; one if the clip was not cut."""
-    seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    seconds: defaultdict[int, defaultdict[str, float]] = field(default_factory=_zeros_by_stage)
     """Rank → stage → wall-clock seconds."""
+    seconds_by_lang: defaultdict[str | None, defaultdict[str, float]] = field(default_factory=_zeros_by_stage)
+    """Language → stage → seconds. In a batch every clip counts the same."""
+    audio_seconds: defaultdict[str | None, float] = field(default_factory=lambda: defaultdict(float))
+    """Language → seconds of the utterances that were decoded."""
     failed: dict[str, str] = field(default_factory=dict)
     """Key of each utterance that could not be read → reason."""
     too_short: list[str] = field(default_factory=list)
     """Keys of the utterances without an encoder frame; their hypothesis is empty."""
-    audio_seconds: float = 0.0
-    """Of the utterances that were decoded."""
-    by_lang: dict[str, LanguageTime] = field(default_factory=dict)
-    """Per language that the data list names."""
 
 
 def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Recognition, tokenizer: Tokenizer) -> None:
@@ -161,20 +157,18 @@ def write_speed(
     makes them equally long. Interrupted runs are included. A list without audio has no factor and no file.
 
     Args:
-        stages_of: the stages of each mode, in the order of the file.
+        stages_of: the stages of each mode.
         conditions: what else belongs to the figures: options, versions, device, model.
     """
     if not found.audio_seconds:
         path.unlink(missing_ok=True)
         return {}
     modes = {mode: _speed(found, stages_of[mode]) for mode in found.segments}
-    order = list(dict.fromkeys(stage for stages in stages_of.values() for stage in stages))
-    used = {stage for seconds in found.seconds.values() for stage in seconds}
-    stages = [stage for stage in order if stage in used] + sorted(used.difference(order))
+    stages = dict.fromkeys(stage for seconds in found.seconds.values() for stage in seconds)
     report = {
-        "audio_seconds": found.audio_seconds,
+        "audio_seconds": sum(found.audio_seconds.values()),
         "num_ranks": len(found.seconds),
-        "seconds": {stage: sum(of_rank.get(stage, 0.0) for of_rank in found.seconds.values()) for stage in stages},
+        "seconds": {stage: sum(seconds[stage] for seconds in found.seconds.values()) for stage in stages},
         "modes": modes,
         **conditions,
     }
@@ -183,15 +177,16 @@ def write_speed(
 
 
 def _speed(found: Recognition, stages: Sequence[str]) -> dict[str, Any]:
-    walls = [sum(seconds.get(stage, 0.0) for stage in stages) for seconds in found.seconds.values()]
+    walls = [sum(seconds[stage] for stage in stages) for seconds in found.seconds.values()]
+    audio_seconds = sum(found.audio_seconds.values())
     by_lang = {
-        lang: sum(time.seconds[stage] for stage in stages) / time.audio_seconds
-        for lang, time in sorted(found.by_lang.items())
+        lang: sum(found.seconds_by_lang[lang][stage] for stage in stages) / found.audio_seconds[lang]
+        for lang in sorted(filter(None, found.audio_seconds))
     }
     return {
         "wall_seconds": max(walls),
-        "rtf": max(walls) / found.audio_seconds,
+        "rtf": max(walls) / audio_seconds,
         "sum_seconds": sum(walls),
-        "sum_rtf": sum(walls) / found.audio_seconds,
+        "sum_rtf": sum(walls) / audio_seconds,
         **({"sum_rtf_by_lang": by_lang} if by_lang else {}),
     }
