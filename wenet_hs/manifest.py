@@ -44,6 +44,15 @@ class Utterance:
     """End of the segment in `wav`, seconds; None: the end of the file."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BadClip:
+    """An utterance whose audio cannot be used."""
+
+    key: str
+    wav: str
+    reason: str
+
+
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "key": str,
     "wav": str,

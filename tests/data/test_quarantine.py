@@ -10,11 +10,10 @@ import pytest
 import soundfile
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, NoiseConf
-from wenet_hs.data.audio import BadClip
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest import BadClip, Utterance
 
 MAX_DURATION_S = 24 * 3600.0
 MAX_CHANNELS = 64
@@ -47,15 +46,6 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _PART = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
 
 Samples = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BadClip:
-    """An utterance whose audio cannot be used."""
-
-    key: str
-    wav: str
-    reason: str
 
 
 class SourceFault(Exception):

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import BatchConf
-from wenet_hs.data.audio import BadClip
 from wenet_hs.errors import DataError
+from wenet_hs.manifest import BadClip
 
 PADDING_ID = -1
 LENGTH_JITTER = 0.02

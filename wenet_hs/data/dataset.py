@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import AudioError, BadClip, ClipError, read_utterance, segment_duration
+from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
 from wenet_hs.data.features import batch_fbank, count_frames, num_frames, waveform_features
@@ -28,7 +28,7 @@ from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from wenet_hs.data.audio import BadClip
 from wenet_hs.data.batching import Batch
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field
+from wenet_hs.manifest import BadClip
 
 logger = logging.getLogger(__name__)
 

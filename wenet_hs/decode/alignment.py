@@ -17,7 +17,8 @@ from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.ctc import Ctc, compact_alphabet
 from wenet_hs.nn.conformer import Encoder
-from wenet_hs.text.tokenizer import SPACE, Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.units import SPACE
 
 CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
 _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.tree_kv_cache import NewNodes
 
 if TYPE_CHECKING:
+    from wenet_hs.decode.lm import LanguageModel
     from wenet_hs.model import AsrModel
 
 _COMPACT_ABOVE = 64

@@ -20,7 +20,7 @@ from wenet_hs.decode.job import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import open_atomic, write_atomic
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import SPACE
+from wenet_hs.text.units import SPACE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

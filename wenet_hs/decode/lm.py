@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.text.tokenizer import SPACE
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from wenet_hs.decode.alignment import FrameClock, TimedText, Times, timed_units
 from wenet_hs.decode.hypothesis import Hypothesis, mean_probability
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
-from wenet_hs.text.tokenizer import SPACE, Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.units import SPACE
 
 
 @dataclass(frozen=True, kw_only=True)

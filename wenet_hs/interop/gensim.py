@@ -18,7 +18,7 @@ import torch
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import RenumberedTree, renumber, tree_from_paths
-from wenet_hs.tree import Tree
+from wenet_hs.tree.tree import Tree
 
 _NUM_NAMED = 3
 

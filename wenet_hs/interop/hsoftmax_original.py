@@ -22,8 +22,8 @@ from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.tree import Tree
 from wenet_hs.tree.huffman import breadth_first, breadth_first_order
+from wenet_hs.tree.tree import Tree
 
 STRUCT, INFO = "tree_struct", "tree_info"
 PATHS = ("path_index.npy", "path_sign.npy", "path_bias.npy")

@@ -5,9 +5,11 @@ import json
 import logging
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from markupsafe import Markup
@@ -17,7 +19,7 @@ from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.score.error_rate import Report, count_of, name_some
+from wenet_hs.score.error_rate import UNDEFINED, Report, count_of, name_some, percent
 from wenet_hs.score.record import read_report
 from wenet_hs.tree.nary import NaryTree, load_tree
 from wenet_hs.tree.tree import Tree
@@ -342,3 +344,35 @@ def _read_test_list(
         if clips and (data_list or keys) and not lacking:
             return clips, path
     return {}, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedGroup:
+    """Experiments whose settings differ only in the seed."""
+
+    experiments: list[ExperimentResults]
+
+    def macro_rates(self, mode: str) -> list[tuple[str, float]]:
+        """The seed and the macro average of each experiment that has one in this mode."""
+        rates = [(found, found.scores[mode].macro.rate) for found in self.experiments if mode in found.scores]
+        return [(str(found.settings.get("seed", UNDEFINED)), rate) for found, rate in rates if rate is not None]
+
+    def summary(self, mode: str) -> tuple[str, str, str]:
+        """The mean and the standard deviation of the macro averages, and the rate of each seed, in %."""
+        rates = self.macro_rates(mode)
+        values = [rate for _, rate in rates]
+        each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
+        return percent(fmean(values)), percent(stdev(values)), each
+
+
+def group_seeds(experiments: Sequence[ExperimentResults]) -> list[SeedGroup]:
+    """Group experiments whose settings differ only in the seed. Experiments without a seed are single."""
+    groups: dict[object, SeedGroup] = {}
+    used = Counter[str]()
+    for experiment in experiments:
+        settings = {key: value for key, value in experiment.settings.items() if key != "seed"}
+        same_seed = repr(experiment.settings)
+        key = (repr(settings), used[same_seed]) if "seed" in experiment.settings else experiment.name
+        used[same_seed] += 1  # a second experiment with equal settings and seed is not another seed
+        groups.setdefault(key, SeedGroup(experiments=[])).experiments.append(experiment)
+    return list(groups.values())

@@ -2,16 +2,15 @@
 """Error rates of a report: rates per language, mode and seed, and paired differences."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
 from wenet_hs.errors import DataError
-from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
-from wenet_hs.report.plots import Dot, interval_chart
+from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.plots import Dot, interval_chart, rate_dots
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
-from wenet_hs.score.error_rate import UNDEFINED, LanguageScore, MacroScore, Report, format_interval, percent
+from wenet_hs.score.error_rate import LanguageScore, MacroScore, Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,38 +32,6 @@ class RateRow:
     def size(self) -> LanguageScore | None:
         """A score with the number of utterances and units; None for the macro average."""
         return next((score for score in self.scores if isinstance(score, LanguageScore)), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedGroup:
-    """Experiments whose settings differ only in the seed."""
-
-    experiments: list[ExperimentResults]
-
-    def macro_rates(self, mode: str) -> list[tuple[str, float]]:
-        """The seed and the macro average of each experiment that has one in this mode."""
-        rates = [(found, found.scores[mode].macro.rate) for found in self.experiments if mode in found.scores]
-        return [(str(found.settings.get("seed", UNDEFINED)), rate) for found, rate in rates if rate is not None]
-
-    def summary(self, mode: str) -> tuple[str, str, str]:
-        """The mean and the standard deviation of the macro averages, and the rate of each seed, in %."""
-        rates = self.macro_rates(mode)
-        values = [rate for _, rate in rates]
-        each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
-        return percent(fmean(values)), percent(stdev(values)), each
-
-
-def group_seeds(experiments: Sequence[ExperimentResults]) -> list[SeedGroup]:
-    """Group experiments whose settings differ only in the seed. Experiments without a seed are single."""
-    groups: dict[object, SeedGroup] = {}
-    used = Counter[str]()
-    for experiment in experiments:
-        settings = {key: value for key, value in experiment.settings.items() if key != "seed"}
-        same_seed = repr(experiment.settings)
-        key = (repr(settings), used[same_seed]) if "seed" in experiment.settings else experiment.name
-        used[same_seed] += 1  # a second experiment with equal settings and seed is not another seed
-        groups.setdefault(key, SeedGroup(experiments=[])).experiments.append(experiment)
-    return list(groups.values())
 
 
 def errors_section(data: ReportData) -> dict[str, Any]:
@@ -136,11 +103,3 @@ def _language_dots(data: ReportData) -> list[tuple[str, list[Dot]]]:
         for index, experiment, report in data.shown:
             rows.setdefault(group, []).extend(rate_dots(_score_of(report, group), index, f"{experiment.name}, {group}"))
     return [(group, dots) for group, dots in rows.items() if dots]
-
-
-def rate_dots(score: LanguageScore | MacroScore | None, colour: int, label: str) -> Iterator[Dot]:
-    """The dot of a score in an interval chart; none without a rate."""
-    if score is not None and score.rate is not None:
-        low, high = score.interval or (score.rate, score.rate)
-        text = f"{label}: {percent(score.rate)} % {format_interval(score.interval)}"
-        yield Dot(rate=score.rate, low=low, high=high, colour=colour, label=text)

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
-from wenet_hs.report.error_rates import errors_section, group_seeds, metric_names
+from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.error_rates import errors_section, metric_names
 from wenet_hs.report.sections import (
     conditions_section,
     confusions_section,

@@ -3,10 +3,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
+
+from wenet_hs.score.error_rate import LanguageScore, MacroScore, format_interval, percent
 
 WIDTH, HEIGHT = 420, 254
 INTERVAL_WIDTH = 440
@@ -197,3 +199,11 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Marku
     return Markup(  # nosec: all text in `parts` is escaped
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n{body}\n</svg>'
     )
+
+
+def rate_dots(score: LanguageScore | MacroScore | None, colour: int, label: str) -> Iterator[Dot]:
+    """The dot of a score in an interval chart; none without a rate."""
+    if score is not None and score.rate is not None:
+        low, high = score.interval or (score.rate, score.rate)
+        text = f"{label}: {percent(score.rate)} % {format_interval(score.interval)}"
+        yield Dot(rate=score.rate, low=low, high=high, colour=colour, label=text)

@@ -13,9 +13,8 @@ from typing import Any
 from markupsafe import Markup
 
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.report.collect import ExperimentResults, ReportData
-from wenet_hs.report.error_rates import group_seeds, rate_dots
-from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
+from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
+from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, rate_dots, scatter_chart
 from wenet_hs.score.confusions import Confusion, Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.error_rate import (
     LENGTH,

@@ -12,9 +12,8 @@ import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import SPACE, UnitTable
 
-SPACE = "▁"
 KINDS = ("char", "phone", "bpe", "word")
 """`word` is for unit tables and trees of language models; a config has one of the others."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 
+SPACE = "▁"
 BLANK = "<blank>"
 UNK = "<unk>"
 SOS_EOS = "<sos/eos>"

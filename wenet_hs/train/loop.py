@@ -10,12 +10,12 @@ from dataclasses import astuple, dataclass
 import torch
 
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.audio import BadClip
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.convolution import MaskedBatchNorm
 from wenet_hs.train.optim import Precision, attention_guide, clip_gradient, ctc_weight, learning_rate

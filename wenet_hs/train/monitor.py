@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import torch
 from rich.console import Console
@@ -28,8 +28,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from wenet_hs.devices import peak_memory_bytes
-from wenet_hs.train.loop import StepStats
 from wenet_hs.train.optim import SMALLEST_SCALE
+
+if TYPE_CHECKING:
+    from wenet_hs.train.loop import StepStats
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +80,7 @@ class Monitor:
     def __exit__(self, *exception: object) -> None:
         self._closing.close()
 
-    def step(self, stats: StepStats) -> None:
+    def step(self, stats: "StepStats") -> None:
         """Record one optimizer step; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
@@ -188,7 +190,7 @@ def _logging_above_the_bar() -> Iterator[None]:
             handler.setStream(sys.__stderr__)
 
 
-def _speed(recent: list[StepStats]) -> dict[str, float]:
+def _speed(recent: "list[StepStats]") -> dict[str, float]:
     seconds = max(1e-9, sum(stats.seconds for stats in recent))
     return {
         "audio_seconds_per_second": sum(stats.audio_seconds for stats in recent) / seconds,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fields of a tree: their checks, and the file `tree.json` that holds them.
+"""The fields of a tree: their checks, and their text in `tree.json`.
 
 Dimension key: V units, I inner nodes, E = I+V-1 edges (children of all inner nodes together).
 """
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines, write_atomic
 
 FORMAT = "wenet_hs.tree/1"
 _FIELDS: dict[str, type] = {
@@ -123,19 +122,18 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
 # ---- tree.json
 
 
-def write_fields(path: Path | str, fields: Mapping[str, Any]) -> None:
-    """Write the file atomically, one field per line. `fields` are JSON values."""
+def format_fields(fields: Mapping[str, Any]) -> str:
+    """The text of `tree.json`, one field per line. `fields` are JSON values."""
     record = {"format": FORMAT, **fields}
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in record.items()]
-    write_atomic(path, "{" + ",\n ".join(lines) + "}\n")
+    return "{" + ",\n ".join(lines) + "}\n"
 
 
-def read_fields(path: Path | str) -> dict[str, Any]:
-    """The fields of a file under the names of `NaryTree`'s fields, each of the right type.
+def parse_fields(text: str, path: Path | str) -> dict[str, Any]:
+    """The fields of a `tree.json` under the names of `NaryTree`'s fields, each of the right type.
 
-    The tree itself checks that they form a tree. Raises DataError, one line with path and fault, on any other file.
+    The tree itself checks that they form a tree. Raises DataError, one line with path and fault, on any other text.
     """
-    text = "\n".join(read_lines(path))
     try:
         record = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:

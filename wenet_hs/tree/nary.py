@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
-from wenet_hs.tree.fields import check_frequencies, read_fields
+from wenet_hs.files import read_lines
+from wenet_hs.tree.fields import check_frequencies, parse_fields
 from wenet_hs.tree.huffman import breadth_first, huffman_children
 from wenet_hs.tree.tree import Tree, UnitTree
 
@@ -162,7 +163,7 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
 
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """
-    fields = read_fields(path)
+    fields = parse_fields("\n".join(read_lines(path)), path)
     try:
         if fields["kind"] == KIND or (np.diff(fields["offsets"]) != 2).any():
             return NaryTree(**fields)

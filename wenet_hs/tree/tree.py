@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.fields import check_children, check_frequencies, check_names, read_fields, write_fields
+from wenet_hs.tree.fields import check_children, check_frequencies, check_names, format_fields, parse_fields
 from wenet_hs.tree.huffman import (
     alphabetical_order,
     balanced_children,
@@ -194,8 +195,9 @@ class UnitTree:
 
     def save(self, path: Path | str) -> None:
         """Write `tree.json` atomically."""
-        fields = {"kind": self.kind, "units": self.units, "children": self.rows()}
-        write_fields(path, fields | {"frequencies": self.frequencies.tolist(), "options": self.options})
+        names = {"kind": self.kind, "units": self.units, "children": self.rows()}
+        fields = names | {"frequencies": self.frequencies.tolist(), "options": self.options}
+        write_atomic(path, format_fields(fields))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UnitTree) or type(self) is not type(other):
@@ -366,7 +368,7 @@ class Tree(UnitTree):
 
         `wenet_hs.tree.load_tree` reads binary and n-ary trees.
         """
-        fields = read_fields(path)
+        fields = parse_fields("\n".join(read_lines(path)), path)
         sizes = np.diff(fields.pop("offsets"))
         if (sizes != 2).any():
             wide = int(np.argmax(sizes != 2))

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.tree import Tree
+from wenet_hs.tree.tree import Tree
 
 
 class CostWeights(NamedTuple):
