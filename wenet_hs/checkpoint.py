@@ -193,7 +193,7 @@ def set_aside_newer(path: Path) -> None:
     """Rename the checkpoints newer than `path` to `NAME.old`: training continues from `path`."""
     for newer in list_checkpoints(path.parent):
         if step_of(newer) > step_of(path):
-            logger.warning("checkpoint %s: newer than the one to go on from; kept as %s.old", newer, newer.name)
+            logger.warning("checkpoint %s: newer than the one to resume from; kept as %s.old", newer, newer.name)
             _set_aside(newer, ".old")
 
 

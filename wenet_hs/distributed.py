@@ -216,7 +216,7 @@ def _connect(rank: int, size: int) -> Store:
     except (dist.DistError, RuntimeError) as error:
         detail = (str(error).splitlines() or [type(error).__name__])[0]
         raise RankLost(
-            f"rank {rank}: no meeting at {address}:{port} ({detail}); check the launcher's address"
+            f"rank {rank}: cannot reach all ranks through {address}:{port} ({detail}); check the launcher's address"
         ) from error
     shared.set_timeout(timeout)
     return shared
@@ -279,10 +279,7 @@ def _rank_lost_message(rank: int, error: BaseException) -> str:
     else:
         detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo begins with a line of its own source
         what = f"has died ({detail})"
-    return (
-        f"rank {rank}: another rank {what}; see what it says, then run the same command again: it goes on with what "
-        "is saved"
-    )
+    return f"rank {rank}: another rank {what}; read its message, then run the same command again to resume"
 
 
 @contextmanager

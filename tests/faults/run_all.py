@@ -93,7 +93,7 @@ FAULTS = {
         *(processes.kill_ranks, 25, 1, {"kills": 1}),
     ),
     "kill_recognition": Fault(
-        "A killed recognition goes on with what is left, and its results are the same bytes",
+        "A killed recognition resumes, and its results are the same bytes",
         *(processes.kill_recognition, 50, 1, {}),
     ),
     "signal_training": Fault(

@@ -266,5 +266,5 @@ def test_a_silent_rank_ends_the_run_within_the_timeout(
     os.kill(rank, signal.SIGKILL)  # torchrun would wait half a minute for its end
     assert program.wait() == 1
     lines = [line for line in program.log.read_text().splitlines() if line.startswith("rank 0: ")]
-    advice = "see what it says, then run the same command again: it goes on with what is saved"
+    advice = "read its message, then run the same command again to resume"
     assert lines == [f"rank 0: {message}; {advice}"]

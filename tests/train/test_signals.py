@@ -61,7 +61,7 @@ def test_signals_change_neither_bits_nor_metrics_nor_what_is_kept(
     handlers = [signal.getsignal(number) for number in signals.SIGNALS]
     with at_step(signal.SIGTERM, 1):
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
-    line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command to go on"
+    line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"
     assert line in capsys.readouterr().err.splitlines()
     progress = read_progress(newest(folder))
     assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])

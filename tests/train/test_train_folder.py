@@ -5,25 +5,26 @@ import logging
 import os
 import platform
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from lock_holder import holder
-from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
+from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of
 
 from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.manifest import read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train import folder as folder_module
 from wenet_hs.tree import Tree
 
 
-def test_a_second_run_in_the_folder_is_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_second_run_in_one_folder_is_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
     with holder(tmp_path / "m"):
         message = "m: another training writes here .process 17 on elsewhere.; wait for it or use another --model_dir$"
         with pytest.raises(CheckpointError, match=message):
@@ -31,7 +32,7 @@ def test_a_second_run_in_the_folder_is_refused(tiny_corpus: TinyCorpus, tmp_path
         assert [path.name for path in (tmp_path / "m").iterdir()] == [".lock"]
 
 
-def test_a_killed_run_frees_its_folder_though_its_workers_live_on(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_killed_run_releases_its_lock_while_its_workers_are_alive(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
     with holder(tmp_path / "m") as process:
         process.kill()
         process.wait()
@@ -39,7 +40,7 @@ def test_a_killed_run_frees_its_folder_though_its_workers_live_on(tiny_corpus: T
     assert (tmp_path / "m" / ".lock").read_text() == f"process {os.getpid()} on {platform.node()}\n"
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         CheckpointError, match=r"file/m: cannot be written \(Not a directory\); use another --model_dir"
@@ -50,15 +51,13 @@ def test_a_folder_that_cannot_be_made_is_one_line(tiny_corpus: TinyCorpus, tmp_p
 # What is in it
 
 
-def test_the_folder_is_complete_and_decodes_elsewhere(tmp_path: Path) -> None:
-    corpus = write_tiny_corpus(tmp_path / "corpus")
-    folder = corpus.train(tmp_path / "exp", head="hsoftmax")
-    names = {path.name for path in folder.iterdir()}
+def test_the_folder_is_complete_and_can_be_moved(tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path) -> None:
+    names = {path.name for path in trained_tree.iterdir()}
     assert names >= {"train.yaml", "units.txt", "tree.json", "global_cmvn", "checkpoints", "final.pt", "metrics.jsonl"}
     assert names >= {"tensorboard", "train_rejected.tsv", "cv_rejected.tsv"}
+    assert str(tiny_corpus.folder) not in (trained_tree / "train.yaml").read_text()
     moved = tmp_path / "été x"
-    shutil.move(folder, moved)
-    shutil.rmtree(tmp_path / "corpus")
+    shutil.copytree(trained_tree, moved)
     experiment = load_experiment(moved)
     assert experiment.tokenizer.table.units[3:] == ("a", "b", "c", "d", "e")
     for name, value in experiment.model.state_dict().items():
@@ -77,7 +76,7 @@ def test_the_folder_is_complete_and_decodes_elsewhere(tmp_path: Path) -> None:
         load_experiment(moved)
 
 
-def test_train_yaml_says_everything_and_where_it_comes_from(trained_tree: Path) -> None:
+def test_train_yaml_contains_every_setting_and_its_provenance(trained_tree: Path) -> None:
     text = (trained_tree / "train.yaml").read_text()
     config = load_config(trained_tree / "train.yaml")
     assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
@@ -108,7 +107,7 @@ def changed(corpus: TinyCorpus, model_dir: Path, *overrides: str, head: str = "s
     return str(caught.value).splitlines()
 
 
-def test_a_changed_config_is_refused_with_a_line_for_each_difference(
+def test_a_changed_config_is_refused_with_one_line_per_difference(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 3)
@@ -131,10 +130,10 @@ def test_a_changed_config_is_refused_with_a_line_for_each_difference(
         f"{copy / 'tree.json'}: is missing{advice}",
     ]
     after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file() and path.name != ".lock"}
-    assert after == {name: content for name, content in before.items() if name != ".lock"}, "nothing was touched"
+    assert after == {name: content for name, content in before.items() if name != ".lock"}, "no file changed"
 
 
-def test_what_does_not_alter_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "m", 3)
     free = (
         *("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0"),
@@ -148,54 +147,65 @@ def test_what_does_not_alter_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path
     assert outcome(copy)["step"] == 4
 
 
-@pytest.mark.parametrize("name", ["units.txt", "tree.json", "global_cmvn"])
-def test_changed_files_are_refused(tmp_path: Path, name: str) -> None:
-    corpus = write_tiny_corpus(tmp_path / "corpus")
-    folder = corpus.train(tmp_path / "m", "max_epoch=1", head="hsoftmax")
-    table = UnitTable.read(corpus.folder / "units.txt")
-    if name == "units.txt":
-        text = (corpus.folder / name).read_text().replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3")
-        (corpus.folder / name).write_text(text)
-    elif name == "tree.json":
-        Tree.huffman(range(len(table)), units=table.units).save(corpus.folder / name)
+@pytest.mark.parametrize(
+    ("name", "setting", "line"),
+    [
+        ("units.txt", "tokenizer_conf.symbol_table_path", 4),
+        ("tree.json", "head_conf.tree", 4),
+        ("global_cmvn", "cmvn_conf.cmvn_file", 1),
+    ],
+)
+def test_changed_files_are_refused(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path, name: str, setting: str, line: int
+) -> None:
+    copy, other = cut_back(trained_tree, tmp_path / "m", 5), tmp_path / name
+    text = (tiny_corpus.folder / name).read_text()
+    if name == "tree.json":
+        table = UnitTable.read(tiny_corpus.folder / "units.txt")
+        Tree.huffman(range(len(table)), units=table.units).save(other)
     else:
-        (corpus.folder / name).write_text((corpus.folder / name).read_text().replace('"frame_num": ', '"frame_num": 1'))
+        text = text.replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3")
+        other.write_text(text.replace('"frame_num": ', '"frame_num": 1'))
     advice = "a resumed run must be the same: restore it, or use another --model_dir"
-    (fault,) = changed(corpus, folder, head="hsoftmax")
-    line = {"units.txt": 4, "tree.json": 4, "global_cmvn": 1}[name]
-    assert fault == f"{folder / name}: differs from {corpus.folder / name} (line {line} is the first); {advice}"
+    (fault,) = changed(tiny_corpus, copy, f"{setting}={other}", head="hsoftmax")
+    assert fault == f"{copy / name}: differs from {other} (line {line} is the first); {advice}"
 
 
-@pytest.mark.parametrize("flag", ["train_data", "cv_data"])
-def test_changed_lists_are_refused(tmp_path: Path, flag: str) -> None:
-    corpus = write_tiny_corpus(tmp_path / "corpus")
-    folder = corpus.train(tmp_path / "m", "max_epoch=1")
-    path = getattr(corpus, flag)
-    write_data_list(path, read_data_list(path)[1:])
-    what = {"train_data": "training list", "cv_data": "validation list"}[flag]
-    with pytest.raises(
-        CheckpointError, match=f"step-00000004: was trained with another {what}; use another --model_dir to start anew"
-    ):
-        corpus.train(folder)
+@pytest.mark.parametrize(("flag", "what"), [("train_data", "training list"), ("cv_data", "validation list")])
+def test_changed_lists_are_refused(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, flag: str, what: str
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 4)
+    write_data_list(tmp_path / "a.list", read_data_list(getattr(tiny_corpus, flag))[1:])
+    message = f"step-00000004: was trained with another {what}; use another --model_dir to start anew"
+    with pytest.raises(CheckpointError, match=message):
+        tiny_corpus.train(copy, **{flag: (tmp_path / "a.list",) if flag == "train_data" else tmp_path / "a.list"})
 
 
-def test_audio_that_moved_is_the_same_run(tmp_path: Path) -> None:
-    corpus = write_tiny_corpus(tmp_path / "corpus")
-    corpus.train(tmp_path / "m", "max_epoch=1")
-    shutil.move(corpus.folder / "clips", tmp_path / "elsewhere")
-    for path in (corpus.train_data, corpus.cv_data):
-        path.write_text(path.read_text().replace(str(corpus.folder / "clips"), str(tmp_path / "elsewhere")))
-    corpus.train(tmp_path / "m", "max_epoch=2")
-    assert outcome(tmp_path / "m")["step"] == 8
+def test_moved_audio_in_two_lists_is_the_same_training_set(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 6)
+    shutil.copytree(tiny_corpus.folder / "clips", tmp_path / "clips")
+    utterances = [
+        replace(utterance, wav=str(tmp_path / "clips" / Path(utterance.wav).name))
+        for utterance in read_data_list(tiny_corpus.train_data)
+    ]
+    write_data_list(tmp_path / "a.list", utterances[:4])
+    write_data_list(tmp_path / "b.list", utterances[4:])
+    tiny_corpus.train(copy, train_data=(tmp_path / "a.list", tmp_path / "b.list"))
+    assert outcome(copy) == outcome(trained)
+    with pytest.raises(DataError, match="^--train_data: utterance 'train0' is in more than one list; give each a u"):
+        tiny_corpus.train(tmp_path / "n", train_data=(tmp_path / "a.list", tmp_path / "a.list"))
 
 
-def test_an_experiments_own_train_yaml_is_a_config(tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path) -> None:
-    """Its paths are base names, at home in its folder, whatever the working folder is."""
-    copy = cut_back(trained_tree, tmp_path / "m", 5)
-    tiny_corpus.train(copy, config=copy / "train.yaml")
-    assert outcome(copy) == outcome(trained_tree)
-    again = tiny_corpus.train(tmp_path / "again", config=trained_tree / "train.yaml")
-    assert outcome(again) == outcome(trained_tree)
+def test_the_train_yaml_of_an_experiment_is_a_config(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path
+) -> None:
+    """Its base names refer to its folder, whatever the working folder is."""
+    folder = tiny_corpus.train(tmp_path / "m", "max_minutes=1e-9", config=trained_tree / "train.yaml")
+    for name in ("units.txt", "tree.json", "global_cmvn"):
+        assert (folder / name).read_bytes() == (trained_tree / name).read_bytes()
 
 
 def test_a_missing_file_is_named(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
@@ -207,7 +217,7 @@ def test_a_missing_file_is_named(tiny_corpus: TinyCorpus, tmp_path: Path) -> Non
         tiny_corpus.train(tmp_path / "m", "tokenizer_conf.symbol_table_path=null")
 
 
-def test_a_lost_metrics_file_is_said_and_not_filled_with_zeros(
+def test_a_lost_metrics_file_is_reported_and_not_filled_with_zeros(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 5)

@@ -33,7 +33,7 @@ def test_a_model_without_checkpoints_is_not_overwritten(
 ) -> None:
     shutil.copytree(trained, tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
     with pytest.raises(
-        CheckpointError, match="m/final.pt: a model is here, but no checkpoint to go on from; use anoth"
+        CheckpointError, match="m/final.pt: there is a model, but no checkpoint to resume from; use anoth"
     ):
         tiny_corpus.train(tmp_path / "m", "seed=5", resume=resume)
     assert (tmp_path / "m" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
@@ -46,7 +46,7 @@ def test_a_named_checkpoint_is_where_it_goes_on(
     with caplog.at_level(logging.INFO):
         tiny_corpus.train(copy, resume=str(copy / "checkpoints" / "step-00000003"))
     assert "step-00000003 (epoch 0, step 3)" in caplog.text
-    assert "step-00000005: newer than the one to go on from; kept as step-00000005.old" in caplog.text
+    assert "step-00000005: newer than the one to resume from; kept as step-00000005.old" in caplog.text
     assert outcome(copy) == outcome(trained)
     assert sorted(path.name for path in (copy / "checkpoints").glob("*.old")) == [
         f"step-{step:08d}.old" for step in (4, 5, 6, 7)
@@ -192,7 +192,10 @@ def test_utterances_left_out_are_listed_and_unknown_units_counted(
     assert f"--train_data: {listed} {folder / 'train_rejected.tsv'}" in caplog.text
     assert "--cv_data: 1 of 4 utterances are left out: too short for the encoder 1; see" in caplog.text
     assert (folder / "cv_rejected.tsv").read_text().startswith("short\ttoo short for the encoder")
-    assert "--train_data: 2 times a unit is not in units.txt and stands as <unk>: 'z' 1, 'y' 1" in caplog.text
+    assert (
+        "--train_data: 2 units of transcripts are not in units.txt and are replaced by <unk>: 'z' 1, 'y' 1"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("flag", ["train_data", "cv_data"])

@@ -77,6 +77,6 @@ def stopped_after(step: int, checkpoint: Path) -> Stopped:
     """
     number = stop_requested() or signal.SIGTERM
     return Stopped(
-        f"{checkpoint}: stopped by {number.name} after step {step}, which is saved; run the same command to go on",
+        f"{checkpoint}: stopped by {number.name} after step {step}, which is saved; run the same command again to resume",
         exit_code=128 + number,
     )

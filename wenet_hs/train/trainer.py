@@ -105,7 +105,7 @@ def find_resume(options: TrainOptions) -> Path | None:
     newest = newest_intact(folder)
     if newest is None and (options.model_dir / "final.pt").exists():
         final = options.model_dir / "final.pt"
-        raise CheckpointError(f"{final}: a model is here, but no checkpoint to go on from; use another --model_dir")
+        raise CheckpointError(f"{final}: there is a model, but no checkpoint to resume from; use another --model_dir")
     return newest
 
 
