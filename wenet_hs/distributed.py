@@ -123,7 +123,7 @@ class World:
         assert self.store is not None
         while not self.store.check([key]):
             if self.store.check(["error"]):
-                raise RankLost(f"rank {self.rank}: another rank has ended with a fault; see what it says")
+                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
             time.sleep(_POLL_S)
 
     def _is_first_error(self) -> bool:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from small_models import small_config
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
@@ -86,7 +84,7 @@ def test_with_all_rows_touched_it_is_adam() -> None:
 
 
 @pytest.mark.parametrize("is_dense", [False, True])
-def test_rows_that_a_step_did_not_touch_stay_as_they_are(is_dense: bool) -> None:
+def test_rows_without_a_gradient_do_not_change(is_dense: bool) -> None:
     model = Model()
     optimizer = optimizer_of(model)
     weight = model.head.output.weight
@@ -101,7 +99,7 @@ def test_rows_that_a_step_did_not_touch_stay_as_they_are(is_dense: bool) -> None
         assert changed.nonzero()[:, 0].tolist() == sorted(set(touched))
 
 
-def test_a_saved_state_goes_on_in_the_same_bits() -> None:
+def test_a_saved_state_resumes_with_the_same_bits() -> None:
     model = Model()
     optimizer = optimizer_of(model)
     for seed in range(3):
@@ -123,8 +121,8 @@ def test_a_saved_state_goes_on_in_the_same_bits() -> None:
     assert all(torch.equal(value, other) for value, other in zip(model.parameters(), again.parameters(), strict=True))
 
 
-@given(limit=st.sampled_from([0.01, 1.0, 100.0]), touched=st.lists(st.integers(0, 4), max_size=8))
-def test_the_norm_is_that_of_both_kinds_together(limit: float, touched: list[int]) -> None:
+@pytest.mark.parametrize(("limit", "touched"), [(0.01, []), (1.0, [3, 0, 3]), (100.0, [1]), (1.0, [4, 4, 2, 0])])
+def test_the_norm_includes_dense_and_sparse_gradients(limit: float, touched: list[int]) -> None:
     model, expected = Model(), Model()
     set_gradients(model, 1, touched)
     set_gradients(expected, 1, touched)
@@ -142,7 +140,7 @@ def test_the_norm_is_that_of_both_kinds_together(limit: float, touched: list[int
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_sparse_gradient_that_is_not_finite_is_seen(value: float) -> None:
+def test_a_sparse_gradient_that_is_not_finite_is_detected(value: float) -> None:
     model = Model()
     set_gradients(model, 0, [1, 2])
     weight = model.head.output.weight

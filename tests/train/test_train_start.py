@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training starts from: a checkpoint, other weights, or nothing; and what it does not train on."""
+"""The start of a training: --resume, --checkpoint, rejected utterances and devices."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 # --resume
 
 
-def test_never_leaves_a_used_folder_alone(tiny_corpus: TinyCorpus, trained: Path) -> None:
+def test_resume_never_refuses_a_folder_with_checkpoints(tiny_corpus: TinyCorpus, trained: Path) -> None:
     before = outcome(trained)
     with pytest.raises(
         CheckpointError, match="checkpoints: holds checkpoints and --resume is never; use another --mod"
@@ -39,7 +39,7 @@ def test_a_model_without_checkpoints_is_not_overwritten(
     assert (tmp_path / "m" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
 
 
-def test_a_named_checkpoint_is_where_it_goes_on(
+def test_training_resumes_from_a_named_checkpoint(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 7)
@@ -53,7 +53,7 @@ def test_a_named_checkpoint_is_where_it_goes_on(
     ]
 
 
-def test_a_wrong_resume_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_wrong_values_of_resume(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "m", 2)
     newest = copy / "checkpoints" / "step-00000002"
     elsewhere = str(list_checkpoints(trained / "checkpoints")[0])
@@ -75,7 +75,7 @@ def test_a_wrong_resume_is_one_line(tiny_corpus: TinyCorpus, tmp_path: Path, tra
 
 
 def start_of(corpus: TinyCorpus, model_dir: Path, checkpoint: Path, head: str = "softmax") -> dict[str, torch.Tensor]:
-    """The weights that a training begins with: one step at a rate too small to show."""
+    """The first weights of a training: those after one step with a very small learning rate."""
     overrides = ("optim_conf.lr=1e-30", "max_minutes=1e-9", "encoder_conf.cnn_module_norm=layer_norm")
     return weights_of(corpus.train(model_dir, *overrides, head=head, checkpoint=checkpoint))
 
@@ -84,49 +84,39 @@ def start_of(corpus: TinyCorpus, model_dir: Path, checkpoint: Path, head: str = 
 def trained_norm(tiny_corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished model without running statistics, which a single step would change."""
     folder = tmp_path_factory.mktemp("norm") / "m"
-    return tiny_corpus.train(folder, "encoder_conf.cnn_module_norm=layer_norm")
+    return tiny_corpus.train(folder, "encoder_conf.cnn_module_norm=layer_norm", "max_minutes=1e-9")
 
 
 def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
     return [name for name in one if name not in other or not torch.equal(one[name], other[name])]
 
 
-def test_fine_tuning_starts_from_a_model_in_any_form(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    final = weights_of(trained_norm)
-    newest = list_checkpoints(trained_norm / "checkpoints")[-1]
-    with caplog.at_level(logging.INFO):
-        for number, checkpoint in enumerate((trained_norm / "final.pt", trained_norm, newest)):
-            started = start_of(tiny_corpus, tmp_path / str(number), checkpoint)
-            assert differing(final, started) == [], checkpoint
-    assert f"weights from {trained_norm / 'final.pt'}; new: none" in caplog.text
-    fresh = weights_of(tiny_corpus.train(tmp_path / "fresh", "optim_conf.lr=1e-30", "max_minutes=1e-9"))
-    assert differing(final, fresh) != []
-
-
-def test_another_head_starts_new_and_is_named(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained_norm: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("head", "new"), [("softmax", []), ("hsoftmax", ["head.inner_vector.weight"])], ids=["same head", "other head"]
+)
+def test_fine_tuning_starts_with_the_weights_of_a_model(
+    tiny_corpus: TinyCorpus,
+    tmp_path: Path,
+    trained_norm: Path,
+    caplog: pytest.LogCaptureFixture,
+    head: str,
+    new: list[str],
 ) -> None:
     with caplog.at_level(logging.INFO):
-        started = start_of(tiny_corpus, tmp_path / "m", trained_norm, head="hsoftmax")
-    assert f"weights from {trained_norm / 'final.pt'}; new: head.inner_vector.weight" in caplog.text
-    final = weights_of(trained_norm)
-    assert set(final) - set(started) == {"head.output.weight", "head.output.bias"}
-    assert differing(started, final) == ["head.inner_vector.weight"]
+        started = start_of(tiny_corpus, tmp_path / "m", trained_norm, head=head)
+    assert f"weights from {trained_norm / 'final.pt'}; new: {', '.join(new) or 'none'}" in caplog.text
+    assert differing(started, weights_of(trained_norm)) == new
 
 
-def test_a_resume_does_not_take_the_weights_again(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, trained_norm: Path
-) -> None:
-    flags = {"checkpoint": trained / "final.pt"}
-    whole = tiny_corpus.train(tmp_path / "whole", **flags)
+@pytest.mark.slow
+def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    whole = tiny_corpus.train(tmp_path / "whole", checkpoint=trained / "final.pt")
     assert outcome(whole) != outcome(trained)
     copy = cut_back(whole, tmp_path / "m", 3)
-    assert outcome(tiny_corpus.train(copy, **flags)) == outcome(whole)
+    assert outcome(tiny_corpus.train(copy, checkpoint=trained / "final.pt")) == outcome(whole)
 
 
-def test_a_damaged_checkpoint_folder_is_not_a_start(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+def test_fine_tuning_refuses_a_damaged_checkpoint(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "old", 2) / "checkpoints" / "step-00000002"
     content = bytearray((copy / "model.pt").read_bytes())
     content[-2000] ^= 1
@@ -169,7 +159,7 @@ def relist(corpus: TinyCorpus, *more: Utterance, keep: int = 99, flag: str = "tr
     write_data_list(path, [*read_data_list(path)[:keep], *more])
 
 
-def test_utterances_left_out_are_listed_and_unknown_units_counted(
+def test_rejected_utterances_are_listed_and_unknown_units_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     corpus = write_tiny_corpus(tmp_path / "corpus")
@@ -199,7 +189,7 @@ def test_utterances_left_out_are_listed_and_unknown_units_counted(
 
 
 @pytest.mark.parametrize("flag", ["train_data", "cv_data"])
-def test_nothing_left_is_one_line(tmp_path: Path, flag: str) -> None:
+def test_a_list_without_usable_utterances_is_refused(tmp_path: Path, flag: str) -> None:
     corpus = write_tiny_corpus(tmp_path / "corpus")
     clip = read_data_list(corpus.train_data)[0].wav
     relist(corpus, *(Utterance(key=f"u{i}", txt="a", wav=clip, duration=0.02) for i in range(3)), keep=0, flag=flag)
@@ -207,16 +197,6 @@ def test_nothing_left_is_one_line(tmp_path: Path, flag: str) -> None:
         corpus.train(tmp_path / "m")
     table = "train_rejected.tsv" if flag == "train_data" else "cv_rejected.tsv"
     assert len((tmp_path / "m" / table).read_text().splitlines()) == 3
-
-
-def test_several_lists_are_one_training_set(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
-    utterances = read_data_list(tiny_corpus.train_data)
-    write_data_list(tmp_path / "a.list", utterances[:4])
-    write_data_list(tmp_path / "b.list", utterances[4:])
-    both = (tmp_path / "a.list", tmp_path / "b.list")
-    assert outcome(tiny_corpus.train(tmp_path / "m", train_data=both)) == outcome(trained)
-    with pytest.raises(DataError, match="^--train_data: utterance 'train0' is in more than one list; give each a u"):
-        tiny_corpus.train(tmp_path / "n", train_data=(tmp_path / "a.list", tmp_path / "a.list"))
 
 
 def test_special_tokens_that_contradict_the_table_are_refused(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def _report_rejected(dataset: SpeechDataset, flag: str, path: Path) -> None:
     if dataset.unknown:
         often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
         num = dataset.unknown.total()
-        logger.warning("%s: %d units of transcripts are not in units.txt and are replaced by <unk>: %s", flag, num, often)
+        logger.warning(
+            "%s: %d units of transcripts are not in units.txt and are replaced by <unk>: %s", flag, num, often
+        )
 
 
 def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:

@@ -77,6 +77,7 @@ def stopped_after(step: int, checkpoint: Path) -> Stopped:
     """
     number = stop_requested() or signal.SIGTERM
     return Stopped(
-        f"{checkpoint}: stopped by {number.name} after step {step}, which is saved; run the same command again to resume",
+        f"{checkpoint}: stopped by {number.name} after step {step}, which is saved; "
+        "run the same command again to resume",
         exit_code=128 + number,
     )
