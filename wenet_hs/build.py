@@ -231,10 +231,14 @@ def check_routes(config: ExperimentConfig, device: torch.device) -> None:
             raise ConfigError(f"{what}; use auto or torch-{conf.route}")
 
 
-def read_tree(path: Path, units: Sequence[str]) -> AnyTree:
-    """Reads a tree. Raises DataError if it is damaged or not over these units."""
+def read_tree(path: Path, units: Sequence[str], tokenizer: str) -> AnyTree:
+    """Reads a tree. Raises DataError if it is damaged, not over these units, or built with another tokenizer."""
     tree = load_tree(path)
     _check_tree(tree, len(units), units, str(path))
+    built_with = tree.options.get("tokenizer", tokenizer)
+    if built_with != tokenizer:
+        what = f"built with --tokenizer {built_with}, but the config has tokenizer: {tokenizer}"
+        raise DataError(f"{path}: {what}; set the same one in both")
     return tree
 
 
@@ -369,7 +373,10 @@ def build_from_folder(
 
     Raises what `build_model` raises, and CheckpointError if a tree is missing.
     """
-    trees = {section: read_tree(_in_folder(folder, path), table.units) for section, path in tree_paths(config).items()}
+    trees = {
+        section: read_tree(_in_folder(folder, path), table.units, config.tokenizer)
+        for section, path in tree_paths(config).items()
+    }
     return build_model(
         config,
         len(table),

@@ -14,6 +14,8 @@ from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.text.units import UnitTable
+from wenet_hs.tree import Tree
 
 # --resume
 
@@ -216,3 +218,16 @@ def test_devices() -> None:
         ConfigError, match="^--device cuda:99: there are \\d+ CUDA devices here; use another one or --device cpu$"
     ):
         find_device("cuda:99")
+
+
+def test_units_and_trees_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    tree = Tree.load(corpus.folder / "tree.json")
+    Tree.huffman(tree.frequencies, units=tree.units, options={"tokenizer": "phone"}).save(corpus.folder / "tree.json")
+    message = "tree.json: built with --tokenizer phone, but the config has tokenizer: char; set the same one in both"
+    with pytest.raises(DataError, match=message):
+        corpus.train(tmp_path / "m", head="hsoftmax")
+    for tokenizer, unit, what in (("char", "tʃ", "more than one character"), ("phone", "▁", "the space of characters")):
+        UnitTable.from_units(["a", unit]).write(corpus.folder / "units.txt")
+        with pytest.raises(ConfigError, match=f"units.txt: unit '{unit}' .*{what}.* --kind {tokenizer}"):
+            corpus.train(tmp_path / tokenizer, f"tokenizer={tokenizer}")

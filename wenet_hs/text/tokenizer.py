@@ -126,6 +126,19 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     raise ConfigError(f"tokenizer: must be one of {', '.join(KINDS)}, got {kind!r}")
 
 
+def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
+    """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
+    text_units = [unit for unit_id, unit in enumerate(table.units) if unit_id not in table.special_ids]
+    for unit in text_units:
+        if kind == "char" and len(unit) > 1 and not unit.startswith("<"):
+            what = f"unit {unit!r} has more than one character, which tokenizer: char never gives"
+        elif kind == "phone" and unit == SPACE:
+            what = f"unit {unit!r} is the space of characters, which tokenizer: phone never gives"
+        else:
+            continue
+        raise ConfigError(f"{path}: {what}; set the tokenizer of these units, or create the table with --kind {kind}")
+
+
 def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
     """The frequency of each character, phone or word."""
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()))

@@ -30,7 +30,7 @@ from wenet_hs.files import write_atomic
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
-from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.tokenizer import Tokenizer, check_units
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
@@ -76,6 +76,7 @@ def load_parts(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[
     model_dir, device, where = options.model_dir, world.device, str(options.config)
     check_routes(config, device)
     table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
+    check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
     torch.manual_seed(config.seed)
     cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
     model = build_from_folder(config, table, model_dir, cmvn=cmvn)
