@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from trees import merge_levels
 
 from wenet_hs.heads import class_softmax
 from wenet_hs.heads.class_softmax import ClassHead, group_decisions, log_softmax_of_nodes
@@ -68,7 +69,7 @@ def test_a_softmax_at_each_node_by_hand() -> None:
 
 def test_the_sum_over_units_is_a_sum_over_edges() -> None:
     # Behind the smoothed loss: Σ_v log P(v) = Σ_e leaves(e)·log p(e | its node), with no factor of the depth.
-    tree = NaryTree.cut(Tree.huffman(1 / np.arange(1, 60)), 2)
+    tree = merge_levels(Tree.huffman(1 / np.arange(1, 60)), 2)
     head = trained(tree).double()
     hidden = torch.randn(3, DIM, dtype=torch.float64)
     scores = F.linear(hidden, head.output.weight, head.output.bias)
@@ -88,7 +89,7 @@ def test_a_flat_tree_is_a_softmax() -> None:
 TREES = {
     "bins": NaryTree.frequency_bins(1 / np.arange(1, 601)),
     "top": NaryTree.from_binary(Tree.huffman(1 / np.arange(1, 601))),
-    "cut": NaryTree.cut(Tree.huffman(1 / np.arange(1, 601)), 3),
+    "cut": merge_levels(Tree.huffman(1 / np.arange(1, 601)), 3),
     "zeros": NaryTree.frequency_bins([1.0] * 40 + [0.0] * 560, 5),
 }
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from trees import comb, merge_levels
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import smoothing_weights
@@ -30,13 +31,6 @@ def zipf(num_units: int) -> np.ndarray:
     return 1.0 / np.arange(1, num_units + 1)
 
 
-def comb(num_units: int) -> Tree:
-    """As deep as a tree can be, numbered as an importer would."""
-    inner = np.arange(1, num_units)
-    children = np.stack([num_units - 2 + inner, np.append(inner[:-1], 2 * num_units - 2)[: num_units - 1]], axis=1)
-    return Tree("imported", tuple(map(str, range(num_units))), children, np.ones(num_units))
-
-
 TREES: dict[str, Callable[[int], Tree]] = {
     "zipf": lambda v: Tree.huffman(zipf(v)),
     "skewed": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64)),
@@ -47,8 +41,8 @@ TREES: dict[str, Callable[[int], Tree]] = {
 CLASSES: dict[str, Callable[[int], NaryTree]] = {
     "bins": lambda v: NaryTree.frequency_bins(zipf(v)),
     "zero_bins": lambda v: NaryTree.frequency_bins(np.where(np.arange(v) % 10 == 0, 1.0, 0.0)),
-    "cut": lambda v: NaryTree.cut(Tree.huffman(zipf(v)), 2),
-    "comb_cut": lambda v: NaryTree.cut(comb(v), 3),
+    "cut": lambda v: merge_levels(Tree.huffman(zipf(v)), 2),
+    "comb_cut": lambda v: merge_levels(comb(v), 3),
     "flat": lambda v: NaryTree.frequency_bins(zipf(v), 1),
 }
 """Ten trees of different shape: even, skewed, as deep as possible, of two and more levels, flat."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gensim's hierarchical softmax and the tree head: the same log-probabilities, there and back."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +99,9 @@ def test_to_gensim_refuses_what_does_not_fit(model: Any) -> None:
         to_gensim(others, HSoftmaxHead(6, others), model)
 
 
-def test_models_without_a_tree() -> None:
+def test_damaged_models() -> None:
     with pytest.raises(DataError, match="gensim model: trained without hierarchical softmax; train it with hs=1"):
         from_gensim(train(hs=0, negative=5, epochs=1))
-
-
-def test_damaged_models() -> None:
     damaged = train(epochs=1)
     damaged.wv.set_vecattr("a", "code", np.array([0, 2], dtype=np.uint8))
     with pytest.raises(DataError, match="gensim model: the code and the points of 'a' contradict each other; train"):
@@ -162,16 +158,6 @@ def test_units_that_are_no_words() -> None:
     assert tree_over(small_tree(), ("x", "d"), add_missing=True).codes() == ["1", "0"]
     with pytest.raises(DataError, match="units: none of the 2 is a word of this model; take the table"):
         tree_over(small_tree(), ("x", "y"), add_missing=True)
-
-
-def test_cutting_keeps_the_probabilities_given_that_no_cut_word_is_meant() -> None:
-    torch.manual_seed(0)
-    whole, kept = small_tree(), tree_over(small_tree(), tuple("ace"))
-    head, hidden = HSoftmaxHead(3, whole), torch.randn(1, 3)
-    log_probs = dict(zip(whole.units, head.log_probs(hidden)[0].tolist(), strict=True))
-    # In (c (d e)) without d the decision between c and e is the one between c and (d e): e takes over d's share.
-    assert kept.codes() == ["0", "10", "11"]
-    assert math.exp(log_probs["d"]) + math.exp(log_probs["e"]) < 1
 
 
 # ---- files

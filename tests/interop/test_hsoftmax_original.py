@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import NUM_UNITS, small_config, small_model
 from torch import Tensor
+from trees import comb
 
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import (
     read_original_tree,
-    renumber,
     saved_tree,
     tree_from_paths,
     tree_of_state,
@@ -118,13 +118,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, num_units: int, se
     assert np.array_equal(found.rows, rows)
 
 
-def comb(num_units: int) -> Tree:
-    inner = np.arange(1, num_units - 1)
-    leaves = num_units - 1 + np.arange(num_units)
-    children = np.stack([leaves[: num_units - 1], np.append(inner, leaves[-1])], axis=1)
-    return Tree("comb", tuple(map(str, range(num_units))), children, np.ones(num_units))
-
-
 def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tree_struct").write_text('{"left": ' * 100_000, "utf-8")
     with pytest.raises(DataError, match="tree_struct: nested too deeply; a tree of counts has less than a hundred"):
@@ -150,20 +143,14 @@ def test_a_tree_that_is_too_deep_for_tables_of_paths(tmp_path: Path, monkeypatch
 FAULTS = [
     ("", "Expecting value: line 1"),
     (STRUCT[:200], "Expecting|Unterminated"),
-    (STRUCT + "x", "Extra data"),
     ("[]", "child 0 of node -1 is not a node with freq, tokenid, idx, left and right"),
     (STRUCT.replace('"freq": 4,', '"freq": [4],'), r"tokenid 3: two leaves, or freq \[4\] is not a number"),
     (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), "child 0 of node 8 is not a node"),
-    (STRUCT.replace('"idx": 8, "left": null,', '"idx": 8,'), "child 0 of node 3 is not a node with freq"),
-    (STRUCT.replace('"tokenid": 4', '"tokenid": 2.5'), r"a leaf has tokenid 2.5 and idx 8; idx must be tokenid \+ 4"),
-    (STRUCT.replace('"freq": 7.0', '"freq": -7.0'), "frequencies: unit 2 has -7.0"),
     (STRUCT.replace('"freq": 7.0', '"freq": NaN'), "frequencies: unit 2 has nan"),
     (STRUCT.replace('"tokenid": 4, "idx": 8', '"tokenid": 2, "idx": 6'), "tokenid 2: two leaves, or freq"),
     (STRUCT.replace('"tokenid": 4', '"tokenid": 5'), "a leaf has tokenid 5 and idx 8"),
-    (STRUCT.replace('"idx": 8', '"idx": 9'), "a leaf has tokenid 4 and idx 9"),
     (STRUCT.replace('"idx": 3', '"idx": 1'), "idx 1 is two inner nodes"),
     (STRUCT.replace('"idx": 3', '"idx": 4'), "inner node 4: idx is not within 0…3, or tokenid is not null"),
-    (STRUCT.replace('null, "idx": 3', '3, "idx": 3'), "inner node 3: idx is not within 0…3, or tokenid is not null"),
     (
         STRUCT.replace('{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}', "null"),
         "child 1 of node 3 is not a node",
@@ -203,16 +190,12 @@ def test_faults_of_other_units_and_other_files(folder: Path) -> None:
     (folder / "tree_info").write_text("depth", "utf-8")
     with pytest.raises(DataError, match="tree_info: not JSON"):
         read_original_tree(folder, UNITS)
+    for name in ("tree_info", "path_index.npy", "path_sign.npy", "path_bias.npy"):
+        (folder / name).unlink()
+    assert read_original_tree(folder, UNITS).tree.units == UNITS  # the other files are not needed
     (folder / "tree_struct").unlink()
     with pytest.raises(DataError, match="tree_struct: cannot be read"):
         read_original_tree(folder, UNITS)
-
-
-def test_the_structure_alone_is_enough(folder: Path) -> None:
-    expected = read_original_tree(folder, UNITS)
-    for name in ("tree_info", "path_index.npy", "path_sign.npy", "path_bias.npy"):
-        (folder / name).unlink()
-    assert read_original_tree(folder, UNITS).tree == expected.tree
 
 
 # ---- paths
@@ -233,13 +216,6 @@ def test_the_structure_alone_is_enough(folder: Path) -> None:
 def test_paths_that_are_no_tree(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tree_from_paths(np.array(nodes), np.array(turns))
-
-
-def test_a_cycle_is_refused() -> None:
-    with pytest.raises(ValueError, match="are not one tree: some are reached twice, in a cycle, or not at all"):
-        renumber(np.array([[0, 1], [2, 5], [3, 5]]), 0)
-    with pytest.raises(ValueError, match="are not one tree"):
-        renumber(np.array([[0, 1], [2, 6], [3, 5]]), 0)
 
 
 # ---- checkpoints

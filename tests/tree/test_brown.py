@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trees import units_below
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.brown import _terms, brown_children
@@ -29,13 +30,7 @@ def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
 
 
 def classes_of(tree: Tree) -> set[Class]:
-    """The set of units under each inner node."""
-    num_inner = len(tree.children)
-    under: dict[int, Class] = {num_inner + unit: frozenset([unit]) for unit in range(tree.num_units)}
-    for node in reversed(range(num_inner)):
-        left, right = tree.children[node].tolist()
-        under[node] = under[left] | under[right]
-    return {under[node] for node in range(num_inner)}
+    return set(units_below(tree))
 
 
 def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
@@ -144,13 +139,6 @@ def test_a_class_of_the_window_is_a_huffman_tree() -> None:
     assert one_class.children.tolist() == Tree.huffman(frequencies).children.tolist()
 
 
-def test_counts_beyond_the_table_are_computed() -> None:
-    # 200,000 bigrams a cell: no different from 2 a cell, except in what they weigh.
-    few, many = [[0, 1, 3], [0, 2, 3]], [[0, 1] * 100_000, [0, 2] * 100_000, [3, 1] * 10, [3, 4, 3, 4]]
-    assert {1, 2} in classes_of(tree_of(few, [2, 1, 1, 2]))
-    assert {1, 2} in classes_of(tree_of(many, counted(many, 5)))
-
-
 def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     # 4, 5 have no frequency and stand beside 1, the least frequent; 6 has one, but stands in no bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
@@ -164,12 +152,6 @@ def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
 
 def test_bigrams_of_a_unit_without_frequency_are_left_out() -> None:
     assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])
-
-
-@pytest.mark.parametrize("frequencies", [[1.0], [0.0], [1.0, 2.0], [0.0] * 5, [3.0, 0.0, 1.0]])
-@pytest.mark.parametrize("sequences", [[], [[]], [[0]], [[], [0, 0, 0], []]])
-def test_hardly_any_text_still_gives_a_tree(frequencies: list[float], sequences: list[list[int]]) -> None:
-    assert tree_of(sequences, frequencies).num_units == len(frequencies)
 
 
 def test_no_bigram_crosses_from_one_sequence_to_the_next() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from trees import units_below
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree import Tree, clustering
@@ -28,16 +29,6 @@ def line(*values: float) -> list[list[float]]:
     return [[value] for value in values]
 
 
-def clusters(tree: Tree) -> set[frozenset[int]]:
-    """The units under each inner node."""
-    num_inner = len(tree.children)
-    below: list[frozenset[int]] = [frozenset()] * num_inner + [frozenset([unit]) for unit in range(tree.num_units)]
-    for node in reversed(range(num_inner)):
-        left, right = tree.children[node]
-        below[node] = below[left] | below[right]
-    return set(below[:num_inner])
-
-
 def random_vectors(num_units: int, dim: int = 5, seed: int = 0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(size=(num_units, dim))
 
@@ -50,19 +41,19 @@ def test_four_points_worked_by_hand() -> None:
 def test_ward_takes_cluster_sizes_into_account() -> None:
     # The centre of 1 and 1.6 is 1.15 from the centre 0.15 of the four first units: 2·4·2/6·1.15² = 3.53.
     # The last unit at 3 is 1.7 from it: 2·2·1/3·1.7² = 3.85; at 2.9 it is 3.41.
-    assert frozenset([4, 5, 6]) in clusters(built(line(0, 0.1, 0.2, 0.3, 1, 1.6, 2.9)))
-    assert frozenset([0, 1, 2, 3, 4, 5]) in clusters(built(line(0, 0.1, 0.2, 0.3, 1, 1.6, 3)))
+    assert frozenset([4, 5, 6]) in units_below(built(line(0, 0.1, 0.2, 0.3, 1, 1.6, 2.9)))
+    assert frozenset([0, 1, 2, 3, 4, 5]) in units_below(built(line(0, 0.1, 0.2, 0.3, 1, 1.6, 3)))
 
 
 def test_clear_clusters_are_subtrees() -> None:
     vectors = np.repeat(100 * random_vectors(8, seed=3), 30, axis=0) + random_vectors(240)
-    assert {frozenset(range(30 * n, 30 * n + 30)) for n in range(8)} <= clusters(built(vectors))
+    assert {frozenset(range(30 * n, 30 * n + 30)) for n in range(8)} <= set(units_below(built(vectors)))
 
 
 def test_ties_are_deterministic() -> None:
-    assert clusters(built(line(0, 1, 2, 3))) == {frozenset([0, 1]), frozenset([2, 3]), frozenset(range(4))}
-    assert frozenset([0, 1]) in clusters(built(line(0, 1, -1)))
-    assert frozenset([0, 1]) in clusters(built(line(0, -1, 1)))
+    assert units_below(built(line(0, 1, 2, 3))) == [frozenset(range(4)), frozenset([0, 1]), frozenset([2, 3])]
+    assert frozenset([0, 1]) in units_below(built(line(0, 1, -1)))
+    assert frozenset([0, 1]) in units_below(built(line(0, -1, 1)))
     assert built([[0.0, 1], [1, 0]]).num_units == 2  # looks like a matrix of distances
 
 
@@ -79,7 +70,7 @@ def test_any_input_gives_a_tree_with_the_lighter_child_left(points: list[tuple[i
 def test_units_without_a_vector_are_placed_by_their_frequency() -> None:
     tree = built([[0.0, 1], [NAN, NAN], [0, 2], [NAN, NAN], [NAN, NAN]], [10, 1, 10, 2, 4])
     assert tree.codes() == ["10", "000", "11", "001", "01"]
-    assert frozenset([1, 3, 4]) in clusters(tree)
+    assert frozenset([1, 3, 4]) in units_below(tree)
     assert built([[0.0], [NAN], [1]], [1, 9, 1]).codes() == ["00", "1", "01"]  # a single one is a leaf at the root
 
 
@@ -101,7 +92,7 @@ def test_identical_vectors_form_a_huffman_tree() -> None:
     assert built([[0.0], [5], [-0.0], [0]]).codes() == ["110", "0", "111", "10"]
     vectors = np.repeat(random_vectors(60), 3, axis=0)
     vectors[5::7] = NAN
-    found = clusters(built(vectors, cosine=True))
+    found = units_below(built(vectors, cosine=True))
     assert frozenset([0, 1, 2]) in found and frozenset(range(5, 180, 7)) in found
 
 
@@ -120,8 +111,8 @@ def test_directions_ignore_length_and_a_common_vector() -> None:
     assert built(vectors * 7, cosine=True) == tree
     # Opposite pairs, so the mean is zero whatever their length: units 0 and 2 have the same direction.
     opposite = np.array([[1, 0.1], [-1, -0.1], [9, 0.8], [-9, -0.8], [0.1, 2], [-0.1, -2.0]])
-    assert {frozenset([0, 2]), frozenset([1, 3])} <= clusters(built(opposite, cosine=True))
-    assert frozenset([0, 2]) not in clusters(built(opposite))
+    assert {frozenset([0, 2]), frozenset([1, 3])} <= set(units_below(built(opposite, cosine=True)))
+    assert frozenset([0, 2]) not in units_below(built(opposite))
 
 
 @pytest.mark.parametrize(

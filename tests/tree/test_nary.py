@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trees import comb, merge_levels, units_below
 
 from wenet_hs.errors import DataError
 from wenet_hs.heads import ClassHead
@@ -23,22 +24,12 @@ from wenet_hs.tree.tree import Tree
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 TREES = COUNTS.map(Tree.huffman)
 NARY = st.one_of(
-    st.builds(NaryTree.frequency_bins, COUNTS, st.integers(1, 12), by=st.sampled_from(["mass", "size"])),
+    st.builds(NaryTree.frequency_bins, COUNTS, st.integers(1, 12)),
     st.builds(NaryTree.from_binary, TREES, st.integers(1, 12)),
-    st.builds(NaryTree.cut, TREES, st.integers(1, 5)),
+    st.builds(merge_levels, TREES, st.integers(1, 5)),
 )
 # Root: the node 1, unit 0, the node 2; below them units 1 2 3, and 4 5.
 SIX = NaryTree.from_rows([[1, 3, 2], [4, 5, 6], [7, 8]], [8, 1, 1, 2, 2, 2], units=list("abcdef"))
-
-
-def unit_sets(tree: NaryTree | Tree) -> list[set[int]]:
-    """The units below each inner node, found by walking."""
-    rows = tree.rows() if isinstance(tree, NaryTree) else tree.children.tolist()
-    below: list[set[int]] = [set() for _ in rows]
-    for node in reversed(range(len(rows))):
-        for child in rows[node]:
-            below[node] |= below[child] if child < len(rows) else {child - len(rows)}
-    return below
 
 
 def test_figures_by_hand() -> None:
@@ -67,8 +58,7 @@ def test_binary_of_the_worked_example() -> None:
 def test_going_binary_keeps_every_node(tree: NaryTree) -> None:
     binary = tree.binary()
     assert binary.num_units == tree.num_units
-    kept = {frozenset(units) for units in unit_sets(binary)}
-    assert {frozenset(units) for units in unit_sets(tree)} <= kept
+    assert set(units_below(tree)) <= set(units_below(binary))
     assert binary.mean_code_length() >= tree.entropy() - 1e-9
 
 
@@ -93,12 +83,12 @@ def test_the_numbering_is_breadth_first(tree: NaryTree) -> None:
 def test_opening_from_the_top(tree: Tree, num_classes: int) -> None:
     two = NaryTree.from_binary(tree, num_classes)
     assert two.depth <= 2
-    binary_nodes = {frozenset(units) for units in unit_sets(tree)}
-    assert {frozenset(units) for units in unit_sets(two)} <= binary_nodes
+    binary_nodes = set(units_below(tree))
+    assert set(units_below(two)) <= binary_nodes
     if 1 < num_classes <= tree.num_units:
         assert len(two.rows()[0]) == num_classes
     # No class left closed is more probable than a node that was opened: the leaves at the root bound it too.
-    weights, below = two.weights(), unit_sets(two)
+    weights, below = two.weights(), units_below(two)
     opened = [units for units in binary_nodes if not any(units <= closed for closed in below[1:])]
     lightest = min((sum(tree.frequencies[list(units)]) for units in opened), default=math.inf)
     if num_classes > 1:
@@ -106,50 +96,22 @@ def test_opening_from_the_top(tree: Tree, num_classes: int) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(TREES, st.integers(1, 8))
-def test_cutting_levels(tree: Tree, levels: int) -> None:
-    cut = NaryTree.cut(tree, levels)
-    assert cut.depth == math.ceil(tree.depth / levels)
-    assert (cut.depths() == -(-tree.depths() // levels)).all()
-    assert all(len(row) <= 2**levels for row in cut.rows())
-    if levels == 1:
-        assert np.array_equal(cut.children.reshape(-1, 2), tree.children)
-    if levels >= tree.depth:
-        assert cut.num_inner == min(1, tree.num_units - 1)
-
-
-def test_leaves_stay_in_their_order() -> None:
-    tree = Tree.huffman([5, 9, 12, 13, 16])
-    flat = NaryTree.cut(tree, 3)
-    by_code = sorted(range(5), key=lambda unit: tree.codes()[unit])
-    assert flat.rows() == [[1 + unit for unit in by_code]]
-
-
-@settings(max_examples=20, deadline=None)
 @given(COUNTS, st.integers(1, 50))
 def test_bins_fall_in_frequency(counts: list[int], num_classes: int) -> None:
-    for by in ("mass", "size"):
-        tree = NaryTree.frequency_bins(counts, num_classes, by=by)  # type: ignore[arg-type]
-        assert tree.depth <= 2
-        order = [
-            unit
-            for child in (tree.rows()[0] if tree.num_inner else [0])
-            for unit in (
-                [below - tree.num_inner for below in tree.rows()[child]]
-                if child < tree.num_inner
-                else [child - tree.num_inner]
-            )
-        ]
-        assert order == sorted(range(len(counts)), key=lambda unit: (-counts[unit], unit))
+    tree = NaryTree.frequency_bins(counts, num_classes)
+    assert tree.depth <= 2
+    order: list[int] = []
+    for child in tree.rows()[0] if tree.num_inner else [0]:
+        below = tree.rows()[child] if child < tree.num_inner else [child]
+        order += [leaf - tree.num_inner for leaf in below]
+    assert order == sorted(range(len(counts)), key=lambda unit: (-counts[unit], unit))
 
 
-def test_bins_of_equal_mass_and_of_equal_size() -> None:
+def test_bins_of_equal_mass() -> None:
     counts = [8, 1, 1, 2, 2, 2]
     # Of 16 occurrences each of 4 classes takes 4: "8" fills two of them.
     mass = NaryTree.frequency_bins(counts, 4)
     assert mass.rows() == [[3, 1, 2], [6, 7], [8, 4, 5]]
-    size = NaryTree.frequency_bins(counts, 3, by="size")
-    assert size.rows() == [[1, 2, 3], [4, 7], [8, 9], [5, 6]]
     assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
     assert NaryTree.frequency_bins([1] * 100).num_inner == 11
     assert mass.options == {"bins": "mass", "num_classes": 4}
@@ -158,7 +120,7 @@ def test_bins_of_equal_mass_and_of_equal_size() -> None:
 @pytest.mark.parametrize("num_units", [1, 2, 3])
 def test_small_vocabularies(num_units: int) -> None:
     tree = Tree.huffman([1.0] * num_units)
-    for nary in (NaryTree.from_binary(tree), NaryTree.cut(tree, 2), NaryTree.frequency_bins([1.0] * num_units)):
+    for nary in (NaryTree.from_binary(tree), NaryTree.frequency_bins([1.0] * num_units)):
         assert (nary.depth, nary.num_inner) == ((0, 0), (1, 1), (nary.depth, nary.num_inner))[num_units - 1]
         assert nary.binary().num_units == num_units
     assert NaryTree.frequency_bins([3.0]).mean_code_length() == 0
@@ -193,7 +155,7 @@ def test_which_file_is_which(tmp_path: Path) -> None:
     binary = Tree.huffman([5, 9, 12, 13, 16])
     binary.save(path)
     assert load_tree(path) == binary
-    pairs = NaryTree.cut(binary, 1)
+    pairs = merge_levels(binary, 1)
     pairs.save(path)
     assert load_tree(path) == pairs
     dataclasses.replace(SIX, kind="hand-made").save(path)
@@ -237,20 +199,9 @@ def test_wrong_calls() -> None:
         NaryTree.frequency_bins([1.0, 2.0], 0)
     with pytest.raises(ValueError, match="num_classes: must be at least 1, got -1"):
         NaryTree.from_binary(Tree.huffman([1, 2]), -1)
-    with pytest.raises(ValueError, match="levels_per_step: must be at least 1, got 0"):
-        NaryTree.cut(Tree.huffman([1, 2]), 0)
-    with pytest.raises(ValueError, match='by: must be "mass" or "size", got \'count\''):
-        NaryTree.frequency_bins([1.0], by="count")  # type: ignore[arg-type]
 
 
 def test_a_comb_of_thousands_of_levels_needs_no_recursion() -> None:
-    num = 3000
-    comb = Tree("comb", tuple(map(str, range(num))), comb_children(num), np.ones(num))
-    assert NaryTree.cut(comb, 100).depth == 30
-    assert len(NaryTree.from_binary(comb, 50).rows()[0]) == 50
-    assert NaryTree.cut(comb, 1).binary().depth == num - 1
-
-
-def comb_children(num_units: int) -> np.ndarray:
-    inner = np.arange(1, num_units)
-    return np.stack([num_units - 2 + inner, np.append(inner[:-1], 2 * num_units - 2)], axis=1)
+    two_levels = NaryTree.from_binary(comb(3000), 50)
+    assert len(two_levels.rows()[0]) == 50
+    assert two_levels.binary().num_units == 3000

@@ -138,29 +138,6 @@ def test_counts_of_any_size(kind: str, counts: list[float]) -> None:
     assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
-@pytest.mark.parametrize("counts", [[1.0, -1.0], [1.0, float("nan")]])
-def test_every_kind_refuses_what_is_no_frequency(kind: str, counts: list[float]) -> None:
-    with pytest.raises(ValueError, match="frequencies: unit 1 has (-1.0|nan); each must be finite and not negative"):
-        build_tree(kind, ("a", "b"), np.array(counts), sequences=[[0, 1]])
-
-
-def test_build_tree_matches_the_kind_and_records_what_shaped_it() -> None:
-    def options_of(kind: str, **options: Any) -> dict[str, Any]:
-        record = {"weighting": "pooled"}
-        counts = np.array([8.0, 4.0, 2.0, 1.0, 1.0])
-        return build_tree(kind, tuple("abcde"), counts, sequences=[[0, 1, 2]], options=options, record=record).options
-
-    assert options_of("huffman") == {"weighting": "pooled"}
-    assert options_of("huffman", max_depth=3) == {"weighting": "pooled", "max_depth": 3}
-    assert options_of("random") == {"weighting": "pooled", "seed": 0}
-    assert options_of("random", seed=4) == {"weighting": "pooled", "seed": 4}
-    bins = options_of("classes")
-    assert (bins["weighting"], bins["by"], bins["num_classes"]) == ("pooled", "frequency", 2)
-    top = options_of("classes", by="top-of huffman", num_classes=3, max_depth=3)
-    assert (top["by"], top["num_classes"], top["max_depth"], top["from"]) == ("top-of huffman", 3, 3, "huffman")
-
-
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
     counts = [8, 4, 2, 1, 1]
     units = tuple("aeiou")
@@ -200,15 +177,6 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     )
     assert isinstance(classes, NaryTree)
     assert classes.rows() == NaryTree.from_binary(tree, 3).rows()
-
-
-def test_embeddings_are_trained_on_the_transcripts() -> None:
-    pytest.importorskip("gensim")
-    sequences = [[0, 2, 1, 3, 0, 3, 1, 2], [1, 3, 0, 2]] * 5
-    tree = build_tree("embedding", tuple("abcd"), np.ones(4), sequences=sequences, options={"seed": 2})
-    assert (tree.num_units, tree.options) == (4, {"seed": 2})
-    again = build_tree("embedding", tuple("abcd"), np.ones(4), sequences=sequences, options={"seed": 2})
-    assert again == tree
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""N-ary trees, two levels of classes among them; how they are built, and how they become binary.
-
-Goodman 2001 (classes of words), multi-level cuts of a binary tree, frequency binning (cHSM).
+"""N-ary trees: two levels of classes from a binary tree (Goodman 2001) or from frequency bins (cHSM).
 
 Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, C classes. Numbering: see `tree.py`.
 """
@@ -12,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,23 +87,19 @@ class NaryTree(UnitTree):
                 if child < num_inner:
                     heapq.heappush(closed, (-float(weights[child]), child))
             branches += 1
-        is_kept = np.zeros(num_inner, dtype=np.bool_)
-        is_kept[[0, *(node for _, node in closed)] if num_inner else []] = True
+        first_leaf, num_leaves = _first_leaves(tree), tree.num_leaves()
+        classes = sorted((node for _, node in closed if node), key=first_leaf.__getitem__)
+        units = np.argsort(first_leaf[num_inner:])  # from left to right
+        leaves = (1 + len(classes) + units).tolist()
+        at_root: list[int] = []
+        rows, end = [at_root][:num_inner], 0
+        for number, node in enumerate(classes, start=1):
+            at_root += [*leaves[end : first_leaf[node]], number]
+            end = first_leaf[node] + num_leaves[node]
+            rows.append(leaves[first_leaf[node] : end])
+        at_root += leaves[end:]
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
-        return cls(KIND, tree.units, *_contract(tree, is_kept), tree.frequencies, options)
-
-    @classmethod
-    def cut(cls, tree: Tree, levels_per_step: int) -> "NaryTree":
-        """Every `levels_per_step` ≥ 1 levels of a binary tree become one choice among up to 2^levels_per_step children.
-
-        With one level per step the tree stays binary; with the tree's depth it becomes a flat softmax.
-        """
-        if levels_per_step < 1:
-            raise ValueError(f"levels_per_step: must be at least 1, got {levels_per_step}")
-        levels = np.repeat(np.arange(tree.depth), np.diff(tree.level_starts))
-        rows = _contract(tree, np.asarray(levels % levels_per_step == 0))
-        options = {**tree.options, "from": tree.kind, "levels_per_step": levels_per_step}
-        return cls(KIND, tree.units, *rows, tree.frequencies, options)
+        return cls.from_rows(rows, tree.frequencies, units=tree.units, options=options)
 
     @classmethod
     def frequency_bins(
@@ -114,24 +108,20 @@ class NaryTree(UnitTree):
         num_classes: int | None = None,
         *,
         units: Sequence[str] | None = None,
-        by: Literal["mass", "size"] = "mass",
     ) -> "NaryTree":
-        """Two levels: the units by falling frequency (ties by id), cut into C classes.
+        """Two levels: the units by falling frequency (ties by id), cut into C classes of about equal mass (cHSM).
 
-        With "mass" each class has about the same share of all occurrences (cHSM). Frequent units become leaves of the
-        root, so there may be fewer than C classes. With "size" each class has about the same number of units.
+        Frequent units become leaves of the root, so there may be fewer than C classes.
 
         Args:
             frequencies: (V,) counts or probabilities, finite, ≥ 0, V ≥ 1. If all are zero, they count as equal.
             num_classes: C ≥ 1, default √V.
             units: V distinct names; the default is "0", "1", ….
         """
-        if by not in ("mass", "size"):
-            raise ValueError(f'by: must be "mass" or "size", got {by!r}')
         weights = check_frequencies(frequencies)
         num_classes = _checked_classes(num_classes, len(weights))
-        rows = _bins(weights, num_classes, by)
-        return cls(KIND, _names(units, len(weights)), *rows, weights, {"bins": by, "num_classes": num_classes})
+        options = {"bins": "mass", "num_classes": num_classes}
+        return cls(KIND, _names(units, len(weights)), *_bins(weights, num_classes), weights, options)
 
     def binary(self) -> Tree:
         """The binary tree in which every node becomes Huffman's tree over its children's frequencies.
@@ -185,40 +175,28 @@ def _checked_classes(num_classes: int | None, num_units: int) -> int:
     return num_classes
 
 
-def _contract(tree: Tree, is_kept: NDArray[np.bool_]) -> Rows:
-    """The tree with only the inner nodes that are kept (V-1,), the root among them. The order of leaves stays."""
-    num_nodes, num_inner = 2 * tree.num_units - 1, tree.num_inner
+def _first_leaves(tree: Tree) -> Ints:
+    """(2V-1,) the position of the first leaf under each node, counted from the left."""
     num_leaves = tree.num_leaves()
-    first_leaf = np.zeros(num_nodes, dtype=np.int64)  # of each node, counted from the left
-    above = np.zeros(num_nodes, dtype=np.int64)  # the nearest kept node above
-    level = np.zeros(num_nodes, dtype=np.int64)  # the number of kept nodes above
+    first_leaf = np.zeros_like(num_leaves)
     for start, end in itertools.pairwise(tree.level_starts):
-        here = np.arange(start, end)
-        below = tree.children[here]
-        first_leaf[below] = first_leaf[here, None]
+        below = tree.children[start:end]
+        first_leaf[below] = first_leaf[start:end, None]
         first_leaf[below[:, 1]] += num_leaves[below[:, 0]]
-        above[below] = np.where(is_kept[here], here, above[here])[:, None]
-        level[below] = (level[here] + is_kept[here])[:, None]
-    inner = np.flatnonzero(is_kept)
-    inner = inner[np.lexsort((first_leaf[inner], level[inner]))]
-    number = np.concatenate([np.zeros(num_inner, dtype=np.int64), len(inner) + np.arange(tree.num_units)])
-    number[inner] = np.arange(len(inner))
-    nodes = np.concatenate([inner[1:], np.arange(num_inner, num_nodes if num_inner else 0)])
-    nodes = nodes[np.lexsort((first_leaf[nodes], number[above[nodes]]))]
-    return _offsets(np.bincount(number[above[nodes]], minlength=len(inner))), number[nodes]
+    return first_leaf
 
 
-def _bins(frequencies: NDArray[np.float64], num_classes: int, by: str) -> Rows:
+def _bins(frequencies: NDArray[np.float64], num_classes: int) -> Rows:
     """Units by falling frequency (ties by id) cut into classes; a class of one unit is a leaf of the root.
 
-    By "mass" the class of a unit is the share of all occurrences before it, times C, rounded down.
+    The class of a unit is the share of all occurrences before it, times C, rounded down.
     """
     num_units = len(frequencies)
     if num_units == 1:
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     order = np.argsort(-frequencies, kind="stable")
     largest = frequencies[order[0]]
-    if by == "size" or largest == 0:
+    if largest == 0:
         class_of = np.arange(num_units) * num_classes // num_units
     else:
         reached = np.cumsum(frequencies[order] / largest)
