@@ -77,12 +77,6 @@ def test_show_prints_units_and_draws(corpus: Path, capsys: pytest.CaptureFixture
     ElementTree.parse(corpus / "tree.svg")
 
 
-def test_show_stops_after_twenty_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Tree.huffman(range(100)).save(tmp_path / "tree.json")
-    assert run_command(command, ["show", f"{tmp_path}/tree.json"]) == 0
-    assert "".join(capsys.readouterr().out.splitlines()[1:]).count("%") == 20
-
-
 def test_a_users_fault_is_one_line_and_exit_code_2(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (corpus / "tree.json").write_text(json.dumps({"format": "other"}), "utf-8")
     assert run_command(command, ["show", f"{corpus}/tree.json"]) == 2
@@ -205,13 +199,6 @@ def test_a_flag_that_does_not_fit_is_one_line(
     assert message in err
     assert err.count("\n") == 1
     assert not (corpus / "tree.json").exists()
-
-
-@pytest.mark.parametrize("flags", [["--kind", "hufman"], ["--weighting", "even"], ["--surplus", "1"]])
-def test_unknown_choices_are_refused(corpus: Path, flags: list[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        build(corpus, *flags)
-    assert stop.value.code == 2
 
 
 @pytest.mark.parametrize("action", [[], *([action] for action in command.ACTIONS)])

@@ -92,7 +92,6 @@ def test_seed_and_order_of_equal_counts(trained: NDArray[np.float32], caplog: py
 def test_little_and_nothing_to_train_on() -> None:
     pytest.importorskip("gensim")
     assert np.isnan(skip_gram_vectors([], 3, dim=4)).all()
-    assert np.isnan(skip_gram_vectors([[], []], 3, dim=4)).all()
     only = skip_gram_vectors([[1, 1, 1], [1]], 3, dim=4)
     assert (only[1] == 0).all()
     assert np.isnan(only[[0, 2]]).all()
@@ -161,16 +160,12 @@ def test_only_a_space_divides(tmp_path: Path) -> None:
         ("a 1 2\nb 3\n", ":2: 2 fields, expected a unit and 2 numbers, separated by spaces"),
         ("2 3\na 1 2\nb 3 4\n", ":2: 3 fields, expected a unit and 3 numbers"),
         ("a 1 2\n\nb 3 4\n", ":2: 0 fields, expected a unit and 2 numbers"),
-        ("a\nb\n", ":1: 1 fields, expected a unit and its vector"),
         ("a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
-        ("a 1 -inf\n", ":1: a value is NaN or infinite"),
-        ("a 1 1e999\n", ":1: a value is NaN or infinite"),
         ("a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
         ("2 2\na 1 2\na 3 4\n", ":3: 'a' is already on line 2; keep one"),
         ("é 1 2\ne\u0301 3 4\n", ":2: 'é' is already on line 1; keep one"),
         ("9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
         ("2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
-        ("", ": has none of the 5 units"),
         ("9" * 5000 + " 2\na 1 2\n", ":2: 3 fields, expected a unit and 1 numbers"),
         (b"1 2\na \x00\x00\x80\x3f\xff\xfe\n", ":2: not UTF-8 text at byte 4; save word2vec's binary form as text"),
     ],
@@ -183,12 +178,6 @@ def test_faults_of_a_text_file(tmp_path: Path, content: str | bytes, message: st
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["none.txt", "none.npy", "none.npz"])
-def test_no_such_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=f"{name}: cannot be read .No such file or directory.; check the path"):
-        read_embeddings(tmp_path / name, UNITS)
-
-
 def test_npy_has_the_rows_in_the_order_of_the_units(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     array = np.arange(10, dtype=np.float16).reshape(5, 2)
     array[0] = np.nan
@@ -197,11 +186,14 @@ def test_npy_has_the_rows_in_the_order_of_the_units(tmp_path: Path, caplog: pyte
     assert caplog.messages == []  # a special unit alone is no warning
 
 
-def test_npz_goes_by_name(tmp_path: Path) -> None:
+def test_npz_has_named_rows(tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", units=np.array(["b", "x", "e\u0301"]), vectors=np.array([[1, 2], [3, 4], [5, 6]]))
     vectors = read_embeddings(tmp_path / "v.npz", UNITS)
     assert vectors[[2, 3]].tolist() == [[1, 2], [5, 6]]
     assert np.isnan(vectors[[0, 1, 4]]).all()
+    for name in ("none.txt", "none.npy"):
+        with pytest.raises(DataError, match=f"{name}: cannot be read .No such file or directory.; check the path"):
+            read_embeddings(tmp_path / name, UNITS)
 
 
 def saved(**arrays: object) -> Callable[[Path], None]:
@@ -212,16 +204,13 @@ def saved(**arrays: object) -> Callable[[Path], None]:
     ("save", "message"),
     [
         (saved(vectors=np.eye(2)), ": expected the arrays `units` and `vectors`, found 'vectors'"),
-        (saved(), ": expected the arrays `units` and `vectors`, found nothing"),
         (saved(units=np.array(["a", "a"]), vectors=np.eye(2)), ": units: 'a' occurs twice; keep one"),
         (saved(units=np.array([1, 2]), vectors=np.eye(2)), ": units: expected a list of names, found int64"),
-        (saved(units=np.array(["a", "b"]), vectors=np.eye(3)), ": vectors: shape (3, 3), expected (2, F)"),
         (saved(units=np.array(["a", "b"]), vectors=np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
         (
             saved(units=np.array(["a", "b"]), vectors=np.array([[1, 2], [np.nan, 1]])),
             ": vectors: row 1 has a value that is NaN or infinite; only a whole row may be NaN (absent)",
         ),
-        (saved(units=np.array(["x", "y"]), vectors=np.eye(2)), ": has none of the 5 units"),
         (saved(units=np.array(["a", None]), vectors=np.eye(2)), ": not a readable NumPy file"),
         (lambda path: path.write_bytes(b"PK\x03\x04 rubbish"), ": not a readable NumPy file"),
         (lambda path: path.write_bytes(b""), ": not a readable NumPy file"),
@@ -242,7 +231,6 @@ def test_faults_of_an_archive(tmp_path: Path, save: Callable[[Path], None], mess
         (np.ones((4, 2)), r"shape \(4, 2\), expected \(5, F\): one vector per unit, in their order"),
         (np.ones(5), r"shape \(5,\), expected \(5, F\)"),
         (np.array(["a"] * 5), "expected one array of numbers, found <U1"),
-        (np.full((5, 2), np.inf), "row 0 has a value that is NaN or infinite"),
         (np.array([[print], [1], [2], [3], [4]], dtype=object), "not a readable NumPy file of numbers and text"),
     ],
 )
@@ -282,25 +270,17 @@ def test_output_rows_of_a_softmax(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (
-            {"head.inner_vector.weight": torch.zeros(2, 4)},
-            "final.pt: the output layer is head.inner_vector.weight, not a flat softmax; give the checkpoint of a "
-            "model with head: softmax",
-        ),
-        ({"encoder.weight": torch.zeros(3, 2)}, "final.pt: has no output layer of a decoder; give the checkpoint"),
+        ({"head.inner_vector.weight": torch.zeros(2, 4)}, "has no flat softmax; give the checkpoint of a model with"),
         (
             {"head.output.weight": torch.zeros(4, 2)},
-            r"final.pt: head.output.weight has shape \(4, 2\), but there are 3 units; use the units.txt that",
+            r"head.output.weight has shape \(4, 2\), but there are 3 units; use",
         ),
-        ({"head.output.weight": torch.zeros(3)}, r"final.pt: head.output.weight has shape \(3,\), but"),
-        (
-            {"head.output.weight": torch.full((3, 2), torch.nan)},
-            "final.pt: head.output.weight has a value that is NaN or infinite; use an earlier checkpoint",
-        ),
+        ({"head.output.weight": torch.zeros(3)}, r"head.output.weight has shape \(3,\), but"),
+        ({"head.output.weight": torch.full((3, 2), torch.nan)}, "has a value that is NaN or infinite; use an earlier"),
     ],
 )
 def test_faults_of_a_checkpoint(state: dict[str, torch.Tensor], message: str) -> None:
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=f"final.pt: .*{message}"):
         checkpoint_vectors(state, 3, "final.pt")
 
 

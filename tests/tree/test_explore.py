@@ -146,8 +146,3 @@ def test_hundreds_of_thousands_of_units_and_thousands_of_levels() -> None:
 def test_the_script_is_well_formed(tmp_path: Path) -> None:
     (tmp_path / "page.js").write_text(SCRIPT, "utf-8")
     subprocess.run(["node", "--check", str(tmp_path / "page.js")], check=True, timeout=60)
-
-
-def test_max_units_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="max_units: must be at least 1, got 0"):
-        tree_page(Tree.huffman([1, 2]), "", max_units=0)

@@ -61,11 +61,6 @@ def test_extreme_trees_can_be_drawn(frequencies: list[float]) -> None:
     ElementTree.fromstring(tree_svg(Tree.huffman(frequencies), max_leaves=1))
 
 
-def test_max_leaves_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="max_leaves: must be at least 1, got 0"):
-        tree_svg(Tree.huffman([1, 2]), max_leaves=0)
-
-
 @pytest.mark.parametrize(
     ("unit", "label"),
     [

@@ -5,10 +5,9 @@ Brown et al. 1992, "Class-based n-gram models of natural language": of all pairs
 the least average mutual information of adjacent classes, until one class is left. The merges are the tree.
 
 Above `FULL_UP_TO` units a window is used (Liang 2005, "Semi-supervised learning for natural language"). The most
-frequent units are the first classes. Each next unit joins as a class of its own, and the best pair is merged. At the
-end the classes of the window are merged up to the root. Units that have not joined yet count as one class. The units
-within a class of the window form a Huffman tree: their order of joining would give the most frequent unit the longest
-code (wikitext-2: 106 bits per word instead of 12.4).
+frequent units are the first classes. Each next unit joins as a class of its own, and the best pair is merged. Units
+that have not joined yet count as one class. At the end the classes of the window are merged up to the root. Within a
+class of the window the units form a Huffman tree; their merges would give the most frequent unit the longest code.
 
 The kernel: with h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and
 column and T the sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T), so
@@ -77,7 +76,9 @@ def brown_children(
         rank_V[ids_M] = np.arange(len(ids_M))
         follow = _rows(rank_V[firsts], rank_V[seconds], counts, len(ids_M))
         precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
-        merges = brown_merges(follow, precede, frequencies[ids_M], ids_M, min(window, len(ids_M)))
+        window = min(window, len(ids_M))
+        classes = _empty_classes(min(window + 1, len(ids_M)), int(counts.sum()))
+        merges = np.asarray(_all_merges(classes, follow, precede, frequencies[ids_M], ids_M, window))
         pairs = _whole_tree(merges, window, ids_M, frequencies)
     return add_unplaced(pairs, ids_M, frequencies)
 
@@ -155,28 +156,23 @@ class _Classes(NamedTuple):
     """h(0), h(1), … in steps, and the number of steps per nat."""
 
 
-def brown_merges(follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int) -> Ints:
-    """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class first.
-
-    Args:
-        follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end) with each rank.
-        weights_M, ids_M: frequencies and unit ids.
-        window: the largest number of classes while units join.
-    """
-    num_slots = min(window + 1, len(ids_M))
+def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
     square, line = (num_slots, num_slots), (num_slots,)
     shapes = ((2, *square), (2, *line), (2, *line), square, line, line, line)
     counts, rest, sums, losses, lowest, node, head = (np.zeros(shape, dtype=np.int64) for shape in shapes)
-    classes = _Classes(
-        counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _terms(int(follow[2].sum()))
-    )
-    return np.asarray(_all_merges(classes, follow, precede, weights_M, ids_M, window))
+    return _Classes(counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _terms(num_bigrams))
 
 
 @njit(cache=True)
 def _all_merges(
     classes: _Classes, follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int
 ) -> Ints:
+    """All merges in order: (M-1, 2), a value below M is a rank, M+n is row n; the lighter class first.
+
+    Args:
+        follow, precede: starts (M+1,), ranks (B,) and counts (B,) of the bigrams that begin (end) with each rank.
+        window: the largest number of classes while units join.
+    """
     num_units = len(ids_M)
     above = np.arange(num_units)  # union-find: from a unit to the head of its class
     slot_of = np.full(num_units, -1, dtype=np.int64)  # of heads

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _TRAINED_UNITS = 4_000_000  # units that skip-gram reads in all epochs: seconds, and enough for a few hundred units
 _EPOCHS = (5, 100)  # minimum and maximum
+_WINDOW = 3  # the most context units on each side, about a syllable; near ones count more
 _MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
 _MAX_NAMED = 20
 _SOFTMAX_LAYERS = (
@@ -39,7 +40,6 @@ _SOFTMAX_LAYERS = (
     "decoder.left_decoder.output_layer.weight",
 )
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
-_HEADS = ("head.", "decoder.output_layer.", "decoder.left_decoder.output_layer.")
 
 
 def skip_gram_vectors(
@@ -47,22 +47,18 @@ def skip_gram_vectors(
     num_units: int,
     *,
     dim: int = 64,
-    window: int = 3,
     epochs: int | None = None,
     seed: int = 0,
 ) -> NDArray[np.float32]:
     """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
 
     The result is reproducible on one machine. BLAS may round differently on another kind of processor.
-
-    The defaults suit some hundred phones or characters and some thousand utterances: a window of about a syllable
-    instead of word2vec's 5, no minimum count, no downsampling of frequent units, more epochs for less data.
+    The settings suit some hundred phones or characters and some thousand utterances.
 
     Args:
         sequences: unit ids of each transcript.
         num_units: V.
         dim: F.
-        window: the largest number of context units on each side; near ones count more.
         epochs: passes over the data; None reads four million units in total, in 5 to 100 passes.
         seed: ≥ 0.
     Returns:
@@ -86,9 +82,10 @@ def skip_gram_vectors(
     level = library.level
     library.setLevel(logging.ERROR)  # its progress does not belong in our log
     try:
-        model = _word2vec(vector_size=dim, window=window, seed=seed)
+        model = _word2vec(vector_size=dim, window=_WINDOW, seed=seed)
         model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
-        _train(model, list(_sentences(sequences)), passes)
+        words = [list(map(str, sequence)) for sequence in sequences]
+        _train(model, [part[at : at + _MAX_BATCH] for part in words for at in range(0, len(part), _MAX_BATCH)], passes)
     finally:
         library.setLevel(level)
     vectors_VF[present] = model.wv.vectors
@@ -104,13 +101,8 @@ def _word2vec(**settings: Any) -> Any:
         ) from error
     # One worker, because the order of updates of two depends on timing. sample=0, because each of a few hundred units
     # is a "frequent word", and most of the data would be dropped. hashfxn: Python's hash() differs per process.
-    return Word2Vec(
-        sg=1, hs=1, negative=0, min_count=1, sample=0, workers=1, sorted_vocab=0, hashfxn=_checksum, **settings
-    )
-
-
-def _checksum(text: str) -> int:
-    return zlib.crc32(text.encode("utf-8"))
+    settings |= {"sg": 1, "hs": 1, "negative": 0, "min_count": 1, "sample": 0, "workers": 1, "sorted_vocab": 0}
+    return Word2Vec(hashfxn=lambda text: zlib.crc32(text.encode("utf-8")), **settings)
 
 
 def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
@@ -134,12 +126,6 @@ def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
         train_batch_sg(model, batches[step % len(batches)], rate, scratch, False)
 
 
-def _sentences(sequences: Sequence[Sequence[int]]) -> Iterator[list[str]]:
-    for sequence in sequences:
-        for start in range(0, len(sequence), _MAX_BATCH):
-            yield [str(unit_id) for unit_id in sequence[start : start + _MAX_BATCH]]
-
-
 def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float64]:
     """The units' vectors in a file; names are compared in NFC.
 
@@ -153,7 +139,15 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
         DataError: one line, whatever is wrong with the file. No code in the file is run.
     """
     path = Path(path)
-    vectors = _checked(path, _load_numpy(path), len(units)) if path.suffix == ".npy" else _read_by_name(path, units)
+    if path.suffix == ".npy":
+        vectors = _checked(path, _load_numpy(path), len(units))
+    else:
+        names = [*map(_nfc, units)]
+        rows = _read_archive(path) if path.suffix == ".npz" else _read_text(path, set(names))
+        found = [row for row in map(rows.get, names) if row is not None]
+        if not found:
+            raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
+        vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
 
@@ -179,17 +173,6 @@ def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reas
         "%d of %d units %s; they are placed by their frequency only: %s%s",
         len(names), len(units), reason, " ".join(names[:_MAX_NAMED]), more,
     )  # fmt: skip
-
-
-def _read_by_name(path: Path, units: Sequence[str]) -> NDArray[np.float64]:
-    rows = _read_archive(path) if path.suffix == ".npz" else _read_text(path, {_nfc(unit) for unit in units})
-    found = [(unit_id, rows[_nfc(unit)]) for unit_id, unit in enumerate(units) if _nfc(unit) in rows]
-    if not found:
-        raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
-    vectors = np.full((len(units), len(found[0][1])), np.nan)
-    for unit_id, vector in found:
-        vectors[unit_id] = vector
-    return vectors
 
 
 def _nfc(unit: str) -> str:
@@ -313,9 +296,7 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
-        other = next((key for key in state if key.startswith(_HEADS)), None)
-        found = f"the output layer is {other}, not a flat softmax" if other else "has no output layer of a decoder"
-        raise CheckpointError(f"{where}: {found}; give the checkpoint of a model with head: softmax")
+        raise CheckpointError(f"{where}: has no flat softmax; give the checkpoint of a model with head: softmax")
     weight = state[name]
     if weight.dim() != 2 or len(weight) != num_units:
         raise CheckpointError(
