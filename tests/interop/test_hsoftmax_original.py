@@ -205,12 +205,10 @@ def test_faults_of_other_units_and_other_files(folder: Path) -> None:
     ("nodes", "turns", "message"),
     [
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, 0], [-1, 0]], "no path goes to the right child of inner node 1"),
-        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [1, 0]], "no path goes to the right child of inner node 0"),
         ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "the path of unit . contradicts|not one tree"),
         ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 1 has inner node 2; with 3 units"),
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, -1]], "the path of unit 2 contradicts that of another unit"),
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 has an empty path"),
-        ([[0, 0, 0], [0, 0, 1], [0, 1, 0]], [[1, 1, 1], [1, 1, -1], [-1, 1, 0]], "contradicts|not one tree"),
     ],
 )
 def test_paths_that_are_no_tree(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
