@@ -100,7 +100,7 @@ def test_a_deep_code_is_cut_on_the_screen(tmp_path: Path, capsys: pytest.Capture
         (["--bpe_model", "x.model"], "--bpe_model: is used with --data_list only"),
         (
             ["--data_list", "data.list", "--units", "units.txt", "--tokenizer", "bpe"],
-            "--bpe_model: missing; tokenizer: bpe needs",
+            "--bpe_model: tokenizer bpe without a model; name the sentencepiece file",
         ),
         (
             ["--data_list", "data.list", "--units", "units.txt", "--bpe_model", "x.model"],
