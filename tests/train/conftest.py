@@ -10,7 +10,7 @@ from tiny_corpus import TinyCorpus, write_tiny_corpus
 
 @pytest.fixture(autouse=True)
 def no_fsync(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug while these tests run, and a third of their time was fsync; test_checkpoint.py keeps it."""
+    """Switch fsync off, which takes a third of the time of these tests; test_checkpoint.py needs it."""
     if request.path.name != "test_checkpoint.py":
         monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 

@@ -20,15 +20,24 @@ def save(folder: Path, step: int) -> Path:
     return ckpt.save_checkpoint(folder, step, FILES)
 
 
-def test_a_saved_checkpoint_reads_back_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    path = save(tmp_path, 7)
-    assert ckpt.read_checkpoint(path) == FILES
-    assert [p.name for p in tmp_path.iterdir()] == ["step-00000007"]
-    assert ckpt.step_of(path) == 7
+def test_saved_checkpoints_read_back_and_are_listed_by_step(tmp_path: Path) -> None:
+    for step in (200, 30, 1000):
+        assert ckpt.read_checkpoint(save(tmp_path, step)) == FILES
+    path = ckpt.save_checkpoint(tmp_path, 30, {"model.pt": b"newer"})
+    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000030", "step-00000200", "step-00001000"]
+    (tmp_path / ".step-00002000.tmp").mkdir()
+    (tmp_path / "step-00003000.bad").mkdir()
+    assert [ckpt.step_of(path) for path in ckpt.list_checkpoints(tmp_path)] == [30, 200, 1000]
+    assert ckpt.list_checkpoints(tmp_path / "nowhere") == []
+    with pytest.raises(CheckpointError, match="step-9: no such checkpoint folder"):
+        ckpt.read_checkpoint(tmp_path / "step-9")
 
 
-def test_a_checkpoint_appears_after_all_of_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power cut leaves depends on this order alone: files, manifest, folder, then the name, then its parent."""
+def test_a_checkpoint_gets_its_name_after_its_files_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state after a power cut depends on this order: files, manifest, folder, then the name, then its parent."""
     calls = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append(f"sync {named(descriptor)}"))
     rename = Path.rename
@@ -50,14 +59,7 @@ def named(descriptor: int) -> str:
     return Path(f"/proc/self/fd/{descriptor}").resolve().name
 
 
-def test_saving_the_same_step_again_replaces_it(tmp_path: Path) -> None:
-    save(tmp_path, 7)
-    path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
-    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
-    assert [p.name for p in tmp_path.iterdir()] == ["step-00000007"]
-
-
-def test_litter_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_incomplete_folders_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     path = save(tmp_path, 7)
     for name in (".step-00000008.tmp", ".step-00000003.doomed", "step-00000005.bad", "step-00000006.old"):
         (tmp_path / name).mkdir()
@@ -69,13 +71,13 @@ def test_litter_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) 
     ckpt.remove_incomplete(tmp_path / "nowhere")
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"step-00000001: cannot be written \(File exists\); check the folder$"):
         save(tmp_path / "file", 1)
 
 
-def test_the_last_good_checkpoint_that_is_named_is_an_intact_one(tmp_path: Path) -> None:
+def test_the_message_of_a_full_disk_names_an_intact_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (save(tmp_path, 2) / "model.pt").write_bytes(b"damaged since")
     with (
@@ -89,16 +91,7 @@ def test_the_last_good_checkpoint_that_is_named_is_an_intact_one(tmp_path: Path)
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_checkpoints_are_listed_by_step_and_unfinished_ones_are_not(tmp_path: Path) -> None:
-    for step in (200, 30, 1000):
-        save(tmp_path, step)
-    (tmp_path / ".step-00002000.tmp").mkdir()
-    (tmp_path / "step-00003000.bad").mkdir()
-    assert [ckpt.step_of(path) for path in ckpt.list_checkpoints(tmp_path)] == [30, 200, 1000]
-    assert ckpt.list_checkpoints(tmp_path / "nowhere") == []
-
-
-def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     rng = random.Random(1)
     path = save(tmp_path, 1)
     for name in (*FILES, ckpt.MANIFEST):
@@ -124,7 +117,7 @@ def same_meaning(one: bytes, other: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", [*FILES, ckpt.MANIFEST])
-def test_cut_and_missing_files_are_noticed(tmp_path: Path, name: str) -> None:
+def test_truncated_and_missing_files_are_detected(tmp_path: Path, name: str) -> None:
     path = save(tmp_path, 1)
     content = (path / name).read_bytes()
     (path / name).write_bytes(content[: len(content) // 2])
@@ -135,7 +128,7 @@ def test_cut_and_missing_files_are_noticed(tmp_path: Path, name: str) -> None:
         ckpt.read_checkpoint(path)
 
 
-def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(
+def test_a_damaged_newest_checkpoint_is_renamed_and_the_earlier_one_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = save(tmp_path, 1000), save(tmp_path, 1200)
@@ -148,17 +141,34 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_the_one_before_is_used(
     assert ckpt.newest_intact(tmp_path) == good
 
 
-def test_no_good_checkpoint_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_intact_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert ckpt.newest_intact(tmp_path) is None
-    (save(tmp_path, 1) / ckpt.MANIFEST).unlink()
+    path = save(tmp_path, 1)
+    (path / ckpt.MANIFEST).write_text('{"format": "wenet_hs.checkpoint/9", "files": {}}')
     with caplog.at_level(logging.WARNING):
         assert ckpt.newest_intact(tmp_path) is None
-    assert "no older one is intact" in caplog.text
+    message = "manifest.json is of format 'wenet_hs.checkpoint/9', expected 'wenet_hs.checkpoint/1'; no older one is in"
+    assert message in caplog.text
 
 
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="step-9: no such checkpoint folder"):
-        ckpt.read_checkpoint(tmp_path / "step-9")
+def test_a_checkpoint_whose_replacement_was_interrupted_is_restored(tmp_path: Path) -> None:
+    save(tmp_path, 7).rename(tmp_path / ".step-00000007.replaced")
+    ckpt.remove_incomplete(tmp_path)
+    assert ckpt.read_checkpoint(tmp_path / "step-00000007") == FILES
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no zip", "cannot be read (.*); use an earlier checkpoint"),
+        (ckpt.dump_dict({"call": os.getcwd}), "cannot be read (.*); use an earlier checkpoint"),
+        (ckpt.dump_dict({3: 1}), "is no dict of names; use an earlier checkpoint"),  # type: ignore[dict-item]
+    ],
+    ids=["no zip", "code", "other keys"],
+)
+def test_pt_files_with_other_content_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(CheckpointError, match=f"model.pt: {message}$"):
+        ckpt.load_dict(content, Path("model.pt"))
 
 
 def child(work: object) -> int:
@@ -171,7 +181,7 @@ def child(work: object) -> int:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_full_disk_costs_no_finished_checkpoint_and_the_message_says_disk(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_earlier_checkpoints(tmp_path: Path) -> None:
     big = {"model.pt": b"x" * 50_000, "state.json": b"{}"}
     first = ckpt.save_checkpoint(tmp_path / "c", 1, big)
     message = tmp_path / "message"
@@ -195,9 +205,7 @@ def test_a_full_disk_costs_no_finished_checkpoint_and_the_message_says_disk(tmp_
         assert [p.name for p in (tmp_path / "c").iterdir()] == [first.name]
 
 
-def test_too_little_free_space_is_seen_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_free_space_is_detected_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = save(tmp_path, 1)
     usage = type("usage", (), {"free": 10})
     monkeypatch.setattr(ckpt.shutil, "disk_usage", lambda _: usage)

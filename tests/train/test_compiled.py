@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`compile: true`: refused in one line where tools are missing; where they are, names and numbers stay."""
+"""`compile: true`: missing tools are named; parameter names and results do not change."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 WHERE = Path("c.yaml")
 
 
-def test_missing_tools_are_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = small_model()
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler") + " -O2")
     with pytest.raises(

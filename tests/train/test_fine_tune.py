@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model takes from another of other units, trees or heads, and what it says of it."""
+"""Fine-tuning: weights copied from a model with other units, trees or heads, and the report."""
 
 import json
 import logging
@@ -65,7 +65,7 @@ def same_names(model: AsrModel, theirs: dict[str, torch.Tensor]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["softmax", "hsoftmax", "class", "adaptive"])
-def test_the_same_model_is_taken_whole_and_another_tree_in_part(
+def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trees: Trees = (None, None) if kind == "softmax" else (BINARY, OTHER)
@@ -95,8 +95,8 @@ def test_the_same_model_is_taken_whole_and_another_tree_in_part(
         assert set(report.parameters_new) == {name for name in same_names(model, before) if name.startswith("head.")}
 
 
-def test_nothing_is_taken_between_heads_of_two_kinds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nor between a softmax and classes of a single node, which have parameters of the same names and shapes."""
+def test_heads_of_two_classes_share_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also a softmax and classes with one node, whose parameters have equal names and shapes."""
     flat = sections("class", head_conf={"tree": "tree.json", "num_classes": 1})
     softmax_state = write_base(tmp_path / "softmax", **sections("softmax"))
     write_base(tmp_path / "flat", (BINARY, None), **flat)
@@ -118,8 +118,8 @@ def test_nothing_is_taken_between_heads_of_two_kinds(tmp_path: Path, caplog: pyt
     assert set(same_names(model, softmax_state)) == set(softmax_state) - set(both)
 
 
-def test_more_units_in_both_directions(tmp_path: Path) -> None:
-    """A right-to-left decoder and its head are as the other; the report says it all, and is JSON."""
+def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> None:
+    """Both directions are treated alike; the report is JSON."""
     write_base(tmp_path / "exp", (BINARY, BINARY), **sections("hsoftmax", "adaptive", **BIDIRECTIONAL))
     table = UnitTable.from_units("bcdefghij")
     counts = {**dict(zip(TABLE.units, COUNTS, strict=True)), "i": 0.5, "j": 40.0}
@@ -148,7 +148,7 @@ def test_more_units_in_both_directions(tmp_path: Path) -> None:
     assert read["unit_table"] == str(tmp_path / "exp" / "units.txt")
 
 
-def test_wenets_folder_with_its_own_table_and_old_convention(tmp_path: Path) -> None:
+def test_a_wenet_folder_with_sos_eos_as_the_last_unit(tmp_path: Path) -> None:
     """<sos/eos> is the last unit there, and the third one here."""
     units = ("<blank>", "<unk>", *"abcdefgh", "<sos/eos>")
     old = UnitTable(units, SpecialIds(blank=0, unk=1, sos=10, eos=10))
@@ -169,8 +169,8 @@ def test_wenets_folder_with_its_own_table_and_old_convention(tmp_path: Path) -> 
     )
 
 
-def test_the_original_tree_head_brings_its_tree(tmp_path: Path) -> None:
-    """Its train.yaml knows nothing of it, and its softmax layer was never used."""
+def test_a_checkpoint_of_the_original_tree_head_contains_its_tree(tmp_path: Path) -> None:
+    """Its train.yaml does not describe the tree head, and its softmax layer is not used."""
     chosen = sections("hsoftmax")
     old = built(TABLE, (BINARY, None), seed=1, **chosen)
     nodes, turns = BINARY.paths()
@@ -192,10 +192,10 @@ def test_the_original_tree_head_brings_its_tree(tmp_path: Path) -> None:
     assert torch.equal(model.state_dict()["head.inner_vector.weight"], old.state_dict()["head.inner_vector.weight"])
 
 
-# ---- what does not fit
+# Errors
 
 
-def test_weights_without_their_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_without_a_unit_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_base(tmp_path / "exp", **sections("softmax"))
     for name in ("units.txt", "train.yaml"):
         (tmp_path / "exp" / name).unlink()
@@ -227,7 +227,7 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         load_base_weights(model, tmp_path / "exp", TABLE)
 
 
-def test_another_body_is_refused(tmp_path: Path) -> None:
+def test_another_encoder_or_decoder_is_refused(tmp_path: Path) -> None:
     write_base(tmp_path / "exp", **sections("softmax"))
     deeper = built(TABLE, **sections("softmax", encoder_conf={"num_blocks": 2}))
     with pytest.raises(CheckpointError, match=r"final.pt: weights of another model: missing encoder.encoders.1."):
@@ -248,7 +248,7 @@ def test_another_body_is_refused(tmp_path: Path) -> None:
         load_base_weights(both, tmp_path / "exp", TABLE)
 
 
-def test_the_statistics_of_the_features_stay_with_the_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cmvn = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "global_cmvn"}, **sections("softmax")}
     models = [
         build_model(small_config(**cmvn), 11, SPECIAL, cmvn=(torch.full((20,), mean), torch.ones(20)))

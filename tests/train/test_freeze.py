@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that training leaves as they are, and names of parts that do not exist."""
+"""`freeze`: frozen parameters and modules, and wrong names."""
 
 import json
 import logging
@@ -18,8 +18,8 @@ from wenet_hs.train.setup import check_losses_reach_parameters, freeze
 BIDIRECTIONAL: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1, "num_blocks": 1}}
 
 
-def test_frozen_parts_stay_as_they_are(tiny_corpus: TinyCorpus, trained: Path, tmp_path: Path) -> None:
-    """Weights and running statistics, to the bit; the optimizer does not know them, and a resume must not change it."""
+def test_frozen_parameters_do_not_change(tiny_corpus: TinyCorpus, trained: Path, tmp_path: Path) -> None:
+    """Weights and running statistics are bit-equal, the optimizer has no state of them, a resume must not change it."""
     names = ["encoder.embed", "encoder.encoders.0", "ctc.head.output.bias"]
     chosen = (f"freeze={json.dumps(names)}", "max_epoch=1")
     folder = tiny_corpus.train(tmp_path / "m", *chosen, checkpoint=trained)
@@ -39,10 +39,10 @@ def test_frozen_parts_stay_as_they_are(tiny_corpus: TinyCorpus, trained: Path, t
         tiny_corpus.train(folder, "freeze=[decoder]", "max_epoch=2")
 
 
-def test_a_frozen_part_without_a_checkpoint_is_random(
+def test_freeze_without_a_checkpoint_warns(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And of a head with sparse gradients all but the head may be frozen: nothing is left for the dense optimizer."""
+    """With sparse gradients everything but the head may be frozen; then the dense optimizer has no parameters."""
     sparse = ("head_conf.sparse_grad=true", "head_conf.route=torch", "head_conf.search=torch")
     sparse += ("model_conf.lsm_weight=0", "max_minutes=1e-9")
     folder = tiny_corpus.train(tmp_path / "m", "freeze=[encoder, decoder, ctc]", *sparse, head="hsoftmax")
@@ -52,8 +52,8 @@ def test_a_frozen_part_without_a_checkpoint_is_random(
     assert (len(optimizer["dense"]["state"]), len(optimizer["sparse"]["state"])) == (0, 1)
 
 
-def test_a_frozen_module_computes_what_it_did(caplog: pytest.LogCaptureFixture) -> None:
-    """No dropout and no batch statistics, though the rest trains; `encoders.1` is not `encoders.10`."""
+def test_a_frozen_module_computes_the_same_as_before(caplog: pytest.LogCaptureFixture) -> None:
+    """It has no dropout and no batch statistics, while the rest trains; `encoders.1` is not `encoders.10`."""
     layers = {"encoder_conf": {"num_blocks": 11, "output_size": 8, "attention_heads": 1, "linear_units": 4}}
     model = small_model(**layers)
     with caplog.at_level(logging.INFO):
@@ -90,7 +90,7 @@ def test_wrong_names_to_freeze(names: list[str], message: str) -> None:
         freeze(small_model(), names, where="a.yaml")
 
 
-def test_what_is_left_to_train_must_be_reached() -> None:
+def test_the_loss_must_depend_on_a_trained_parameter() -> None:
     model = small_model(**BIDIRECTIONAL)
     freeze(model, ["encoder", "ctc", "decoder.left_decoder", "head"], where="a.yaml")
     check_losses_reach_parameters(model, ModelConf(ctc_weight=0.3, reverse_weight=0.1), where="a.yaml")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Too little memory names the batch; what is not finite names the utterances."""
+"""Error messages of a step: out of memory names the batch, values that are not finite the utterances."""
 
 import math
 from dataclasses import replace
@@ -33,19 +33,19 @@ BATCH = small_batch([40, 60, 33], [5, 2, 7])
         MemoryError(),
     ],
 )
-def test_each_kind_of_too_little_memory(error: Exception) -> None:
+def test_each_out_of_memory_error_names_the_batch(error: Exception) -> None:
     with pytest.raises(ConfigError, match=f"^step 812: {LINE}"), report_out_of_memory(BATCH, "step 812"):
         raise error
 
 
-def test_a_compiler_that_fails_is_one_line() -> None:
+def test_an_error_of_the_compiler() -> None:
     fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
     line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); .* or set compile: false$"
     with pytest.raises(ConfigError, match=line), report_out_of_memory(BATCH, "step 1"):
         raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
 
 
-def test_training_and_validation_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_names_the_step_or_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config()
     model = small_model(seed=1)
     state = TrainState(model, build_optimizer(model, config), torch.device("cpu"))
@@ -57,16 +57,16 @@ def test_training_and_validation_say_where(monkeypatch: pytest.MonkeyPatch) -> N
         validate(model, [BATCH], config, torch.device("cpu"))
 
 
-def named(batch: Batch, *keys: str, spoilt: tuple[int, ...] = ()) -> Batch:
+def named(batch: Batch, *keys: str, bad_rows: tuple[int, ...] = ()) -> Batch:
     features = batch.features.clone()
-    features[list(spoilt), 2, 3] = math.inf
+    features[list(bad_rows), 2, 3] = math.inf
     return replace(batch, keys=list(keys), features=features)
 
 
-def test_suspects_are_as_few_as_can_be_told() -> None:
+def test_suspects_of_a_step_that_is_not_finite() -> None:
     many = small_batch([20] * 7, [2] * 7)
     good = named(many, *(f"a{i}" for i in range(7)))
-    loud = named(many, *(f"b{i}" for i in range(7)), spoilt=(2, 6))
+    loud = named(many, *(f"b{i}" for i in range(7)), bad_rows=(2, 6))
     other = named(many, *(f"c{i}" for i in range(7)))
     assert find_suspects([good, loud, other], [1.0, math.nan, 1.0], World()) == ("b2", "b6")
     assert find_suspects([good, loud, other], [1.0, 1.0, math.inf], World()) == ("c0", "c1", "c2", "c3", "c4")
@@ -74,7 +74,7 @@ def test_suspects_are_as_few_as_can_be_told() -> None:
     assert unknown == ("a0", "a1", "a2", "a3", "a4", "c0", "c1", "c2", "c3", "c4")
 
 
-def test_a_loss_that_is_not_finite_is_left_out_even_where_its_gradient_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(accum_grad=2)
     model = small_model(seed=1)
     state = TrainState(model, build_optimizer(model, config), torch.device("cpu"))

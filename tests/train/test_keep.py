@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which checkpoints stay, worked out by hand; and that the only good one does."""
+"""The checkpoints that are kept, worked out by hand."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def test_the_newest_and_the_best_by_each_metric(tmp_path: Path) -> None:
     assert kept(tmp_path / "nowhere") == []
 
 
-def test_what_was_not_measured_or_cannot_be_read_is_not_among_the_best(tmp_path: Path) -> None:
+def test_checkpoints_without_a_measurement_are_not_among_the_best(tmp_path: Path) -> None:
     save(tmp_path, 1, **measured(1, loss=2.0))
     save(tmp_path, 2, **measured(1, loss=0.5))  # an older validation than the checkpoint
     (save(tmp_path, 3, **measured(3, loss=1.0)) / "state.json").write_bytes(b"\x00")
@@ -47,13 +47,13 @@ def test_what_was_not_measured_or_cannot_be_read_is_not_among_the_best(tmp_path:
     assert kept(tmp_path, keep_checkpoints=2) == [1, 3, 4]
 
 
-def test_a_checkpoint_that_a_signal_had_written_counts_as_the_newest_alone(tmp_path: Path) -> None:
+def test_a_checkpoint_written_for_a_signal_counts_only_as_the_newest(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step, interim=step in (2, 4))
     assert kept(tmp_path, keep_checkpoints=2) == [1, 3, 4]
 
 
-def test_nothing_is_deleted_where_the_newest_one_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_deleted_if_the_newest_one_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     paths = [save(tmp_path, step) for step in (1, 2, 3)]
     (paths[2] / "state.json").write_bytes(b"lost by the disk")
     with caplog.at_level(logging.WARNING):

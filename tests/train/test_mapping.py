@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows a head takes from one of other units, or of the same in another order or tree."""
+"""The row mapping between heads with different units, orders and trees."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -72,8 +72,8 @@ def head_of(kind: str, nested: Nested, units: Sequence[str], counts: dict[str, f
     return AdaptiveHead(4, tree, div_value=2.0) if kind == "adaptive" else SoftmaxHead(4, len(units))
 
 
-def carry(old: OutputHead, new: OutputHead, old_units: UnitTable, new_units: UnitTable) -> None:
-    """Give a head the rows of another one."""
+def copy_rows(old: OutputHead, new: OutputHead, old_units: UnitTable, new_units: UnitTable) -> None:
+    """Copy the mapped rows of a head to another one."""
     state, theirs = new.state_dict(), old.state_dict()
     for name, rows in map_head(old, new, match_units(old_units, new_units).outputs).items():
         state[name] = mix_rows(state[name], theirs[rows.name], rows)[0]
@@ -87,8 +87,8 @@ def table_of(units: Sequence[str]) -> UnitTable:
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(kind=st.sampled_from(["hsoftmax", "class", "adaptive"]), number=st.integers(0, 5), seed=st.integers(0, 10**6))
-def test_units_and_branches_in_another_order_change_no_probability(kind: str, number: int, seed: int) -> None:
-    """And with one more unit, beside an old one, the two share what the old one had: in either direction."""
+def test_another_order_of_units_and_branches_changes_no_probability(kind: str, number: int, seed: int) -> None:
+    """A new unit next to an old one shares its probability, in both directions."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     units = ["<blank>", "<unk>", "<sos/eos>", *"abcde"[:number]]
@@ -102,7 +102,7 @@ def test_units_and_branches_in_another_order_change_no_probability(kind: str, nu
     one, other = (forms[int(chosen)] for chosen in rng.integers(len(forms), size=2))
     tables = table_of(one[1]), table_of(other[1])
     old, new = head_of(kind, *one, counts), head_of(kind, *other, counts)
-    carry(old, new, *tables)
+    copy_rows(old, new, *tables)
     hidden = torch.randn(3, 4, dtype=torch.float64)  # float32 would load the kernels, which takes longer than the test
     probs = [head.log_probs(hidden).exp().detach() for head in (old, new)]
     for unit in units:
@@ -126,7 +126,7 @@ def test_shared_units_keep_their_scores_in_any_table(old: list[str], new: list[s
     tables = [table_of([str(unit) for unit in rng.permutation([*special, *names])]) for names in (old, new)]
     heads = [SoftmaxHead(4, len(table)) for table in tables]
     before = heads[1].output.weight.detach().clone()
-    carry(heads[0], heads[1], *tables)
+    copy_rows(heads[0], heads[1], *tables)
     weights = [head.output.weight for head in heads]
     for unit_id, unit in enumerate(tables[1].units):
         found = tables[0].id_of(unit)
@@ -135,7 +135,7 @@ def test_shared_units_keep_their_scores_in_any_table(old: list[str], new: list[s
         assert (found is None) or heads[1].output.bias[unit_id] == heads[0].output.bias[found]
 
 
-def test_special_units_are_matched_by_what_they_are_for() -> None:
+def test_special_units_are_matched_by_role() -> None:
     one = UnitTable(("<sos/eos>", "a", "<blank>", "<unk>"), SpecialIds(blank=2, unk=3, sos=0, eos=0))
     two = UnitTable(("<blank>", "a", "<sos>", "<eos>"), SpecialIds(blank=0, unk=None, sos=2, eos=3))
     apart, joined = match_units(one, two), match_units(two, one)
@@ -143,8 +143,8 @@ def test_special_units_are_matched_by_what_they_are_for() -> None:
     assert (joined.inputs.tolist(), joined.outputs.tolist()) == ([2, 1, 0, -1], [3, 1, 0, -1])
 
 
-def test_what_a_head_cannot_match_stays_new() -> None:
-    """Nodes that split the shared units otherwise; a cluster's words where its width is another; another kind."""
+def test_rows_without_a_match_are_new() -> None:
+    """Nodes that split the shared units differently, clusters of another width, heads of another class."""
     units = ["<blank>", "<unk>", "<sos/eos>", *"abc"]
     table, counts = table_of(units), dict.fromkeys(units, 1.0)
     one = [[["<blank>", "<unk>"], ["<sos/eos>", "a"]], ["b", "c"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each dtype computes in, the search for fp16's loss scale, and its way through a checkpoint."""
+"""Mixed precision: dtypes, the search for the loss scale of fp16, and its checkpoint."""
 
 import json
 import logging
@@ -72,8 +72,8 @@ def test_gradients_do_not_depend_on_the_scale_and_only_fp16_has_one() -> None:
     assert weight.tolist() == [1 - 3 * 3] * 3
 
 
-def test_the_search_for_a_scale_is_counted_and_ends_no_training() -> None:
-    """The scale begins so high that more gradients in a row overflow than a training would bear otherwise."""
+def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
+    """The scale begins so high that more than MAX_SKIPPED_IN_A_ROW gradients in a row overflow."""
     config, state = small_config(dtype="fp16"), state_of("fp16")
     scale = 2.0**40
     state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale, "_growth_tracker": 7})
@@ -87,27 +87,27 @@ def test_the_search_for_a_scale_is_counted_and_ends_no_training() -> None:
         assert same(before, weights(state)), "running statistics too"
         assert state.precision.state_dict()["_growth_tracker"] == 0
         assert (step.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
-    assert skipped > MAX_SKIPPED_IN_A_ROW, "else this shows nothing"
+    assert skipped > MAX_SKIPPED_IN_A_ROW, "otherwise the test shows nothing"
     assert math.isfinite(step.grad_norm)
     assert not same(before, weights(state))
     assert state.precision.state_dict()["_growth_tracker"] == 1
 
 
-def test_at_the_smallest_scale_and_for_a_spoilt_loss_steps_left_out_end_the_training() -> None:
+def test_other_skipped_steps_in_a_row_end_training() -> None:
     config = small_config(dtype="fp16")
     features = BATCH.features.clone()
     features[0, 3, 5] = math.nan
-    spoilt = small_batch([60, 41], [9, 2])
-    spoilt.features.copy_(features)
+    bad_batch = small_batch([60, 41], [9, 2])
+    bad_batch.features.copy_(features)
     for scale in (1.0, 65536.0):
         state = state_of("fp16")
         state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale})
         with pytest.raises(DataError, match=f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row"):
-            list(run_epoch(state, [spoilt] * (MAX_SKIPPED_IN_A_ROW + 1), config))
+            list(run_epoch(state, [bad_batch] * (MAX_SKIPPED_IN_A_ROW + 1), config))
         assert state.precision.loss_scale == max(1.0, scale / 2**MAX_SKIPPED_IN_A_ROW)
 
 
-def test_the_scale_comes_back_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
     config = small_config(dtype="fp16")
     state = state_of("fp16")
     state.precision.load_state_dict({**state.precision.state_dict(), "scale": 1024.0, "growth_interval": 3})
@@ -133,7 +133,7 @@ def test_the_scale_comes_back_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> N
     state_of("fp32").restore(path)  # as checkpoints were before there was a scale
 
 
-def test_auto_is_what_the_device_has_and_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_chooses_a_native_dtype_and_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     where = Path("c.yaml")
     for native, expected in ((True, "bf16"), (False, "fp32")):
         monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
@@ -145,7 +145,7 @@ def test_auto_is_what_the_device_has_and_emulated_fp16_is_refused(monkeypatch: p
     assert devices.peak_memory_bytes(CPU) > 50e6
 
 
-def test_a_search_is_said_as_one(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_step_skipped_for_the_loss_scale_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
         monitor.step(stats(4, suspects=("clip",), loss_scale=4096.0, grad_norm=math.inf))
     assert "step 4: fp16 overflowed at loss scale 4096, left out; now half" in caplog.text

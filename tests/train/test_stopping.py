@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Early stopping: when, by what, and that a resume stops where an unbroken run does."""
+"""Early stopping: patience, metrics, and the same end after a resume."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ def stops(values: list[float | None], metric: Metric = "loss", *, patience: int 
     return is_out_of_patience(facts, EarlyStoppingConf(metric=metric, patience=patience, min_delta=min_delta))
 
 
-def test_patience_by_hand() -> None:
+def test_patience_worked_out_by_hand() -> None:
     assert not is_out_of_patience([{"step": 1, "loss": 9.0}] * 50, None)
     assert not stops([])
     assert not stops([3.0, 2.0, 2.5])
@@ -48,7 +48,7 @@ def test_a_metric_that_is_never_measured_is_refused() -> None:
     small_config(model_conf=ramp, early_stopping={"metric": "accuracy"})
 
 
-def test_a_training_that_gets_no_better_ends_with_its_best_checkpoint(
+def test_early_stopping_ends_with_the_best_checkpoint(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     early = ("early_stopping.patience=2", "early_stopping.min_delta=0.05", "optim_conf.lr=0.05", "keep_checkpoints=2")

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averaging checkpoints, worked out by hand."""
+"""Averages of checkpoints, worked out by hand, and final.pt."""
 
 import hashlib
 import io
 import json
 import logging
+import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_corpus import TinyCorpus, weights_of
+from tiny_corpus import weights_of
 
 from wenet_hs.bin import average as command
 from wenet_hs.bin.command import run_command
@@ -47,109 +49,63 @@ def vector(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def test_the_mean_by_hand(tmp_path: Path) -> None:
+    values = ((1.0, -2.0, 1.0, 10), (4.0, 0.0, 2.0, 20), (1.0, 8.0, 6.0, 35))
     paths = [
-        save(tmp_path, 1, w=vector(1.0, -2.0), half=vector(1.0, dtype=torch.bfloat16), n=torch.tensor(10)),
-        save(tmp_path, 2, w=vector(4.0, 0.0), half=vector(2.0, dtype=torch.bfloat16), n=torch.tensor(20)),
-        save(tmp_path, 3, w=vector(1.0, 8.0), half=vector(6.0, dtype=torch.bfloat16), n=torch.tensor(35)),
+        save(tmp_path, step, w=vector(one, two), half=vector(half, dtype=torch.bfloat16), n=torch.tensor(count))
+        for step, (one, two, half, count) in enumerate(values, 1)
     ]
     mean = average_weights(paths)
-    assert mean["w"].tolist() == [2.0, 2.0]
-    assert mean["w"].dtype == torch.float32
-    assert mean["half"].tolist() == [3.0]
-    assert mean["half"].dtype == torch.bfloat16
+    assert (mean["w"].tolist(), mean["w"].dtype) == ([2.0, 2.0], torch.float32)
+    assert (mean["half"].tolist(), mean["half"].dtype) == ([3.0], torch.bfloat16)
     assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
     assert average_weights(paths[:1])["w"].tolist() == [1.0, -2.0]
+    paths = [save(tmp_path / "m", step, w=vector(value)) for step, value in enumerate((1e8, 1.0, -1e8, 3.0))]
+    assert average_weights(paths)["w"].item() == 1.0, "float32 would lose the 1"
 
 
-def test_the_sum_is_exact_where_float32_is_not(tmp_path: Path) -> None:
-    values = [1e8, 1.0, -1e8, 3.0]
-    paths = [save(tmp_path, step, w=vector(value)) for step, value in enumerate(values)]
-    assert average_weights(paths)["w"].item() == 1.0
-
-
-def test_the_lowest_losses_or_the_last_ones_are_chosen(tmp_path: Path) -> None:
+def test_the_best_or_the_newest_checkpoints_are_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     losses = {10: 3.0, 20: 1.0, 30: None, 40: 2.0, 50: 4.0}
     paths = {step: save(tmp_path, step, cv_loss=loss, w=vector(step)) for step, loss in losses.items()}
     assert choose_checkpoints(tmp_path, 2, "last") == [paths[40], paths[50]]
     assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
-    assert set(choose_checkpoints(tmp_path, 3, "cv_loss")) == {paths[10], paths[20], paths[40]}
-    assert choose_checkpoints(tmp_path, 2, "loss") == choose_checkpoints(tmp_path, 2, "cv_loss")
-    with pytest.raises(
-        CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --by"
-    ):
+    assert choose_checkpoints(tmp_path, 3, "loss") == choose_checkpoints(tmp_path, 3, "cv_loss")
+    with pytest.raises(CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --"):
         choose_checkpoints(tmp_path, 2, "accuracy")
+    (paths[50] / "model.pt").write_bytes(b"x")
+    with caplog.at_level(logging.WARNING):
+        assert len(choose_checkpoints(tmp_path, 5, "cv_loss")) == 3
+    assert f"checkpoint {paths[50]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
+    assert f"{tmp_path}: 3 checkpoints to average, 5 were asked for" in caplog.text
+    assert paths[50].is_dir(), "averaging only reads"
 
 
-def test_what_a_signal_had_written_is_not_one_of_the_last(tmp_path: Path) -> None:
+def test_checkpoints_written_for_a_signal_are_not_among_the_last(tmp_path: Path) -> None:
     paths = [save(tmp_path, step, interim=step in (1, 3), w=vector(step)) for step in (1, 2, 3, 4)]
     assert choose_checkpoints(tmp_path, 2, "last") == [paths[1], paths[3]]
     only = save(tmp_path / "only", 7, interim=True, w=vector(7))
     assert choose_checkpoints(tmp_path / "only", 1, "last") == [only], "better than none"
 
 
-def test_fewer_than_asked_for_are_all_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    paths = [save(tmp_path, step, cv_loss=1.0, w=vector(1.0)) for step in (1, 2)]
-    with caplog.at_level(logging.WARNING):
-        assert set(choose_checkpoints(tmp_path, 5, "cv_loss")) == set(paths)
-    assert f"{tmp_path}: 2 checkpoints to average, 5 were asked for" in caplog.text
-
-
-def test_a_damaged_one_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    paths = [save(tmp_path, step, cv_loss=float(step), w=vector(step)) for step in (1, 2, 3)]
-    (paths[0] / "model.pt").write_bytes(b"x")
-    with caplog.at_level(logging.WARNING):
-        assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == set(paths[1:])
-    assert f"checkpoint {paths[0]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
-    assert paths[0].is_dir(), "averaging only reads"
-
-
-@pytest.mark.parametrize("by", ["last", "cv_loss"])
-def test_none_is_an_error(tmp_path: Path, by: str) -> None:
-    message = "checkpoints: no intact checkpoint to average; run `wenet-hs train` first$"
-    with pytest.raises(CheckpointError, match=message):
-        choose_checkpoints(tmp_path, 1, by)
-    (save(tmp_path, 1, cv_loss=1.0, w=vector(1.0)) / "model.pt").unlink()
-    with pytest.raises(CheckpointError, match=message):
-        choose_checkpoints(tmp_path, 1, by)
-
-
-def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
-    first = save(tmp_path, 1, w=vector(1.0, 2.0))
-    for step, other in (
-        (2, {"w": vector(1.0)}),
-        (3, {"v": vector(1.0, 2.0)}),
-        (4, {"w": vector(1, 2), "b": vector(1)}),
+def test_checkpoints_that_cannot_be_averaged(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="checkpoints: no intact checkpoint to average; run `wenet-hs train` fir"):
+        choose_checkpoints(tmp_path, 1, "last")
+    units = {"units.txt": "a", "tree.json": "t"}
+    first = save(tmp_path, 1, fingerprint=units, w=vector(1.0, 2.0))
+    other_model = "is of another model than .*step-00000001; average one model's checkpoints only$"
+    for step, fingerprint, weights, message in (
+        (2, units, {"w": vector(1.0)}, other_model),
+        (3, units, {"v": vector(1.0, 2.0)}, other_model),
+        (4, units, {"w": vector(1, 2), "b": vector(1)}, other_model),
+        (5, {**units, "units.txt": "b"}, {"w": vector(1, 2)}, "was trained with another units.txt than .*step-0000000"),
+        (6, units, {"w": vector(1, math.nan)}, "w holds values that are not finite; leave this checkpoint out$"),
+        (7, units, {"w": vector(1, math.inf)}, "w holds values that are not finite; leave this checkpoint out$"),
     ):
-        path = save(tmp_path, step, **other)
-        with pytest.raises(
-            CheckpointError, match=f"{path.name}: is of another model than .*{first.name}; average one mo"
-        ):
+        path = save(tmp_path, step, fingerprint=fingerprint, **weights)
+        with pytest.raises(CheckpointError, match=f"{path.name}: {message}"):
             average_weights([first, path])
 
 
-def test_one_trained_on_other_units_is_refused(tmp_path: Path) -> None:
-    paths = [
-        save(tmp_path, step, fingerprint={"units.txt": units, "tree.json": "t"}, w=vector(step))
-        for step, units in ((1, "a"), (2, "a"), (3, "b"))
-    ]
-    assert average_weights(paths[:2])["w"].item() == 1.5
-    with pytest.raises(
-        CheckpointError,
-        match="3: was trained with another units.txt than .*step-00000001; average one training's checkpoints only$",
-    ):
-        average_weights(paths)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    paths = [save(tmp_path, 1, w=vector(1.0)), save(tmp_path, 2, w=vector(value))]
-    with pytest.raises(CheckpointError, match="2: w holds values that are not finite; leave this checkpoint out$"):
-        average_weights(paths)
-
-
-def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = save(tmp_path, 4, w=vector(1.0))
     write_final(tmp_path / "final.pt", {"w": vector(1.0)}, [source], by="last")
 
@@ -170,9 +126,10 @@ def test_a_model_on_a_full_disk_is_one_line_and_the_old_one_stays(
 
 
 def test_the_command_writes_a_model_that_decodes(
-    tiny_corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tiny_corpus.train(tmp_path / "m")
+    folder = tmp_path / "m"
+    shutil.copytree(trained, folder)
     last = weights_of(folder)
     assert run_command(command, ["--model_dir", str(folder), "--num", "3", "--by", "last"]) == 0
     names = "step-00000006, step-00000007, step-00000008"
@@ -201,7 +158,7 @@ def test_the_command_writes_a_model_that_decodes(
 
 
 def flip(path: Path) -> None:
-    """One bit in the midst of the weights, which torch does not notice."""
+    """Flip a bit of the weights, which torch does not detect."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -214,7 +171,7 @@ def test_faults_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "no intact checkpoint to average; run `wenet-hs train` first" in capsys.readouterr().err
 
 
-def test_a_kill_at_any_call_leaves_a_whole_model_and_no_wrong_word_about_it(tmp_path: Path) -> None:
+def test_a_kill_at_any_call_leaves_a_complete_final_pt(tmp_path: Path) -> None:
     source = save(tmp_path, 4, w=vector(1.0))
     contents = []
     for value in (1.0, 2.0):

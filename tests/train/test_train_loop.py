@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer steps: what is divided by what, what is clipped, and what a gradient that is not finite leaves behind."""
+"""Optimizer steps: loss normalisation, clipping, schedules, skipped steps, validation."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ PLAIN: dict[str, Any] = {
     "decoder_conf": {"dropout_rate": 0.0, "positional_dropout_rate": 0.0},
     "scheduler_conf": {"warmup_steps": 3},
 }
-"""Nothing that depends on which utterances stand together."""
+"""Settings with which a result does not depend on the other utterances of a batch."""
 
 
 def state_of(config: ExperimentConfig, **sections: Any) -> TrainState:
@@ -31,7 +31,7 @@ def state_of(config: ExperimentConfig, **sections: Any) -> TrainState:
 
 
 def gradients(monkeypatch: pytest.MonkeyPatch, state: TrainState) -> list[dict[str, torch.Tensor]]:
-    """What the optimizer sees at each step, which then changes nothing."""
+    """The gradients at each step; the optimizer changes nothing."""
     seen: list[dict[str, torch.Tensor]] = []
 
     def look() -> None:
@@ -42,7 +42,7 @@ def gradients(monkeypatch: pytest.MonkeyPatch, state: TrainState) -> list[dict[s
     return seen
 
 
-def spoilt(batch: Batch) -> Batch:
+def with_nan(batch: Batch) -> Batch:
     features = batch.features.clone()
     features[0, 3, 5] = math.nan
     return replace(batch, features=features)
@@ -99,7 +99,7 @@ def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
     assert stats.bits_per_unit == pytest.approx(bits, rel=1e-6)
 
 
-def test_the_gradient_is_clipped_to_its_greatest_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gradient_is_clipped_to_grad_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = small_batch([40, 33], [5, 2])
     norms = {}
     for limit in (1e9, 0.125):
@@ -113,7 +113,7 @@ def test_the_gradient_is_clipped_to_its_greatest_norm(monkeypatch: pytest.Monkey
     assert norms[0.125] == pytest.approx(0.125, rel=1e-4)
 
 
-def test_position_rate_and_share_of_ctc_advance_with_the_steps() -> None:
+def test_position_learning_rate_and_ctc_weight_follow_the_steps() -> None:
     ramp = {**PLAIN, "model_conf": {"ctc_weight": 0.8, "ctc_weight_final": 0.2, "ctc_weight_steps": 2}}
     config = small_config(accum_grad=2, **ramp)
     state = state_of(config, **ramp)
@@ -127,7 +127,7 @@ def test_position_rate_and_share_of_ctc_advance_with_the_steps() -> None:
     assert state.progress.seconds > 0
 
 
-def test_the_guide_fades_and_is_no_part_of_validation() -> None:
+def test_the_attention_guide_decreases_and_is_not_part_of_validation() -> None:
     guided = {**PLAIN, "model_conf": {"ctc_weight": 0.5, "attention_guide": 2.0, "attention_guide_steps": 2}}
     config = small_config(**guided)
     state = state_of(config, **guided)
@@ -142,7 +142,7 @@ def test_the_guide_fades_and_is_no_part_of_validation() -> None:
     assert sums.total == pytest.approx(0.5 * (sums.attention + sums.ctc), rel=1e-6)
 
 
-def test_windows_hold_each_batch_once_and_the_last_may_be_smaller() -> None:
+def test_windows_contain_each_batch_once_and_the_last_may_be_smaller() -> None:
     windows = [[batch.keys for batch in window] for window, _ in in_windows(map(one_key, range(5)), 2)]
     assert windows == [[["0"], ["1"]], [["2"], ["3"]], [["4"]]]
     assert list(in_windows([], 3)) == []
@@ -152,7 +152,7 @@ def one_key(number: int) -> Batch:
     return replace(small_batch([20], [2]), keys=[str(number)])
 
 
-def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
+def test_a_step_that_is_not_finite_changes_nothing() -> None:
     config = small_config()  # batch norm: its running statistics would keep the NaN for ever
     state = state_of(config)
     good = small_batch([40, 33], [5, 2])
@@ -163,7 +163,7 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
         for index, values in state.optimizer.state_dict()["state"].items()
         for name, value in values.items()
     }
-    (stats,) = run_epoch(state, [spoilt(good)], config)
+    (stats,) = run_epoch(state, [with_nan(good)], config)
     assert not math.isfinite(stats.grad_norm)
     assert stats.suspects == ("utt0",)
     assert (stats.skipped_steps, state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1, 1)
@@ -179,10 +179,10 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
     assert (stats.skipped_steps, state.progress.skipped_in_a_row) == (1, 0)
 
 
-def test_ten_in_a_row_end_training_even_across_epochs() -> None:
+def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs() -> None:
     config = small_config()
     state = state_of(config)
-    bad = replace(spoilt(small_batch([40, 30], [5, 3])), keys=["clip_17", "clip_18"])
+    bad = replace(with_nan(small_batch([40, 30], [5, 3])), keys=["clip_17", "clip_18"])
     for _ in range(4):
         assert len(list(run_epoch(state, [bad, bad], config))) == 2
     message = (
@@ -194,7 +194,7 @@ def test_ten_in_a_row_end_training_even_across_epochs() -> None:
     assert MAX_SKIPPED_IN_A_ROW == 10
 
 
-def test_validation_changes_nothing_and_uses_the_final_share_of_ctc() -> None:
+def test_validation_changes_nothing_and_uses_the_final_ctc_weight() -> None:
     ramp = {"model_conf": {"ctc_weight": 1.0, "ctc_weight_final": 0.25, "ctc_weight_steps": 100}}
     config = small_config(**ramp)
     model = small_model(seed=1, **ramp).train()

@@ -39,7 +39,7 @@ def test_warmuplr_without_warm_up() -> None:
     )
 
 
-def test_cosine_rises_in_a_line_and_ends_at_zero() -> None:
+def test_cosine_rises_linearly_and_ends_at_zero() -> None:
     cosine = {"scheduler": "warmup_cosine", "scheduler_conf": {"warmup_steps": 10, "total_steps": 110}}
     assert [rate(step, **cosine) for step in (1, 5, 10)] == pytest.approx([0.0002, 0.001, 0.002], rel=1e-12)
     assert rate(35, **cosine) == pytest.approx(0.002 * 0.5 * (1 + math.sqrt(0.5)), rel=1e-12)  # a quarter of the way
@@ -60,13 +60,13 @@ def test_rates_stay_between_zero_and_lr(step: int, warmup: int, kind: str) -> No
     assert 0.0 <= rate(step, scheduler=kind, scheduler_conf=conf) <= 0.002 * (1 + 1e-12)
 
 
-def test_the_share_of_ctc_goes_in_a_line() -> None:
+def test_the_ctc_weight_changes_linearly() -> None:
     ramp = small_config(model_conf={"ctc_weight": 0.9, "ctc_weight_final": 0.3, "ctc_weight_steps": 4})
     assert [ctc_weight(step, ramp) for step in (1, 2, 3, 5, 6, 100)] == pytest.approx([0.9, 0.75, 0.6, 0.3, 0.3, 0.3])
     assert ctc_weight(17, small_config(model_conf={"ctc_weight": 0.4})) == 0.4
 
 
-def test_the_guide_fades_in_a_line() -> None:
+def test_the_attention_guide_decreases_linearly() -> None:
     guided = small_config(model_conf={"attention_guide": 3.0, "attention_guide_steps": 4})
     assert [attention_guide(step, guided) for step in (1, 2, 4, 5, 100)] == pytest.approx([3.0, 2.25, 0.75, 0.0, 0.0])
     assert attention_guide(1, small_config()) == 0.0

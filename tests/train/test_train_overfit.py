@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that can learn learns: eight utterances by heart, with either head."""
+"""A small model learns eight utterances by heart, with either head."""
 
 import json
 from pathlib import Path
