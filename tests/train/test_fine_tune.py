@@ -84,7 +84,7 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
         assert (report.parameters_taken, report.parameters_in_part) == (len(theirs), {})
         assert report.parameters_new == []
         is_assumed = checkpoint.name == "other.pt" and kind != "softmax"
-        assert ("ctc_conf.head_conf: no tree of it beside" in caplog.text) == is_assumed
+        assert ("ctc_conf.head_conf: no tree of it next to" in caplog.text) == is_assumed
     if kind != "softmax":
         model = built(TABLE, (OTHER, OTHER), **chosen)
         before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -200,20 +200,20 @@ def test_weights_without_a_unit_table(tmp_path: Path, caplog: pytest.LogCaptureF
     for name in ("units.txt", "train.yaml"):
         (tmp_path / "exp" / name).unlink()
     bigger = UnitTable.from_units("abcdefghi")
-    expected = r"^.*exp/final.pt: made for 11 units, here are 12, and its unit table is not beside it; put its units.t"
+    expected = r"^.*exp/final.pt: made for 11 units, here are 12, and its unit table is not next to it; put its units.t"
     with pytest.raises(CheckpointError, match=expected + rf"xt into {tmp_path / 'exp'}$"):
         load_base_weights(built(bigger, **sections("softmax")), tmp_path / "exp", bigger)
     report = load_base_weights(built(TABLE, **sections("softmax")), tmp_path / "exp", TABLE)
     report.log()
     assert report.unit_table is None and report.parameters_new == []
-    assert "final.pt: no unit table beside it; its units are taken to be the same" in caplog.text
+    assert "final.pt: no unit table next to it; its units are assumed to be the same" in caplog.text
 
 
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     write_base(tmp_path / "exp", (BINARY, None), **sections("hsoftmax"))
     model = built(TABLE, (BINARY, None), **sections("hsoftmax"))
     dump_config(small_config(**sections("class")), tmp_path / "exp" / "train.yaml")
-    message = r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml and the tree beside it desc"
+    message = r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml and the tree next to it desc"
     with pytest.raises(CheckpointError, match=message):
         load_base_weights(model, tmp_path / "exp", TABLE)
     dump_config(small_config(), tmp_path / "exp" / "train.yaml", {"sha256 of units.txt": "0"})
@@ -238,8 +238,8 @@ def test_another_encoder_or_decoder_is_refused(tmp_path: Path) -> None:
     both = built(TABLE, **sections("softmax", **BIDIRECTIONAL))
     state = both.state_dict()
     for name, message in (
-        ("decoder.right_decoder.embed.0.weight", "is of 7 units, the first of 11; take another checkpoint of this"),
-        ("right_head.output.weight", r"its right_head.\* has other shapes than its head.\*; take another checkpoint"),
+        ("decoder.right_decoder.embed.0.weight", "is of 7 units, the first of 11; use another checkpoint of this"),
+        ("right_head.output.weight", r"its right_head.\* has other shapes than its head.\*; use another checkpoint"),
     ):
         torch.save({**state, name: state[name][:7]}, tmp_path / "odd.pt")
         with pytest.raises(CheckpointError, match=f"odd.pt: .*{message}"):

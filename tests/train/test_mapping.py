@@ -114,27 +114,6 @@ def test_another_order_of_units_and_branches_changes_no_probability(kind: str, n
         torch.testing.assert_close(both[0], both[1])
 
 
-UNITS = st.lists(st.sampled_from("abcdefgh"), unique=True)
-
-
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
-@given(old=UNITS, new=UNITS, seed=st.integers(0, 10**6))
-def test_shared_units_keep_their_scores_in_any_table(old: list[str], new: list[str], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    torch.manual_seed(seed)
-    special = ["<blank>", "<unk>", "<sos/eos>"]
-    tables = [table_of([str(unit) for unit in rng.permutation([*special, *names])]) for names in (old, new)]
-    heads = [SoftmaxHead(4, len(table)) for table in tables]
-    before = heads[1].output.weight.detach().clone()
-    copy_rows(heads[0], heads[1], *tables)
-    weights = [head.output.weight for head in heads]
-    for unit_id, unit in enumerate(tables[1].units):
-        found = tables[0].id_of(unit)
-        expected = before[unit_id] if found is None else weights[0][found]
-        assert torch.equal(weights[1][unit_id], expected)
-        assert (found is None) or heads[1].output.bias[unit_id] == heads[0].output.bias[found]
-
-
 def test_special_units_are_matched_by_role() -> None:
     one = UnitTable(("<sos/eos>", "a", "<blank>", "<unk>"), SpecialIds(blank=2, unk=3, sos=0, eos=0))
     two = UnitTable(("<blank>", "a", "<sos>", "<eos>"), SpecialIds(blank=0, unk=None, sos=2, eos=3))

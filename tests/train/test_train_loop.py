@@ -12,7 +12,7 @@ from small_models import row_of, small_batch, small_config, small_model
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.errors import DataError
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, in_windows, run_epoch, validate
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, run_epoch, validate
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -140,16 +140,6 @@ def test_the_attention_guide_decreases_and_is_not_part_of_validation() -> None:
     state.model.attention_guide = 2.0
     sums = validate(state.model, [batch], config, torch.device("cpu"))
     assert sums.total == pytest.approx(0.5 * (sums.attention + sums.ctc), rel=1e-6)
-
-
-def test_windows_contain_each_batch_once_and_the_last_may_be_smaller() -> None:
-    windows = [[batch.keys for batch in window] for window, _ in in_windows(map(one_key, range(5)), 2)]
-    assert windows == [[["0"], ["1"]], [["2"], ["3"]], [["4"]]]
-    assert list(in_windows([], 3)) == []
-
-
-def one_key(number: int) -> Batch:
-    return replace(small_batch([20], [2]), keys=[str(number)])
 
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:

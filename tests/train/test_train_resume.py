@@ -80,15 +80,6 @@ def test_max_epoch_may_be_raised_and_a_finished_run_is_unchanged(
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.slow
-def test_restart_after_a_kill_before_the_first_checkpoint(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
-) -> None:
-    copy = cut_back(trained, tmp_path / "m", 0)
-    tiny_corpus.train(copy)
-    assert outcome(copy) == outcome(trained)
-
-
 def test_resume_skips_a_damaged_checkpoint_and_keeps_the_newest_and_the_best(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

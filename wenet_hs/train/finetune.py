@@ -18,14 +18,7 @@ from torch import Tensor
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
 from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import (
-    AdaptiveHeadConf,
-    ClassHeadConf,
-    ExperimentConfig,
-    HeadConf,
-    HSoftmaxHeadConf,
-    SoftmaxHeadConf,
-)
+from wenet_hs.config.schema import ExperimentConfig, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import write_atomic
 from wenet_hs.heads.base import OutputHead
@@ -44,7 +37,6 @@ from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.train.mapping import RowMapping, UnitMap, map_head, match_units
 from wenet_hs.tree.nary import load_tree
-from wenet_hs.tree.tree import Tree
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +48,7 @@ _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 _EMBEDDING = ".embed.0.weight"
 _STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
 _MOST_LISTED = 20
-_REMEDY = "take another checkpoint of this model"
+_REMEDY = "use another checkpoint of this model"
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ class FineTuneReport:
         """Log it in a few lines, with long lists shortened."""
         logger.info("weights from %s; new: %s", self.checkpoint, _listed(self.parameters_new))
         if self.unit_table is None:
-            logger.warning("%s: no unit table beside it; its units are taken to be the same", self.checkpoint)
+            logger.warning("%s: no unit table next to it; its units are assumed to be the same", self.checkpoint)
         else:
             units = (self.units_kept, _listed(map(repr, self.units_new)), _listed(map(repr, self.units_dropped)))
             logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, *units)
@@ -167,8 +159,8 @@ def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
         return match_units(base.table, units)
     if base.num_units != len(units):
         raise CheckpointError(
-            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not beside "
-            f"it; put its units.txt into {base.home}"
+            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not next "
+            f"to it; put its units.txt into {base.home}"
         )
     return UnitMap(np.arange(len(units)), np.arange(len(units)))
 
@@ -238,7 +230,7 @@ class BaseModel:
             is_flat = isinstance(new, ClassHead) and new.num_edges == new.num_units
             if not same_units or is_flat or _head_shapes(new) != shapes:
                 return None
-            logger.warning("%s: no tree of it beside %s; it is taken to be this one", section, self.path)
+            logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.path)
             return new
         if conf is None:
             return None
@@ -252,24 +244,18 @@ class BaseModel:
             return None
         raise CheckpointError(
             f"{self.path}: its {_HEAD_PREFIXES[section][0]}* are not those of the {type(head).__name__} that "
-            f"{self.home / 'train.yaml'} and the tree beside it describe; put the weights and their own files together"
+            f"{self.home / 'train.yaml'} and the tree next to it describe; put the weights and their own files together"
         )
 
     def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
-        """The settings of a head from train.yaml, or derived from the names of its parameters and its tree."""
+        """The settings of a head from train.yaml; without it only a softmax and a binary tree head are recognized."""
         tree, path = self.trees.get(section), TREE_FILES[section]
         if self.config is not None and not (self.is_original and section == "head_conf"):
             return head_confs(self.config)[section]
         if "inner_vector.weight" in shapes:
             return HSoftmaxHeadConf(tree=path, bias="inner_vector.bias" in shapes)
-        if "adaptive.head.weight" in shapes:
-            return AdaptiveHeadConf(tree=path)
-        if tree is None:
-            is_softmax = "output.weight" in shapes and shapes["output.weight"][0] == self.num_units
-            return SoftmaxHeadConf() if is_softmax else None
-        if isinstance(tree, Tree):  # the number of classes of a binary tree is only in train.yaml
-            return None
-        return ClassHeadConf(tree=path)
+        is_softmax = tree is None and "output.weight" in shapes and shapes["output.weight"][0] == self.num_units
+        return SoftmaxHeadConf() if is_softmax else None
 
     def _shapes(self, prefix: str) -> dict[str, torch.Size]:
         return {name.removeprefix(prefix): value.shape for name, value in self.state.items() if name.startswith(prefix)}
