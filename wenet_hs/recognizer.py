@@ -99,12 +99,13 @@ class Recognizer:
         pieces = [Piece(0, duration_s)]
         if 0 < max_segment_s < duration_s:
             pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
+        name = str(source) if isinstance(source, str | Path) else "the audio"
         if is_silent(waveform_N):
-            logger.warning("%s: %.3f s of silence: its text was not spoken", _name(source), duration_s)
+            logger.warning("%s: %.3f s of silence: its text was not spoken", name, duration_s)
         segments = [
             segment
             for batch in plan_batches(pieces, _BATCH_SIZE)
-            for segment in self._decode([self._cut(waveform_N, piece) for piece in batch], batch, mode, _name(source))
+            for segment in self._decode(waveform_N, batch, mode, name)
         ]
         joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._tokenizer)
         units = joined.timed_units()
@@ -116,14 +117,13 @@ class Recognizer:
             units=None if units is None else tuple(units),
         )
 
-    def _cut(self, waveform: Tensor, piece: Piece) -> Tensor:
+    def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
+        """The hypotheses of each piece of the waveform (N,)."""
         rate = self._conf.resample_conf.resample_rate
-        end = len(waveform) if piece.end_s is None else round(piece.end_s * rate)
-        return waveform[round(piece.begin_s * rate) : end]
-
-    def _decode(self, waveforms: Sequence[Tensor], pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
-        """The hypotheses of each waveform (N,)."""
-        features = [waveform_features(waveform_N, self._conf) for waveform_N in waveforms]
+        features = []
+        for piece in pieces:
+            end = None if piece.end_s is None else round(piece.end_s * rate)
+            features.append(waveform_features(waveform[round(piece.begin_s * rate) : end], self._conf))
         if self._model.encoder.subsampled_length(min(map(len, features))) < 1:
             logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, pieces[-1].duration_s)
         lengths = torch.tensor([len(features_TF) for features_TF in features], device=self._device)
@@ -159,10 +159,6 @@ def load_model(
     return Recognizer(experiment, options, model)
 
 
-def _name(source: Source) -> str:
-    return str(source) if isinstance(source, str | Path) else "the audio"
-
-
 def _read(source: Source, to_rate: int) -> Tensor:
     """Any source → (samples,) float32 at `to_rate`."""
     if not isinstance(source, tuple):
@@ -170,11 +166,7 @@ def _read(source: Source, to_rate: int) -> Tensor:
     if len(source) != 2 or not isinstance(source[1], Real):
         kinds = ", ".join(type(part).__name__ for part in source)
         raise ValueError(f"audio: a tuple of ({kinds}), expected (waveform, sample_rate), the rate a number")
-    return _mono(*source, to_rate)
-
-
-def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:
-    """(samples,) or (channels, samples) of any dtype accepted → (samples,) float32 at `to_rate`."""
+    waveform, rate = source
     # A copy: arrays may be read-only, which torch cannot express.
     samples = waveform.detach().cpu() if isinstance(waveform, Tensor) else torch.tensor(np.asarray(waveform))
     if samples.dim() not in (1, 2) or not samples.numel():
@@ -183,7 +175,11 @@ def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:
         raise ValueError(f"waveform: {len(samples)} channels; expected (channels, samples), transpose it")
     if not rate > 0:
         raise ValueError(f"sample rate {rate}: must be above 0 Hz")
-    samples = _scaled(samples)
+    if samples.dtype in (torch.int16, torch.int32):
+        samples = samples.double() / -torch.iinfo(samples.dtype).min
+    elif not samples.is_floating_point():
+        raise ValueError(f"waveform: {samples.dtype}; expected floats, or integers of 16 or 32 bits")
+    samples = samples.float()
     mono_N = samples if samples.dim() == 1 else samples.mean(dim=0)
     peak = float(mono_N.abs().max())
     if not peak <= _MAX_PEAK:
@@ -191,12 +187,3 @@ def _mono(waveform: Waveform, rate: float, to_rate: int) -> Tensor:
             f"waveform: a peak of {peak:g}; floats must be finite and in [-1, 1], integers keep their dtype"
         )
     return resample(mono_N.contiguous(), rate, to_rate)
-
-
-def _scaled(samples: Tensor) -> Tensor:
-    """As float32 in [-1, 1]."""
-    if samples.is_floating_point():
-        return samples.float()
-    if samples.dtype in (torch.int16, torch.int32):
-        return (samples.double() / -torch.iinfo(samples.dtype).min).float()
-    raise ValueError(f"waveform: {samples.dtype}; expected floats, or integers of 16 or 32 bits")

@@ -17,8 +17,8 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -86,20 +86,14 @@ def run(args: argparse.Namespace) -> None:
         utterances = list(table)
         settings["audio"] = _audio_digest(utterances)  # of this rank only: other machines may have other paths
         lock = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
-        with lock if world.is_first else nullcontext(), _restart_hint(args.result_dir, world):
-            _decode(args.result_dir, utterances, experiment, job, settings, world)
-
-
-@contextmanager
-def _restart_hint(result_dir: Path, world: World) -> Iterator[None]:
-    """Add to the message of Ctrl-C how to continue."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if not world.is_first:
-            raise
-        hint = f"run the same command again: finished batches are kept in {result_dir / 'partial'}"
-        raise KeyboardInterrupt(hint) from error
+        with lock if world.is_first else nullcontext():
+            try:
+                _decode(args.result_dir, utterances, experiment, job, settings, world)
+            except KeyboardInterrupt as error:
+                if not world.is_first:
+                    raise
+                hint = f"run the same command again: finished batches are kept in {args.result_dir / 'partial'}"
+                raise KeyboardInterrupt(hint) from error
 
 
 def _decode(

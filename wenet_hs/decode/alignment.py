@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -39,27 +40,16 @@ def viterbi_align(
     """
     from wenet_hs.decode import ctc_kernels
 
-    if not labels:
-        return []
-    rows_R = torch.arange(len(labels)) if rows is None else torch.tensor(rows)
-    sizes_R = torch.tensor([len(classes) for classes in labels])
-    classes_RL = pad_sequence([torch.tensor(classes, dtype=torch.int64) for classes in labels], batch_first=True)
-    spans_RL2, sums_RL, totals_R = ctc_kernels.align(
-        log_probs.detach().float().cpu().contiguous().numpy(),
-        rows_R.numpy(),
-        lengths.long().cpu()[rows_R].numpy(),
-        classes_RL.numpy(),
-        sizes_R.numpy(),
-    )
-    means_RL = sums_RL / (spans_RL2[..., 1] - spans_RL2[..., 0]).clip(min=1)
+    log_probs_BTC, sizes_B = log_probs.detach().float().cpu().contiguous().numpy(), lengths.tolist()
     found: list[Alignment | None] = []
-    for row, total in enumerate(totals_R.tolist()):
+    for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
+        log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
+        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64))
         if math.isnan(total):
             raise CheckpointError(CTC_NAN)
-        size = len(labels[row])
-        spans = tuple((start, end) for start, end in spans_RL2[row, :size].tolist())
-        means = tuple(means_RL[row, :size].tolist())
-        found.append(None if total == -math.inf else Alignment(spans, means, total))
+        means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
+        spans = tuple((start, end) for start, end in spans_L2.tolist())
+        found.append(None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total))
     return found
 
 

@@ -62,13 +62,7 @@ def prefix_beam_search(
         blank=blank,
         beam_size=beam_size,
     )
-    results: list[list[Hypothesis]] = []
-    for scores_N, sizes_N, units_NT in zip(*beams, strict=True):
-        beam = zip(scores_N.tolist(), sizes_N.tolist(), units_NT, strict=True)
-        results.append(
-            [Hypothesis(tuple(units_T[:size].tolist()), score) for score, size, units_T in beam if size >= 0]
-        )
-    return results
+    return [[Hypothesis(ids, score) for ids, score in beam] for beam in beams]
 
 
 # ---- with a language model, in plain Python

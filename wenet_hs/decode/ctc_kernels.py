@@ -9,7 +9,7 @@ always meet. Candidates for the next beam are ordered by score, and for equal sc
 of the same prefix the higher unit first, and the unchanged prefix last.
 
 Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie, V units;
-R label sequences, L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
+L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
 """
 
 import math
@@ -39,47 +39,20 @@ def prefix_search(
     *,
     blank: int,
     beam_size: int,
-) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]:
+) -> list[list[tuple[tuple[int, ...], float]]]:
     """The search of `ctc.prefix_beam_search`; contiguous arrays, the values of a frame sorted, best first.
 
-    Returns:
-        The beams, best prefix first: scores (B, N), log of the sum over the alignments; sizes (B, N), number of units
-        per prefix, or -1 for an empty place; units (B, N, T), of which the first `sizes` are filled.
+    Returns: per utterance the units of each prefix and the log of the sum over its alignments, best first.
     """
-    num_utterances, num_frames, _ = ids_BTK.shape
-    scores_BN = np.empty((num_utterances, beam_size))
-    sizes_BN = np.full((num_utterances, beam_size), -1, np.int32)
-    units_BNT = np.empty((num_utterances, beam_size, num_frames), np.int32)
     slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
-    for b, length in enumerate(lengths_B):
-        values_TK, ids_TK = values_BTK[b, :length], ids_BTK[b, :length]
-        _search_one(values_TK, ids_TK, blank, slots_V, scores_BN[b], sizes_BN[b], units_BNT[b])
-    return scores_BN, sizes_BN, units_BNT
-
-
-def align(
-    log_probs_BTC: NDArray[np.float32],
-    rows_R: NDArray[np.int64],
-    frames_R: NDArray[np.int64],
-    classes_RL: NDArray[np.int64],
-    sizes_R: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """The search of `alignment.viterbi_align`; contiguous arrays.
-
-    Args:
-        rows_R, frames_R: per label sequence its utterance and the number of frames of that.
-        classes_RL, sizes_R: the label sequences, and the number of labels of each.
-    Returns:
-        spans (R, L, 2), first frame of each label and the frame after its last; (R, L) the sum of its log-probabilities
-        there; (R,) the log-probability of the whole alignment. If that is -inf there is no alignment, and the other
-        values have no meaning.
-    """
-    spans_RL2 = np.zeros((*classes_RL.shape, 2), np.int32)
-    sums_RL, totals_R = np.zeros(classes_RL.shape), np.empty(len(classes_RL))
-    for r, row in enumerate(rows_R):
-        log_probs_TC, classes_L = log_probs_BTC[row, : frames_R[r]], classes_RL[r, : sizes_R[r]]
-        totals_R[r] = _align_one(log_probs_TC, classes_L, spans_RL2[r], sums_RL[r])
-    return spans_RL2, sums_RL, totals_R
+    beams = []
+    for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths_B.tolist(), strict=True):
+        scores_N, sizes_N = np.empty(beam_size), np.full(beam_size, -1, np.int32)
+        units_NT = np.empty((beam_size, length), np.int32)
+        _search_one(values_TK[:length], ids_TK[:length], blank, slots_V, scores_N, sizes_N, units_NT)
+        beam = zip(scores_N.tolist(), sizes_N.tolist(), units_NT, strict=True)
+        beams.append([(tuple(units_T[:size].tolist()), score) for score, size, units_T in beam if size >= 0])
+    return beams
 
 
 # ---- prefix search
@@ -265,11 +238,15 @@ def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
 
 
 @njit(cache=True)
-def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) -> Any:
-    """Fill spans and sums. Returns the log-probability of the alignment, -inf if there is none.
+def align(log_probs_TC: Any, classes_L: Any) -> Any:
+    """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
 
     Of equally good ways to a state, staying in it comes first, then the step from the previous state, then the skip.
+
+    Returns: spans (L, 2), first frame of each label and the frame after its last; (L,) the sum of its log-probabilities
+        there; the log-probability of the whole alignment. If that is -inf there is no alignment.
     """
+    spans_L2, sums_L = np.zeros((len(classes_L), 2), np.int32), np.zeros(len(classes_L))
     num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
     scores_S = np.full(num_states, _IMPOSSIBLE)
     scores_S[0] = 0.0  # before the first frame; blank and the first label are at most one step away
@@ -293,7 +270,7 @@ def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) ->
         state -= 1
     total = scores_S[state]
     if not total > _IMPOSSIBLE:
-        return total
+        return spans_L2, sums_L, total
     for t in range(num_frames - 1, -1, -1):
         if state & 1:
             label = state >> 1
@@ -301,4 +278,4 @@ def _align_one(log_probs_TC: Any, classes_L: Any, spans_L2: Any, sums_L: Any) ->
             spans_L2[label, 0] = t
             sums_L[label] += log_probs_TC[t, classes_L[label]]
         state -= steps_TS[t, state]
-    return total
+    return spans_L2, sums_L, total

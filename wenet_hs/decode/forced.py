@@ -144,24 +144,19 @@ def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int],
 def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:
     """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
     (seconds from the beginning of the utterance) and confidence of each."""
-    lines = (json.dumps(_record(one), ensure_ascii=False, allow_nan=False) + "\n" for one in alignments)
+    lines = []
+    for aligned in alignments:
+        record: dict[str, object] = {
+            "key": aligned.utterance.key,
+            "lang": aligned.utterance.lang,
+            "text": aligned.utterance.txt,
+            "score": aligned.score,
+            "confidence": round(aligned.confidence, 4),
+        }
+        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
+            record[name] = [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
+        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     write_atomic(path, "".join(lines))
-
-
-def _record(aligned: AlignedUtterance) -> dict[str, object]:
-    return {
-        "key": aligned.utterance.key,
-        "lang": aligned.utterance.lang,
-        "text": aligned.utterance.txt,
-        "score": aligned.score,
-        "confidence": round(aligned.confidence, 4),
-        "units": _parts(aligned.units),
-        "words": _parts(aligned.words),
-    }
-
-
-def _parts(parts: Iterable[TimedText]) -> list[dict[str, object]]:
-    return [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
 
 
 def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
