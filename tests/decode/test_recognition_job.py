@@ -25,6 +25,7 @@ from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
 
 JOB = Job(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
+LONG = (250.0, 400.0, 100.0, 200.0, 99.0, 98.0, 97.0)
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9, 1.0, 0.6)
 
 
@@ -233,7 +234,9 @@ def test_out_of_memory_is_one_line(
         recognize(experiment, utterances, JOB, tmp_path)
 
 
-def test_shares_are_of_about_equal_seconds() -> None:
+def test_batches_have_similar_lengths_and_ranks_similar_seconds() -> None:
+    rows = [[piece.row for piece in batch] for batch in plan_batches([Piece(n, s) for n, s in enumerate(LONG)], 3)]
+    assert rows == [[1], [0, 3], [2, 4, 5], [6]]  # two of 400 s are more than MAX_BATCH_S
     batches = plan_batches([Piece(row, 1 + row * 7 % 23) for row in range(200)], 8)
     shares = assign_batches(batches, {0, 5}, 3)
     assert sorted(number for share in shares for number in share) == sorted({*range(len(batches))} - {0, 5})
