@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs align`: JSON lines, CTM, Praat's TextGrid; what cannot be aligned is named and the rest goes on."""
+"""`wenet-hs align`: JSON lines, CTM and TextGrid; errors of single utterances."""
 
 import json
 import re
@@ -136,7 +136,7 @@ def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Pat
     assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
 
 
-def test_what_cannot_be_aligned_is_named_and_the_rest_goes_on(
+def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [
@@ -185,7 +185,7 @@ def test_no_alignment_of_any_probability(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = torch.load(folder / "final.pt", weights_only=True)
-    state["ctc.head.output.bias"][5] = -torch.inf  # "c", in the second transcript alone
+    state["ctc.head.output.bias"][5] = -torch.inf  # "c", only in the second transcript
     torch.save(state, tmp_path / "never.pt")
     assert run(folder, utterances, tmp_path / "align.jsonl", "--checkpoint", str(tmp_path / "never.pt")) == 2
     assert [record["key"] for record in records(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]

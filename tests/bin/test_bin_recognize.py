@@ -123,7 +123,7 @@ def test_neither_batch_size_nor_order_changes_a_text(
         assert read_text(tmp_path / "one" / mode / "text") == {"utt1": expected["utt1"]}
 
 
-def test_a_list_of_which_nothing_can_be_read(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_without_a_readable_clip(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = [Utterance(key=f"gone{i}", wav=str(tmp_path / "gone.wav"), txt="a", duration=1.0) for i in range(2)]
     assert run(folder, missing, tmp_path / "out", *GREEDY) == 2
     assert "2 of 2 utterances could not be read" in capsys.readouterr().err
@@ -171,14 +171,14 @@ def test_wrong_flags(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_beam_larger_than_the_vocabulary_finds_all_there_is_and_is_named(
+def test_a_beam_larger_than_the_vocabulary_gives_a_warning(
     folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run(folder, utterances[:1], tmp_path / "out", "--beam_size", "30") == 0
     assert "beam_size 30: the model has 11 units; a larger beam takes time" in caplog.text
     for mode in ("attention", "ctc_prefix_beam_search", "attention_rescoring"):
         record = json.loads((tmp_path / "out" / mode / "hyps.jsonl").read_text("utf-8"))
-        found = [tuple(reading["units"]) for reading in record["nbest"]]
+        found = [tuple(alternative["units"]) for alternative in record["nbest"]]
         assert 11 < len(found) == len(set(found)) <= 30
 
 
@@ -268,7 +268,7 @@ def test_unreadable_clips_are_named_and_decoded_after_their_repair(
     assert report["audio_seconds"] == pytest.approx(sum(SECONDS))
 
 
-def test_a_run_with_other_audio_or_another_table_starts_anew(
+def test_a_run_with_other_audio_or_another_table_starts_from_the_beginning(
     folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = (folder / "train.yaml").read_text("utf-8")
@@ -289,7 +289,7 @@ def test_a_run_with_other_audio_or_another_table_starts_anew(
     assert report["model"]["lang_char.txt"] == table
 
 
-def test_a_list_of_other_units_is_named_and_decoded(
+def test_a_list_of_other_units_is_decoded_with_a_warning(
     folder: Path, utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = [replace(utterances[0], txt="ab ßx ß"), *utterances[1:]]
@@ -305,7 +305,7 @@ def transcribe(folder: Path, *arguments: str) -> int:
     return run_command(transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments])
 
 
-def test_transcribe_agrees_with_recognize_on_a_long_clip(
+def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clip = write_clip(tmp_path / "long.wav", 9.0, seed=3)
@@ -347,7 +347,7 @@ def write_unigrams(path: Path, folder: Path) -> Path:
     return path
 
 
-def test_transcribe_agrees_with_recognize_with_a_language_model(
+def test_transcribe_gives_the_text_of_recognize_with_a_language_model(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--lm", str(write_unigrams(tmp_path / "lm.arpa", folder)), "--lm_weight", "2", "--length_bonus", "1"]

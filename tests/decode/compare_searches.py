@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from plain_search import Scored, agree, finished_list, wenet_search
+from plain_search import Scored, assert_same_nbest, finished_list, wenet_search
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -59,7 +59,7 @@ def compare(model: AsrModel, features: list[Tensor], mode: str, options: DecodeO
             found = decode(model, pad_sequence(batch, batch_first=True), lengths, [mode], options)[mode]
             for place, nbest in enumerate(found):
                 try:
-                    agree(nbest, expected[first + place])
+                    assert_same_nbest(nbest, expected[first + place])
                 except AssertionError as error:
                     return f"utterance {first + place} in a batch of {size}: {error}"
     return ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The searches as one reads them in a paper: one utterance, no batch, no cache, no early stop, sums without logarithms.
+"""Reference searches without batch, cache, early stop or logarithms, for one utterance.
 
-What the searches of the package are tested against. A language model is a plain function of history and unit.
+The searches of the package are tested against them. A language model is a function of history and unit.
 """
 
 import math
@@ -21,7 +21,7 @@ Lm = Callable[[Ids, int], float]
 
 @torch.no_grad()
 def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: list[Ids]) -> Tensor:
-    """(N, V): the distribution behind each prefix, all of one length."""
+    """(N, V): the distribution after each prefix; all have the same length."""
     units_in = torch.tensor([(model.special.sos, *ids) for ids in prefixes])
     size = torch.full((len(prefixes),), units_in.size(1))
     rows = [part.expand(len(prefixes), *part.shape[1:]) for part in memory]
@@ -29,33 +29,33 @@ def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: lis
 
 
 def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:
-    most = max(1, math.floor(frames * options.max_len_ratio + 1e-9))
-    return min(most, math.floor(frames * options.min_len_ratio + 1e-9)), most
+    max_units = max(1, math.floor(frames * options.max_len_ratio + 1e-9))
+    return min(max_units, math.floor(frames * options.min_len_ratio + 1e-9)), max_units
 
 
 def wenet_search(
     model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, lm: Lm | None = None
 ) -> Scored:
-    """Ended hypotheses hold their place in the beam."""
-    least, most = bounds(int(memory[1]), options)
+    """WeNet's rules: finished hypotheses stay in the beam."""
+    min_units, max_units = bounds(int(memory[1]), options)
     size, fuses = options.beam_size, lm is not None or options.length_bonus != 0
     wide = size * (2 if fuses else 1) + (options.min_len_ratio > 0)
     beam: list[tuple[float, Ids, bool]] = [(0.0, (), False)]
-    for length in range(most):
+    for length in range(max_units):
         live = [ids for _, ids, ended in beam if not ended]
         rows = dict(zip(live, next_log_probs(model, memory, live), strict=True)) if live else {}
-        ways = []
+        candidates = []
         for score, ids, ended in beam:
             if ended:
-                ways.append((score, ids, True))
+                candidates.append((score, ids, True))
                 continue
             values, units = rows[ids].topk(min(wide, len(rows[ids])))
             for value, unit in zip(values.tolist(), units.tolist(), strict=True):
                 ends = unit == model.special.eos
-                gain = gain_of(model, options, lm, (ids, unit))
-                if not ends or length >= least:
-                    ways.append((score + value + gain, ids if ends else (*ids, unit), ends))
-        beam = sorted(ways, key=lambda way: way[0], reverse=True)[:size]
+                added = fusion_score(model, options, lm, (ids, unit))
+                if not ends or length >= min_units:
+                    candidates.append((score + value + added, ids if ends else (*ids, unit), ends))
+        beam = sorted(candidates, key=lambda candidate: candidate[0], reverse=True)[:size]
     power = options.length_penalty
     scored = [(ids, score / len(ids) ** power if ids else score) for score, ids, _ in beam]
     ranked = sorted(scored, key=lambda found: (bool(found[0]) or not power, found[1]), reverse=True)
@@ -65,20 +65,20 @@ def wenet_search(
 def finished_list(
     model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, ctc_weight: float, lm: Lm | None = None
 ) -> Scored:
-    """Ended hypotheses go to a list; always to the length limit."""
-    (least, most), eos = bounds(int(memory[1]), options), model.special.eos
+    """Finished hypotheses go to a list. The search always continues to the length limit."""
+    (min_units, max_units), eos = bounds(int(memory[1]), options), model.special.eos
     probs_TV = None
     if ctc_weight:
         with torch.no_grad():
             probs_TV = model.ctc.log_probs(memory[0])[0, : int(memory[1])].double().exp().tolist()
     beam: list[tuple[float, Ids]] = [(0.0, ())]  # scores without CTC's
     ended: list[tuple[float, Ids]] = []
-    for length in range(most + 1):
+    for length in range(max_units + 1):
         log_probs = next_log_probs(model, memory, [ids for _, ids in beam])
-        ways = []
+        candidates = []
         for (score, ids), row in zip(beam, log_probs, strict=True):
-            if length >= least:
-                whole = score + (1 - ctc_weight) * float(row[eos]) + gain_of(model, options, lm, (ids, eos))
+            if length >= min_units:
+                whole = score + (1 - ctc_weight) * float(row[eos]) + fusion_score(model, options, lm, (ids, eos))
                 whole += ctc_weight * log(ctc_sums(probs_TV, ids, model.ctc.blank)[1]) if probs_TV else 0.0
                 ended.append((whole / max(1, length) ** options.length_penalty, ids))
             values, units = row.topk(min(2 * options.beam_size + 1, len(row)))
@@ -86,12 +86,12 @@ def finished_list(
                 if unit == eos or (probs_TV and unit == model.ctc.blank):
                     continue
                 longer = (*ids, unit)
-                part = score + (1 - ctc_weight) * value + gain_of(model, options, lm, (ids, unit))
+                part = score + (1 - ctc_weight) * value + fusion_score(model, options, lm, (ids, unit))
                 total = part
                 if probs_TV:
                     total += ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0])
-                ways.append((total, part, longer))
-        best = sorted(ways, key=lambda way: way[0], reverse=True)[: options.beam_size]
+                candidates.append((total, part, longer))
+        best = sorted(candidates, key=lambda candidate: candidate[0], reverse=True)[: options.beam_size]
         beam = [(part, ids) for total, part, ids in best if total > -math.inf]
         if not beam:
             break
@@ -99,14 +99,14 @@ def finished_list(
     return ranked[: options.nbest or options.beam_size] or [((), 0.0)]
 
 
-def gain_of(model: AsrModel, options: DecodeOptions, lm: Lm | None, way: tuple[Ids, int]) -> float:
-    """What a language model and the bonus give to a unit behind others."""
-    bonus = 0.0 if way[1] == model.special.eos else options.length_bonus
-    return bonus + (options.lm_weight * lm(*way) if lm is not None else 0.0)
+def fusion_score(model: AsrModel, options: DecodeOptions, lm: Lm | None, candidate: tuple[Ids, int]) -> float:
+    """Language model score and length bonus of a unit after its history."""
+    bonus = 0.0 if candidate[1] == model.special.eos else options.length_bonus
+    return bonus + (options.lm_weight * lm(*candidate) if lm is not None else 0.0)
 
 
-def agree(found: Sequence[Hypothesis], expected: Scored) -> None:
-    """The same scores; the same units, but where two scores are as good as equal. Raises AssertionError."""
+def assert_same_nbest(found: Sequence[Hypothesis], expected: Scored) -> None:
+    """Scores are equal; units are equal unless two scores are almost equal. Raises AssertionError."""
     assert len(found) == len(expected)
     for rank, (hypothesis, (ids, score)) in enumerate(zip(found, expected, strict=True)):
         assert abs(hypothesis.score - score) <= 2e-4 * max(1.0, abs(score) / 10), f"rank {rank}: {hypothesis}, {score}"

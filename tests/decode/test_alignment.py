@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best CTC alignment against all alignments there are, for every head; frames in seconds, units in words."""
+"""The best CTC alignment against all possible alignments, for every head; frames in seconds, units in words."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ def best_score(log_probs_TC: Tensor, labels: list[int]) -> float:
 
 
 def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> None:
-    """The spans are an alignment: in order, apart where labels are equal, and what they cost is the score."""
+    """The spans are an alignment: in order, with a blank between equal labels, and their sum is the score."""
     path = [0] * len(log_probs_TC)
     for (start, end), label, log_prob in zip(found.spans, labels, found.log_probs, strict=True):
         assert 0 <= start < end <= len(path)
@@ -57,7 +57,7 @@ def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> No
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), frames=st.integers(0, 6), labels=st.lists(st.integers(1, 2), max_size=4))
-def test_it_is_the_best_of_all_alignments(seed: int, frames: int, labels: list[int]) -> None:
+def test_the_alignment_is_the_best_of_all(seed: int, frames: int, labels: list[int]) -> None:
     log_probs = random_log_probs(seed, 1, max(frames, 1), 3)
     (found,) = viterbi_align(log_probs, torch.tensor([frames]), [labels])
     assert (found is not None) == ctc_feasible(labels, frames)
@@ -79,7 +79,7 @@ def test_a_hand_worked_alignment() -> None:
     assert found.confidence == pytest.approx(0.7)
 
 
-def test_nothing_to_align_is_all_blank() -> None:
+def test_no_labels_are_aligned_as_blank() -> None:
     log_probs = random_log_probs(1, 1, 5, 3)
     (found,) = viterbi_align(log_probs, torch.tensor([5]), [[]])
     assert found is not None
@@ -107,7 +107,7 @@ HEADS = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", HEADS)
-def test_units_of_any_head_are_those_of_its_whole_distribution(name: str) -> None:
+def test_alignment_of_units_equals_that_of_the_whole_distribution(name: str) -> None:
     torch.manual_seed(3)
     head: OutputHead = HEADS[name]()
     memory, lengths = torch.randn(2, 14, 8), torch.tensor([14, 9])
@@ -124,7 +124,7 @@ def test_units_of_any_head_are_those_of_its_whole_distribution(name: str) -> Non
     assert align_units(Ctc(head), memory, lengths, [[0, 5], []])[1] is not None  # a decoder may write blank
 
 
-def test_damaged_weights_are_named() -> None:
+def test_nan_raises_an_error() -> None:
     with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"):
         viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
 
@@ -133,18 +133,18 @@ def test_damaged_weights_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("input_layer", "step_s", "seen_s"),
+    ("input_layer", "step_s", "field_s"),
     # Frames of 25 ms every 10 ms, of which conv2d reads 7, conv2d6 11 and conv2d8 15.
     [("conv2d", 0.04, 0.085), ("conv2d6", 0.06, 0.125), ("conv2d8", 0.08, 0.165), ("linear", 0.01, 0.025)],
 )
-def test_a_frame_stands_for_its_step_in_the_middle_of_what_it_sees(
-    input_layer: str, step_s: float, seen_s: float
+def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field(
+    input_layer: str, step_s: float, field_s: float
 ) -> None:
     encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
     clock = frame_clock(encoder, small_config().dataset_conf)
     assert clock.step_s == pytest.approx(step_s)
     first, other = clock.times(Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0))
-    assert first == pytest.approx(((seen_s - step_s) / 2, (seen_s + step_s) / 2))
+    assert first == pytest.approx(((field_s - step_s) / 2, (field_s + step_s) / 2))
     assert other == pytest.approx((first[0] + 7 * step_s, first[0] + 9 * step_s), abs=1e-4)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from plain_search import Ids, agree, ctc_sums, finished_list, next_log_probs, wenet_search
+from plain_search import Ids, assert_same_nbest, ctc_sums, finished_list, next_log_probs, wenet_search
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
@@ -38,7 +38,7 @@ def model_of(head: str) -> AsrModel:
 
 @torch.no_grad()
 def random_model(head: str, seed: int) -> AsrModel:
-    """New weights; sharp heads, or all hypotheses would look alike."""
+    """New weights. Large head weights, so that hypotheses differ."""
     model, generator = model_of(head), torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if name.startswith(("decoder.", "head.", "ctc.")) and "norm" not in name:
@@ -68,7 +68,7 @@ class PairModel(LanguageModel):
 
 
 def random_case(seed: int) -> tuple[tuple[Tensor, Tensor], DecodeOptions, PairModel | None, float | None]:
-    """Memory and lengths of a batch, settings, a language model or none, CTC's weight or None for WeNet's search."""
+    """Memory and lengths of a batch, options, language model, and CTC weight (None: WeNet's search)."""
     generator = torch.Generator().manual_seed(seed)
 
     def pick(values: Sequence[float]) -> float:
@@ -105,12 +105,12 @@ def check(head: str, seed: int) -> None:
     plain_lm = lm.plain if lm else None
     found = search(model, (memory, lengths), options, lm, ctc_weight)
     for row, length in enumerate(lengths.tolist()):
-        alone = (memory[row : row + 1, :length], lengths[row : row + 1])
+        single = (memory[row : row + 1, :length], lengths[row : row + 1])
         if ctc_weight is None:
-            expected = wenet_search(model, alone, options, plain_lm)
+            expected = wenet_search(model, single, options, plain_lm)
         else:
-            expected = finished_list(model, alone, options, ctc_weight, plain_lm)
-        agree(found[row], expected)
+            expected = finished_list(model, single, options, ctc_weight, plain_lm)
+        assert_same_nbest(found[row], expected)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -122,13 +122,13 @@ def test_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
-def test_a_thousand_more(head: str) -> None:
+def test_more_random_models_and_settings(head: str) -> None:
     for seed in range(20, 300):
         check(head, seed)
 
 
-def test_a_device_that_is_read_every_eighth_step_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: all hypotheses are computed, and ends are noticed late."""
+def test_reading_the_device_every_eighth_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: all hypotheses are computed, and the end is read at every eighth step."""
     for seed in range(6):
         model = random_model("hsoftmax", seed)
         case = random_case(seed)
@@ -137,11 +137,11 @@ def test_a_device_that_is_read_every_eighth_step_finds_the_same(monkeypatch: pyt
             patch.setattr(beam_module.Beam, "sync_is_free", staticmethod(lambda device: False))
             found = search(model, *case)
         for nbest, others in zip(expected, found, strict=True):
-            agree(others, [(h.ids, h.score) for h in nbest])
+            assert_same_nbest(others, [(h.ids, h.score) for h in nbest])
 
 
 @pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
-def test_a_beam_that_holds_everything_is_exhaustive(head: str) -> None:
+def test_a_beam_larger_than_all_hypotheses_is_exhaustive(head: str) -> None:
     model, memory = random_model(head, 1), random_case(0)[0]
     memory = (memory[0][:1, :1].repeat(1, 2, 1), torch.tensor([2]))
     expected = {}
@@ -181,7 +181,7 @@ def test_hypotheses_that_have_ended_are_not_computed(monkeypatch: pytest.MonkeyP
 
 
 def alignments(probs_TV: Tensor) -> Iterator[tuple[Ids, float]]:
-    """The text of every alignment, blank being unit 0, and its probability."""
+    """The text and the probability of every alignment; blank is unit 0."""
     frames, units = probs_TV.shape
     for alignment in itertools.product(range(units), repeat=frames):
         text = tuple(unit for unit, _ in itertools.groupby(alignment) if unit)
@@ -199,14 +199,14 @@ def test_prefix_sums_are_sums_over_all_alignments() -> None:
         every = torch.arange(3).expand(2, 2, 3)
         scores, ends = scorer.prefix_scores(every).exp(), scorer.text_scores().exp()
         for b, length in enumerate(lengths.tolist()):
-            ways = list(alignments(log_probs[b, :length].double().exp()))
+            texts_and_probs = list(alignments(log_probs[b, :length].double().exp()))
             probs = log_probs[b, :length].double().exp().tolist()
             for n, text in enumerate(texts[b]):
-                whole = sum(p for found, p in ways if found == text)
+                whole = sum(p for found, p in texts_and_probs if found == text)
                 assert float(ends[b, n]) == pytest.approx(whole, rel=1e-9)
                 for unit in (1, 2):
                     longer = (*text, unit)
-                    expected = sum(p for found, p in ways if found[: len(longer)] == longer)
+                    expected = sum(p for found, p in texts_and_probs if found[: len(longer)] == longer)
                     assert float(scores[b, n, unit]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
                     assert ctc_sums(probs, longer, 0)[0] == pytest.approx(expected, rel=1e-9, abs=1e-300)
                 assert float(scores[b, n, 0]) == 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ARPA files read, n-grams with backoff worked by hand, prefix search and rescoring with a language model, faults."""
+"""ARPA files and their errors, n-grams with backoff worked by hand, searches with a language model."""
 
 import itertools
 import math
@@ -61,7 +61,7 @@ HAND_WORKED = [  # history, next unit, sum of log10 probability and backoffs
     ((B,), A, -0.9),  # <s> b is no bigram: the context is b alone
     ((B, A), SPECIAL.eos, 0.0 - 0.3 - 0.8),  # b a has no backoff written: 0
     ((A,), C, -0.05 - 0.3 - 1.0),  # c is unknown
-    ((A, C), A, -0.4),  # behind an unknown unit nothing is left of the history
+    ((A, C), A, -0.4),  # after an unknown unit the context is empty
     ((A, A, B), A, -0.22),
     ((C,), SPECIAL.unk, -1.0),
 ]
@@ -87,7 +87,7 @@ def test_backoff_by_hand(tmp_path: Path) -> None:
     assert model.unknown == ["c"]
     for history, unit, log10 in HAND_WORKED:
         assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6), (history, unit)
-    # All at once, the same: hypotheses of different histories, several candidates of each.
+    # The same in one call: hypotheses of different histories, several candidates of each.
     states = model.advance(model.start(3), torch.tensor([A, B, C]))
     scores = model.score(states[[2, 0]], torch.tensor([[A, B], [B, SPACE]]))
     expected = [[-0.4, -0.7], [-0.11, -0.05 - 0.3 - 1.2]]
@@ -120,12 +120,12 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
         (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
     ],
 )
-def test_faults_of_a_file(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_errors_of_a_file(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         model_of(tmp_path, ARPA.replace(*change))
 
 
-def test_files_that_are_no_model_of_these_units(tmp_path: Path) -> None:
+def test_files_without_a_model_of_these_units(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--lm .*gone.arpa: no such file; give an n-gram model in ARPA format"):
         load_language_model(tmp_path / "gone.arpa", UNITS)
     others = UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL)
@@ -157,7 +157,7 @@ def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
         (("-1.2\t▁\t-0.1\n", "ngram 1=6"), r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so"),
     ],
 )
-def test_units_that_a_file_does_not_know_are_named(
+def test_a_warning_names_units_that_the_file_does_not_know(
     tmp_path: Path, left_out: tuple[str, ...], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = ARPA
@@ -171,7 +171,7 @@ def test_units_that_a_file_does_not_know_are_named(
     assert not caplog.text
 
 
-def test_kenlm_is_asked_for_the_units_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_units_of_a_kenlm_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kenlm, model = MagicMock(), MagicMock()
     model.__contains__.side_effect = lambda word: word in ("a", "▁")
     kenlm.Model.return_value = model
@@ -179,7 +179,7 @@ def test_kenlm_is_asked_for_the_units_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert KenlmModel(tmp_path / "lm.bin", UNITS).unknown == ["b", "c"]
 
 
-def test_kenlm_finds_the_same(tmp_path: Path) -> None:
+def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:
     pytest.importorskip("kenlm", reason="kenlm is not installed")
     ours = model_of(tmp_path)
     theirs = KenlmModel(tmp_path / "lm.arpa", UNITS)
@@ -196,7 +196,7 @@ def test_kenlm_finds_the_same(tmp_path: Path) -> None:
 OPTIONS = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
 
 
-def test_a_prefix_search_that_holds_all_prefixes_is_the_sum_over_alignments_and_the_model(tmp_path: Path) -> None:
+def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp_path: Path) -> None:
     lm = model_of(tmp_path)
     log_probs = torch.randn(1, 4, 7, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
     values, ids = topk_lowest_id_first(log_probs, 4)
@@ -216,7 +216,7 @@ def test_a_prefix_search_that_holds_all_prefixes_is_the_sum_over_alignments_and_
 
 
 def small_lm(tmp_path: Path) -> NgramModel:
-    """Of a model's units: it finds every second unit much better."""
+    """A model in which every second unit is much more probable."""
     symbols = ("<blank>", "<unk>", "<sos/eos>", *"abcdefgh")
     grams = "\n".join(f"{-0.5 if i % 2 else -3}\t{unit}" for i, unit in enumerate(symbols[3:]))
     path = tmp_path / "small.arpa"
@@ -271,7 +271,7 @@ def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> N
         ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
     ],
 )
-def test_what_models_and_modes_cannot_do(
+def test_options_that_a_model_or_mode_does_not_support(
     tmp_path: Path, setting: dict[str, float], modes: list[str], with_lm: bool, message: str
 ) -> None:
     model, batch = small_model(), small_batch([30], [1])

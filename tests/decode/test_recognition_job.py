@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restartable recognition: interrupted runs, several ranks and segments give the results of one undisturbed run."""
+"""Restartable recognition: interrupted runs, several ranks and segments give the results of one uninterrupted run."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ def whole(experiment: Experiment, utterances: list[Utterance], tmp_path_factory:
 
 
 class Killed(BaseException):
-    """What no code catches."""
+    """An exception that no code catches."""
 
 
 def test_an_interrupted_run_continues_with_the_same_results(
@@ -72,19 +72,19 @@ def test_an_interrupted_run_continues_with_the_same_results(
     decoded: list[str] = []
     utterance_features = job.utterance_features
 
-    def dying(*args: Any) -> Any:
+    def raise_killed(*args: Any) -> Any:
         decoded.append(args[0].key)
         if len(decoded) in (5, 8):  # in the third and in the fourth batch
             raise Killed
         return utterance_features(*args)
 
-    monkeypatch.setattr(job, "utterance_features", dying)
+    monkeypatch.setattr(job, "utterance_features", raise_killed)
     partial, settings = tmp_path / "partial", {"model": "a"}
     with pytest.raises(Killed):
         recognize(experiment, utterances, JOB, partial, settings=settings)
     file = partial / "batches-0.jsonl"
     assert file.read_bytes().count(b"\n") == 2
-    file.write_bytes(file.read_bytes() + b'{"number": 2, "seco')  # it was cut off in the midst of a line
+    file.write_bytes(file.read_bytes() + b'{"number": 2, "seco')  # the last line is incomplete
     with pytest.raises(Killed):
         recognize(experiment, utterances, JOB, partial, settings=settings)
     assert "2 of 4 batches are decoded already; continuing" in caplog.text
@@ -92,7 +92,7 @@ def test_an_interrupted_run_continues_with_the_same_results(
     assert len(decoded) == 9  # seven clips, and twice the one at which the run was killed
     assert results(found, utterances, experiment, tmp_path) == whole
 
-    caplog.clear()  # all is decoded, the results were not written
+    caplog.clear()  # all batches are decoded, but the results were not written
     found = recognize(experiment, utterances, JOB, partial, settings=settings)
     assert results(found, utterances, experiment, tmp_path) == whole
     assert "4 of 4 batches" in caplog.text
@@ -112,24 +112,24 @@ T = TypeVar("T")
 class Threads(World):
     """Ranks that are threads of one process."""
 
-    meeting: Barrier = field(default_factory=lambda: Barrier(1))
+    rendezvous: Barrier = field(default_factory=lambda: Barrier(1))
     gathered: dict[int, Any] = field(default_factory=dict)
 
     def all_gather(self, value: T) -> list[T]:
         self.gathered[self.rank] = value
-        self.meeting.wait(60)
+        self.rendezvous.wait(60)
         values = [self.gathered[rank] for rank in range(self.size)]
-        self.meeting.wait(60)
+        self.rendezvous.wait(60)
         return values
 
     def barrier(self) -> None:
-        self.meeting.wait(60)
+        self.rendezvous.wait(60)
 
 
-def shared(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
-    """A list recognized by so many ranks."""
-    meeting, gathered = Barrier(size), dict[int, Any]()
-    ranks = [Threads(rank, size, meeting=meeting, gathered=gathered) for rank in range(size)]
+def recognize_by_ranks(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
+    """The results of a list that is shared by `size` ranks."""
+    rendezvous, gathered = Barrier(size), dict[int, Any]()
+    ranks = [Threads(rank, size, rendezvous=rendezvous, gathered=gathered) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, world=r), ranks))
     assert found[1:] == [None] * (size - 1)
@@ -140,11 +140,14 @@ def shared(experiment: Experiment, utterances: list[Utterance], partial: Path, s
 def test_ranks_share_the_batches_with_the_same_results(
     experiment: Experiment, utterances: list[Utterance], whole: Any, tmp_path: Path
 ) -> None:
-    found = shared(experiment, utterances, tmp_path / "partial", 3)
+    found = recognize_by_ranks(experiment, utterances, tmp_path / "partial", 3)
     assert sorted(found.seconds) == [0, 1, 2]
     assert results(found, utterances, experiment, tmp_path) == whole
-    (tmp_path / "partial" / "batches-1.jsonl").unlink()  # this rank died; two others finish
-    assert results(shared(experiment, utterances, tmp_path / "partial", 2), utterances, experiment, tmp_path) == whole
+    (tmp_path / "partial" / "batches-1.jsonl").unlink()  # this rank failed; two ranks continue
+    assert (
+        results(recognize_by_ranks(experiment, utterances, tmp_path / "partial", 2), utterances, experiment, tmp_path)
+        == whole
+    )
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -152,34 +155,34 @@ def test_only_what_failed_is_decoded_again(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     clips = [write_clip(tmp_path / f"utt{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate(SECONDS)]
-    late = replace(clips[0], duration=None)  # without its header it has no place in a batch
+    late = replace(clips[0], duration=None)  # its header is read when the batches are planned
     clips = [late, *clips[1:]]
     good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
-    expected = shared(experiment, [*clips[1:], late], tmp_path / "good", 1)
+    expected = recognize_by_ranks(experiment, [*clips[1:], late], tmp_path / "good", 1)
     decoded: list[list[int]] = []
     decode_batch = job._decode_batch
 
-    def watched(*args: Any) -> DecodedBatch:
+    def recording(*args: Any) -> DecodedBatch:
         decoded.append([piece.row for piece in args[2]])
         return decode_batch(*args)
 
-    monkeypatch.setattr(job, "_decode_batch", watched)
+    monkeypatch.setattr(job, "_decode_batch", recording)
     Path(late.wav).unlink()
     for broken in (clips[2], clips[4]):
         Path(broken.wav).write_bytes(b"")
-    assert set(shared(experiment, clips, tmp_path / "partial", size).failed) == {"utt0", "utt2", "utt4"}
+    assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", size).failed) == {"utt0", "utt2", "utt4"}
     assert len(decoded) == 3
 
     decoded.clear()
-    Path(clips[2].wav).write_bytes(good["utt2"])  # one of three is mended
-    found = shared(experiment, clips, tmp_path / "partial", size)
+    Path(clips[2].wav).write_bytes(good["utt2"])  # one of three is repaired
+    found = recognize_by_ranks(experiment, clips, tmp_path / "partial", size)
     assert set(found.failed) == {"utt0", "utt4"}
     assert decoded == [[4, 2]]
 
     decoded.clear()
     for key in ("utt0", "utt4"):
         (tmp_path / f"{key}.wav").write_bytes(good[key])
-    found = shared(experiment, clips, tmp_path / "partial", size)
+    found = recognize_by_ranks(experiment, clips, tmp_path / "partial", size)
     assert not found.failed
     assert sorted(decoded) == [[0], [4, 2]]
     assert found.audio_seconds["tr"] == pytest.approx(expected.audio_seconds["tr"]) == pytest.approx(sum(SECONDS))
@@ -191,15 +194,15 @@ def test_only_what_failed_is_decoded_again(
             assert segments[0].nbest[0].text == expected.segments[mode][key][0].nbest[0].text
 
     decoded.clear()
-    assert not shared(experiment, clips, tmp_path / "partial", size).failed
+    assert not recognize_by_ranks(experiment, clips, tmp_path / "partial", size).failed
     assert decoded == []
 
 
-def test_of_several_attempts_the_one_without_failures_counts_or_the_last(tmp_path: Path) -> None:
+def test_the_attempt_without_failures_or_the_last_one_is_used(tmp_path: Path) -> None:
     partial = PartialResults(tmp_path)
-    tries = [(1, 0, 30.0, "b"), (1, 0, 10.0, "a"), (0, 0, 20.0, "c")]
-    tries += [(1, 1, 10.0, None), (0, 1, 20.0, "worse"), (0, 2, 10.0, "d"), (0, 2, 20.0, None)]
-    for rank, number, started_at, reason in tries:
+    attempts = [(1, 0, 30.0, "b"), (1, 0, 10.0, "a"), (0, 0, 20.0, "c")]
+    attempts += [(1, 1, 10.0, None), (0, 1, 20.0, "worse"), (0, 2, 10.0, "d"), (0, 2, 20.0, None)]
+    for rank, number, started_at, reason in attempts:
         with partial.appending(rank) as append:
             append(DecodedBatch([reason or {}], [], {}, started_at, number, rank))
     best = {number: (result.rank, result.pieces[0]) for number, result in partial.read().items()}

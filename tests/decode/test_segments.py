@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long audio is cut in its pauses: in the longest of the later half, never in speech where a pause is in reach."""
+"""Cut points of long audio: in the longest pause of the second half, in speech only if there is no pause."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ RATE = 8000
 def speech(
     seconds: float, pauses: list[tuple[float, float]], noise: float = 1e-3, seed: int = 0
 ) -> NDArray[np.float32]:
-    """Noise that rises and falls like syllables, and stops in the pauses [begin, end)."""
+    """Noise with the rhythm of syllables, and silence in the pauses [begin, end)."""
     rng = np.random.default_rng(seed)
     times = np.arange(round(seconds * RATE)) / RATE
     loudness = 0.15 + 0.1 * np.sin(2 * np.pi * 4 * times)
@@ -44,7 +44,7 @@ def test_the_longest_pause_of_the_second_half_then_the_last_of_the_first_then_th
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 0.02])
-def test_no_cut_in_speech_where_a_pause_is_in_reach(noise: float) -> None:
+def test_no_cut_in_speech_if_there_is_a_pause(noise: float) -> None:
     rng = np.random.default_rng(round(noise * 1e4))
     for seed in range(6):
         pauses, time = [], 0.0
@@ -63,13 +63,13 @@ def test_no_cut_in_speech_where_a_pause_is_in_reach(noise: float) -> None:
             begin = cut
 
 
-def test_audio_without_speech_or_without_pauses_is_cut_all_the_same() -> None:
+def test_audio_without_speech_or_without_pauses_is_cut_too() -> None:
     for samples in (np.zeros(25 * RATE, np.float32), speech(25.0, [], seed=3), speech(25.0, [(0, 25)])):
         bounds = [0.0, *cuts(samples, 10.0), 25.0]
         assert all(1 <= end - begin <= 10 for begin, end in zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def test_levels_keep_time_at_every_rate() -> None:
+def test_levels_per_10_ms_at_every_sample_rate() -> None:
     for rate in (8000, 11025, 22050, 44100):
         samples = np.full(60 * rate + 7, 0.1, np.float32)
         levels = frame_levels(samples, rate)
@@ -78,7 +78,7 @@ def test_levels_keep_time_at_every_rate() -> None:
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
 
 
-def test_a_segment_has_a_least_length() -> None:
+def test_minimum_segment_length() -> None:
     for seconds in (0, 4.0, 60):
         check_max_segment(seconds)
     for wrong in (3.9, -1.0, float("nan")):
