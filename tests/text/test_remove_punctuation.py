@@ -2,7 +2,7 @@
 """Punctuation out with the case kept: what `normalize` does, but for the case."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wenet_hs.text.normalize import normalize, remove_punctuation
@@ -32,6 +32,7 @@ def test_twice_is_once(text: str, lang: str | None) -> None:
     assert remove_punctuation(once, lang) == once
 
 
+@example("א״״", "ca")
 @given(TEXTS, st.sampled_from(LANGS))
 def test_lower_case_afterwards_is_the_normal_form(text: str, lang: str | None) -> None:
     assert normalize(remove_punctuation(text, lang), lang) == normalize(text, lang)

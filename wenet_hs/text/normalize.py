@@ -99,8 +99,7 @@ def _cleaned(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Coun
     while True:
         text, newly_removed = _one_pass(text, rules, keep_case=keep_case)
         removed += newly_removed
-        # After a removal without a space the neighbours may combine to one letter or one apostrophe: repeat.
-        if all(_replacement(character)[0] for character in newly_removed):
+        if not newly_removed:  # else the new neighbours may combine, or follow other rules: repeat
             return text, removed
 
 
