@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> Path:
         soundfile.write(path, 0.1 * rng.normal(size=1600 + i), 16000)
         utterances.append(Utterance(key=f"u{i}", wav=str(path), txt="x"))
     write_data_list(tmp_path / "data.list", utterances)
-    (tmp_path / "c.yaml").write_text("dataset_conf: {fbank_conf: {num_mel_bins: 23, dither: 1.0}}\n")
+    (tmp_path / "c.yaml").write_text("dataset_conf:\n  fbank_conf: {num_mel_bins: 23, dither: 1.0}\n")
     return tmp_path
 
 
@@ -78,21 +78,38 @@ def test_sums_of_ranks_add_up_in_the_order_of_the_list(corpus: Path, monkeypatch
             return values
 
     def total(rank: int) -> torch.Tensor:
-        return reduce(add, cmvn._all_sums(utterances, conf, 0, Rank(rank, size)))
+        return reduce(add, cmvn._all_sums(utterances, conf, 0, Rank(rank, size))).row
 
     with ThreadPoolExecutor(size) as pool:
         found = list(pool.map(total, range(size)))
-    alone = reduce(add, cmvn._all_sums(utterances, conf, 0, World()))
+    alone = reduce(add, cmvn._all_sums(utterances, conf, 0, World())).row
     for sums in found:
         assert torch.equal(sums, alone)
 
 
-def test_an_unreadable_clip_is_one_line(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (corpus / "5.wav").write_bytes(b"")
+    (corpus / "33.wav").unlink()
+    content = (corpus / "7.wav").read_bytes()
+    (corpus / "7.wav").write_bytes(content[:-128])  # 4 ms
     assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "1")) == 2
-    line = f"utterance u5: {corpus}/5.wav: empty: 0 bytes; restore the file, or leave it out\n"
-    assert capsys.readouterr().err.endswith(line)
+    *_, first, second, last = capsys.readouterr().err.splitlines()
+    assert first == f"utterance u5: {corpus}/5.wav: empty: 0 bytes"
+    assert second == f"utterance u33: {corpus}/33.wav: missing"
+    assert last.startswith(f"{corpus}/data.list: 2 of 34 clips cannot be read, more than the share 0.01; see the lines")
     assert not (corpus / "out").exists()
+    with (corpus / "c.yaml").open("a") as config:
+        config.write("  max_bad_clips: 0.1\n")
+    assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "1")) == 0
+    printed = capsys.readouterr()
+    assert f"{first}\n{second}\n" in printed.err
+    assert "0.00 hours of 32 utterances\n2 clips cannot be read and are left out\n1 clips lack less than" in printed.out
+    used = [u for u in read_data_list(corpus / "data.list") if u.key not in ("u5", "u33")]
+    write_data_list(corpus / "data.list", used)
+    assert run_command(cmvn, arguments(corpus, "rest", "--num_workers", "0")) == 0
+    assert read_cmvn(corpus / "rest")[0].allclose(read_cmvn(corpus / "out")[0], rtol=1e-6)
 
 
 def test_a_negative_number_of_workers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

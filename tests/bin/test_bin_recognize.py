@@ -123,6 +123,16 @@ def test_neither_batch_size_nor_order_changes_a_text(
         assert read_text(tmp_path / "one" / mode / "text") == {"utt1": expected["utt1"]}
 
 
+def test_a_clip_that_lacks_a_little_is_decoded_and_counted(
+    folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = Path(utterances[1].wav).read_bytes()
+    short = replace(utterances[1], wav=str(tmp_path / "short.wav"))
+    Path(short.wav).write_bytes(content[:-32])
+    assert run(folder, [short], tmp_path / "out", *GREEDY) == 0
+    assert "1 clips lack less than 0.1 s of the length in their header; they are used" in capsys.readouterr().out
+
+
 def test_a_list_without_a_readable_clip(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = [Utterance(key=f"gone{i}", wav=str(tmp_path / "gone.wav"), txt="a", duration=1.0) for i in range(2)]
     assert run(folder, missing, tmp_path / "out", *GREEDY) == 2

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
@@ -20,13 +21,13 @@ def log_call(path: Path, what: str) -> None:
         calls.write(f"{what} {path.name}\n")
 
 
-def check(path: Path, expected_duration_s: float | None) -> str | None:
+def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
     """Clips are text files: the text is the fault, or the duration."""
     log_call(path, "check")
     content = path.read_text()
     if content == "crash":
         os._exit(1)
-    return None if content.replace(".", "").isdigit() else content
+    return ClipCheck(reason=None if content.replace(".", "").isdigit() else content, is_incomplete=content == "1.996")
 
 
 def probe(path: Path) -> float:
@@ -130,3 +131,12 @@ def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path, num_workers
     results = run_check(tmp_path, clips, num_workers=num_workers)
     assert results[7] == ("c07", None, "crash: the decoder ended its process or took more than 120 s")
     assert [duration_s for _, duration_s, _ in results].count(1.0) == 19
+
+
+def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:
+    clips = make_clips(tmp_path, a="1.996", b="2.5", c="1.996")
+    for _ in range(2):  # the second time from the cache
+        checker = ClipChecker(tmp_path / "cache", check=check, probe=probe)
+        usable, _ = checker.check(clips, "clips")
+        assert checker.count_incomplete({"train": usable[:2], "dev": usable[2:]}) == 2
+        assert checker.count_incomplete({"train": usable[1:2]}) == 0

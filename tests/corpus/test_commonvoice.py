@@ -24,6 +24,7 @@ from wenet_hs.corpus.commonvoice import (
     read_table,
 )
 from wenet_hs.corpus.subset import hours_to_keep
+from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
 
@@ -156,9 +157,9 @@ NUM_CLIPS = 160
 """Per language of the release."""
 
 
-def check(path: Path, expected_duration_s: float | None) -> str | None:
+def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
     """Each clip whose number ends with 9 is silent."""
-    return "silent" if path.stem.endswith("9") else None
+    return ClipCheck(reason="silent" if path.stem.endswith("9") else None)
 
 
 def probe(path: Path) -> float:

@@ -11,12 +11,13 @@ import pytest
 
 from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
+from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
 
 
-def check(path: Path, expected_duration_s: float | None) -> str | None:
-    return "silent" if path.read_text() == "silent" else None
+def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
+    return ClipCheck(reason="silent" if path.read_text() == "silent" else None)
 
 
 def probe(path: Path) -> float:

@@ -2,6 +2,7 @@
 """Reading of valid and invalid audio: correct samples, or one line that names the file and the fault."""
 
 import io
+import re
 import struct
 from pathlib import Path
 
@@ -12,9 +13,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.data.audio import check_clip, is_silent, length_fault, read_audio, read_duration
+from wenet_hs.data.audio import (
+    ClipCheck,
+    SourceFault,
+    check_clip,
+    check_length,
+    is_silent,
+    length_fault,
+    read_audio,
+    read_audio_file,
+    read_duration,
+    read_utterance,
+)
 from wenet_hs.data.features import fbank
 from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance
 
 
 def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:
@@ -107,7 +120,7 @@ def test_long_clip_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_ten_minutes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", noisy(600.0, 4000), 4000)
     assert len(read_audio(path)) == 600 * 16000
-    assert check_clip(path) is None
+    assert check_clip(path).reason is None
 
 
 # What is refused
@@ -129,16 +142,16 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
         ),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
         "only_riff.wav": (b"RIFF", "not audio that can be read"),
-        "cut.wav": (wav[: len(wav) // 2], r"cut off: 31978 bytes of audio, its header declares 64000"),
-        "cut_by_one.wav": (wav[:-1], "cut off: 63999 bytes of audio, its header declares 64000"),
+        "cut.wav": (wav[: len(wav) // 2], r"cut off: 0\.999 s of audio, its header declares 2\.000 s"),
+        "a_tenth_missing.wav": (wav[:-3300], r"cut off: 1\.897 s of audio, its header declares 2\.000 s"),
         "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
-        "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d s decoded, its header declares 2\.00 s"),
+        "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d\d s of audio, its header declares 2\.\d\d\d s"),
         "nan.wav": (_float_wav(nan), "not finite"),
         "inf.wav": (_float_wav(inf), "not finite"),
         "loud.wav": (_float_wav(loud), r"a sample of 2e\+37, where 1 is full scale"),
         "low.wav": (_float_wav(low), r"a sample of 2e\+37, where 1 is full scale"),
-        "huge.wav": (wav_header(data_size=0xFFFFFFF0), "cut off: 100 bytes of audio, its header declares 4294967280"),
-        "stream.wav": (wav_header(data_size=0xFFFFFFFF), "cut off: 100 bytes of audio, its header declares 4294967295"),
+        "huge.wav": (wav_header(data_size=0xFFFFFFF0), r"cut off: 0\.\d+ s of audio, its header declares \d+\.\d+ s"),
+        "stream.wav": (wav_header(data_size=0xFFFFFFFF), r"cut off: 0\.\d+ s of audio, its header declares \d+\.\d+ s"),
         "channels.wav": (wav_header(channels=65, data_size=130, payload=bytes(130)), "declares 65 channels"),
         "many_channels.wav": (wav_header(channels=65535, data_size=100), "not audio that can be read"),
         "slow.wav": (wav_header(rate=1, data_size=100), "declares a sample rate of 1 Hz"),
@@ -190,7 +203,7 @@ def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
 
 def test_check_clip_gives_the_reason_alone(tmp_path: Path) -> None:
     for name, (path, _) in hostile(tmp_path).items():
-        reason = check_clip(path)
+        reason = check_clip(path).reason
         assert reason, name
         assert str(tmp_path) not in reason, name
 
@@ -202,7 +215,7 @@ def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, mon
         with pytest.raises(DataError) as caught:
             read("bad/x.flac")
         assert str(caught.value) == message
-    assert check_clip("bad/x.flac") == f"missing (looked for in the current folder {tmp_path})"
+    assert check_clip("bad/x.flac").reason == f"missing (looked for in the current folder {tmp_path})"
 
 
 def test_probe_refuses_what_it_can_see(tmp_path: Path) -> None:
@@ -214,11 +227,49 @@ def test_probe_refuses_what_it_can_see(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_wav_cut_anywhere_is_refused(data: st.DataObject) -> None:
+def test_a_wav_that_lacks_more_than_a_twentieth_is_refused(data: st.DataObject) -> None:
     whole = encoded(noisy(0.1), 16000, "WAV")
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(DataError):
-        read_audio(whole[:cut])
+    num_samples = data.draw(st.integers(0, 1599))
+    cut = whole[: len(whole) - 2 * (1600 - num_samples)]
+    if num_samples < 1520:
+        with pytest.raises(DataError):
+            read_audio(cut)
+    else:
+        assert len(read_audio(cut)) == num_samples
+
+
+@pytest.mark.parametrize("container", ["WAV", "MP3"])
+def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, container: str) -> None:
+    whole = encoded(noisy(2.4, 48000), 48000, container)
+    cuts = {"WAV": {"short": 2 * 192, "cut": 2 * 14400}, "MP3": {"short": 1, "cut": 3000}}[container]
+    for name, num_bytes in cuts.items():
+        (tmp_path / name).write_bytes(whole[: len(whole) - num_bytes])
+    incomplete: list[str] = []
+    for name, expected in (("whole", 0), ("short", 1)):
+        (tmp_path / "whole").write_bytes(whole)
+        utterance = Utterance(key=name, wav=str(tmp_path / name), txt="x", duration=2.4)
+        assert 2.37 * 16000 < len(read_utterance(utterance, 16000, incomplete)) <= 2.4 * 16000
+        assert len(incomplete) == expected
+        assert check_clip(tmp_path / name, 2.4) == ClipCheck(reason=None, is_incomplete=bool(expected))
+    samples, rate, missing_s = read_audio_file(tmp_path / "short")
+    assert len(samples) / rate + missing_s == pytest.approx(2.4, abs=0.01)
+    end = Utterance(key="end", wav=str(tmp_path / "short"), txt="x", start=2.3)  # the rule is that of the whole file
+    assert 0 < len(read_utterance(end, 48000, incomplete)) < 0.1 * 48000
+    reason = check_clip(tmp_path / "cut", 2.4).reason
+    assert reason is not None and re.fullmatch(r"cut off: 2\.\d+ s of audio, its header declares 2\.400 s", reason)
+
+
+def test_what_a_clip_may_lack() -> None:
+    for present_s, declared_s, is_used in (
+        *((1.901, 2.0, True), (1.89, 2.0, False)),  # a twentieth
+        *((59.91, 60.0, True), (59.89, 60.0, False)),  # 0.1 s
+        *((2.1, 2.0, True), (0.0, 0.05, False)),
+    ):
+        if is_used:
+            assert check_length(present_s, declared_s) == max(0.0, declared_s - present_s)
+        else:
+            with pytest.raises(SourceFault, match="cut off"):
+                check_length(present_s, declared_s)
 
 
 @settings(max_examples=60, deadline=None)
@@ -240,7 +291,7 @@ def test_an_mp3_with_a_gap_is_not_read_twice_behind_it() -> None:
     """libsndfile gives up at a gap; asked again it gives earlier samples once more, which would fill the length."""
     whole = encoded(noisy(1.3), 16000, "MP3")
     for start in (3804, 3900):  # where it does
-        with pytest.raises(DataError, match=r"cut off: 0\.79 s decoded, its header declares 1\.30 s"):
+        with pytest.raises(DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"):
             read_audio(whole[:start] + whole[start + 1700 :])
 
 
@@ -248,19 +299,19 @@ def test_an_mp3_with_a_gap_is_not_read_twice_behind_it() -> None:
 
 
 def test_check_clip_compares_lengths(tmp_path: Path) -> None:
-    assert check_clip(write(tmp_path / "a.wav", tone(0.05))) == "shorter than 0.1 s: 0.050 s"
-    assert check_clip(write(tmp_path / "b.wav", tone(3.0)), max_duration_s=2.5) == "longer than 2.5 s: 3.0 s"
+    assert check_clip(write(tmp_path / "a.wav", tone(0.05))).reason == "shorter than 0.1 s: 0.050 s"
+    assert check_clip(write(tmp_path / "b.wav", tone(3.0)), max_duration_s=2.5).reason == "longer than 2.5 s: 3.0 s"
     path = write(tmp_path / "a.ogg", noisy(2.0))
-    assert check_clip(path) is check_clip(path, 2.05) is None
-    assert check_clip(path, 3.0) == "cut off: 2.00 s, the corpus says 3.00 s"
-    assert check_clip(path, 1.0) == "too long: 2.00 s, the corpus says 1.00 s"
+    assert check_clip(path).reason is check_clip(path, 2.05).reason is None
+    assert check_clip(path, 3.0).reason == "cut off: 2.00 s, the corpus says 3.00 s"
+    assert check_clip(path, 1.0).reason == "too long: 2.00 s, the corpus says 1.00 s"
 
 
 def test_silence(tmp_path: Path) -> None:
     silence = np.zeros(16000, dtype=np.float32)
-    assert check_clip(write(tmp_path / "zero.wav", silence)) == "silent"
-    assert check_clip(write(tmp_path / "offset.wav", silence + 0.25)) == "silent"
-    assert check_clip(write(tmp_path / "zero.mp3", silence)) == "silent"
+    assert check_clip(write(tmp_path / "zero.wav", silence)).reason == "silent"
+    assert check_clip(write(tmp_path / "offset.wav", silence + 0.25)).reason == "silent"
+    assert check_clip(write(tmp_path / "zero.mp3", silence)).reason == "silent"
     assert torch.count_nonzero(read_audio(tmp_path / "zero.wav")) == 0  # legal to decode
     quiet = torch.from_numpy(tone(0.5)) * 1e-3
     assert not is_silent(quiet)

@@ -56,7 +56,7 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     assert reasons == {
         "u1": "empty: 0 bytes",
         "u2": "missing",
-        "u3": "cut off: 8956 bytes of audio, its header declares 16000",
+        "u3": "cut off: 0.280 s of audio, its header declares 0.500 s",
         "u4": "cut off: 0.25 s, the data list says 0.50 s",
     }
     assert [[clip.key for clip in batch.quarantined] for batch in made] == [["u1"], ["u2", "u3", "u4"], ["u4"]]
@@ -91,7 +91,7 @@ def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.EMFILE, "Too many open files")
 
     data = dataset_of(tmp_path)
-    monkeypatch.setattr("wenet_hs.data.audio._check_riff_size", too_many)
+    monkeypatch.setattr("wenet_hs.data.audio._declared_over_present", too_many)
     with pytest.raises(OSError, match="Too many open files"):
         list(batches(data, [[0]], 0))
 

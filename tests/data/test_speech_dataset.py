@@ -109,9 +109,9 @@ def test_a_speed_never_makes_an_utterance_too_short_for_its_label(utterances: li
 def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utterance], monkeypatch: Any) -> None:
     reads: list[str] = []
 
-    def counted(utterance: Utterance, sample_rate: int) -> torch.Tensor:
+    def counted(utterance: Utterance, *args: Any) -> torch.Tensor:
         reads.append(utterance.key)
-        return read_utterance(utterance, sample_rate)
+        return read_utterance(utterance, *args)
 
     monkeypatch.setattr("wenet_hs.data.dataset.read_utterance", counted)
     data = dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))

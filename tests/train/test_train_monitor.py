@@ -23,7 +23,7 @@ from wenet_hs.train.optim import learning_rate
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TIMES = {"seconds", "wait_seconds", "compute_seconds"}
-FACTS = "grad_norm lr num_targets audio_seconds padding_share loss_scale skipped_steps bad_clips"
+FACTS = "grad_norm lr num_targets audio_seconds padding_share loss_scale skipped_steps bad_clips incomplete_clips"
 TRAIN = LOSSES | TIMES | set(FACTS.split())
 SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 

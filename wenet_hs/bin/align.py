@@ -18,6 +18,7 @@ from pathlib import Path
 from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.bin.decoding import add_batch_size, check_batch_size, progress_bar
 from wenet_hs.build import load_experiment
+from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode.forced import align_utterances, write_alignments, write_ctm, write_textgrids
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
@@ -62,6 +63,8 @@ def run(args: argparse.Namespace) -> None:
     if args.textgrid is not None:
         write_textgrids(args.textgrid, aligned)
     print(f"{args.out}: {len(aligned)} utterances")
+    if num_incomplete := sum(one.is_incomplete for one in aligned):
+        print(describe_incomplete(num_incomplete))
     if failed:
         name_failures(failed, (utterance.key for utterance in utterances))
         raise DataError(

@@ -2,6 +2,9 @@
 """Compute the global mean and variance of the features (`global_cmvn`, WeNet's JSON). Under torchrun, on many ranks.
 
 Example: wenet-hs cmvn --data_list data/train/data.list --config conf/train_conformer.yaml --out data/global_cmvn
+
+Clips that cannot be read are all listed with their reasons. They are left out; if they are more than the share
+`dataset_conf.max_bad_clips`, nothing is written.
 """
 
 import argparse
@@ -16,15 +19,15 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.progress import track
-from torch import Tensor
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import main_of, name_failures
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
-from wenet_hs.data.cmvn import CMVN_GROUP, global_sums, write_cmvn
+from wenet_hs.data.audio import describe_incomplete
+from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.distributed import World, int_from_environment, join_process_group
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
 _EXCHANGE = 16
@@ -58,14 +61,28 @@ def run(args: argparse.Namespace) -> None:
             {"--data_list": utterances.digest, "--config": hashlib.sha256(repr(conf).encode()).hexdigest()}
         )
         total = reduce(add, _all_sums(utterances, conf, num_workers, world))
+        bad = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         if world.is_first:
-            write_cmvn(args.out, total)
-            num_frames = int(total[-1])
+            name_failures(bad, bad)
+        if len(bad) > conf.max_bad_clips * len(utterances):
+            raise DataError(
+                f"{args.data_list}: {len(bad)} of {len(utterances)} clips cannot be read, more than the share "
+                f"{conf.max_bad_clips:g}; see the lines above: restore them, or raise dataset_conf.max_bad_clips"
+            )
+        if world.is_first:
+            write_cmvn(args.out, total.row)
+            num_frames, num_used = int(total.row[-1]), len(utterances) - len(bad)
             hours = num_frames * conf.fbank_conf.frame_shift / 1000 / 3600
-            print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {len(utterances)} utterances")
+            print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {num_used} utterances")
+            if bad:
+                print(f"{len(bad)} clips cannot be read and are left out")
+            if total.num_incomplete:
+                print(describe_incomplete(total.num_incomplete))
 
 
-def _all_sums(utterances: Sequence[Utterance], conf: DatasetConf, num_workers: int, world: World) -> Iterator[Tensor]:
+def _all_sums(
+    utterances: Sequence[Utterance], conf: DatasetConf, num_workers: int, world: World
+) -> Iterator[FeatureSums]:
     """The sums of all groups in the order of the list, whichever rank computes them, so that their total is the same.
 
     The ranks exchange some groups at a time: memory does not grow with the list.

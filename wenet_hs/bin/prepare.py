@@ -23,6 +23,7 @@ from rich.table import Table
 from wenet_hs.bin.command import main_of
 from wenet_hs.corpus import commonvoice, synthetic, ucla
 from wenet_hs.corpus.output import SPLITS
+from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.errors import ConfigError
 
 _PLAIN_WIDTH = 160
@@ -118,6 +119,8 @@ def show(stats: Mapping[str, Any], console: Console) -> None:
             if shared["speakers"] or shared["sentences"]:
                 counts = f"{shared['speakers']} speakers and {shared['sentences']} sentences"
                 console.print(f"{lang}: {counts} are both in {pair.replace('-', ' and in ')}")
+    if stats.get("num_incomplete"):
+        console.print(describe_incomplete(stats["num_incomplete"]))
     for title, key in (("faulty", "rejected"), ("left out", "left_out")):
         for kind, count in stats["total"][key].items():
             console.print(f"{title}: {count} {kind}")

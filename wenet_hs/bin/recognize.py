@@ -37,6 +37,7 @@ from wenet_hs.bin.decoding import (
 )
 from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, Job, PartialResults, recognize
 from wenet_hs.decode.lm import load_language_model, warn_unknown_units
@@ -122,6 +123,8 @@ def _decode(
         PartialResults(folder).clear()
     for mode, factor in rtf.items():
         print(f"{result_dir / mode / 'text'}: {len(found.segments[mode])} utterances, RTF {factor:.4f}")
+    if found.incomplete:
+        print(describe_incomplete(len(found.incomplete)))
     if found.failed:
         name_failures(found.failed, (utterance.key for utterance in utterances))
         raise DataError(

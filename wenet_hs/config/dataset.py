@@ -169,7 +169,7 @@ class DatasetConf(Section):
     features_on: Literal["worker", "device"] = "worker"
     """`worker`: features are computed where audio is read; `device`: per batch, on the device of the model."""
     max_bad_clips: Fraction = 0.01
-    """Fraction of clips that may be unreadable. They are left out; above the limit training ends. 0: none may be."""
+    """Fraction of clips that may be unreadable. They are left out; above it training and `cmvn` end. 0: none may be."""
     sampling: SamplingConf | None = None
     """Balancing of languages and lists; null: an epoch has every utterance once."""
     noise_conf: NoiseConf | None = None

@@ -4,7 +4,7 @@
 import argparse
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import Literal
 
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.parallel import ITEM_LIMIT_S, parallel_map
-from wenet_hs.data.audio import check_clip, read_duration
+from wenet_hs.data.audio import ClipCheck, check_clip, read_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 
 CheckMode = Literal["full", "exists", "none"]
-CheckedClip = tuple[float | None, str | None]
-"""(duration in seconds, None) of a usable clip; (None, reason) of another one."""
+CheckedClip = tuple[float | None, str | None, bool]
+"""(duration in seconds, None, whether it lacks a little of the length in its header) of a usable clip; (None, reason,
+False) of another one."""
 _FLUSH_EVERY = 200
 _MISSING = "missing: no such file"
 
@@ -54,14 +55,14 @@ class ClipChecker:
         *,
         mode: CheckMode = "full",
         num_workers: int = 0,
-        check: Callable[[Path, float | None], str | None] = check_clip,
+        check: Callable[[Path, float | None], ClipCheck] = check_clip,
         probe: Callable[[Path], float] = read_duration,
     ) -> None:
         """Args:
         cache: file of this class; created if it does not exist.
         mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
             duration without looking for its file. `exists` and `none` read unknown durations from the header.
-        check: (path, expected duration in seconds) → why the clip is unusable, or None. Must be picklable.
+        check: (path, expected duration in seconds) → whether the clip is usable. Must be picklable.
         probe: path → duration in seconds from the header. Must be picklable.
         """
         self._check, self._probe = check, probe
@@ -69,6 +70,7 @@ class ClipChecker:
         self._num_workers = num_workers
         self._cache = cache
         self._known = _read_cache(cache)
+        self._incomplete: set[str] = set()
 
     def check(self, utterances: Sequence[Utterance], description: str) -> tuple[list[Utterance], list[Rejected]]:
         """The utterances whose clip is usable, with durations, and the others."""
@@ -79,6 +81,10 @@ class ClipChecker:
     ) -> tuple[list[Utterance], list[Rejected]]:
         """The utterances with durations, from the file's header where unknown, and those with an unreadable file."""
         return self._run(utterances, "none", description)
+
+    def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
+        """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
+        return sum(utterance.key in self._incomplete for utterances in splits.values() for utterance in utterances)
 
     def _run(
         self, utterances: Sequence[Utterance], mode: CheckMode, description: str
@@ -104,7 +110,9 @@ class ClipChecker:
                         cache.flush()
         usable, rejected = [], []
         for utterance in utterances:
-            duration_s, reason = results.get(utterance.key, (utterance.duration, None))
+            duration_s, reason, is_incomplete = results.get(utterance.key, (utterance.duration, None, False))
+            if is_incomplete:
+                self._incomplete.add(utterance.key)
             if reason is None:
                 usable.append(replace(utterance, duration=duration_s))
             else:
@@ -113,29 +121,30 @@ class ClipChecker:
 
 
 def _check_one(
-    check: Callable[[Path, float | None], str | None] | None, probe: Callable[[Path], float], utterance: Utterance
+    check: Callable[[Path, float | None], ClipCheck] | None, probe: Callable[[Path], float], utterance: Utterance
 ) -> CheckedClip:
     path = Path(utterance.wav)
     try:
         if not path.is_file():
-            return None, _MISSING
+            return None, _MISSING, False
     except OSError as error:  # a name that no disk can hold
-        return None, f"unreadable: {error.strerror}"
-    if check is not None and (reason := check(path, utterance.duration)) is not None:
-        return None, reason
+        return None, f"unreadable: {error.strerror}", False
+    checked = ClipCheck(reason=None) if check is None else check(path, utterance.duration)
+    if checked.reason is not None:
+        return None, checked.reason, False
     if utterance.duration is not None:
-        return utterance.duration, None
+        return utterance.duration, None, checked.is_incomplete
     try:
         duration_s = probe(path)
     except DataError as error:
-        return None, f"unreadable: {error}"
+        return None, f"unreadable: {error}", False
     if not (math.isfinite(duration_s) and duration_s > 0.0):
-        return None, f"empty: {duration_s:g} s"
-    return round(duration_s, 3), None
+        return None, f"empty: {duration_s:g} s", False
+    return round(duration_s, 3), None, checked.is_incomplete
 
 
 def _report_crash(utterance: Utterance) -> CheckedClip:
-    return None, f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
+    return None, f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s", False
 
 
 def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
@@ -159,8 +168,8 @@ def _read_cache(path: Path) -> dict[str, CheckedClip]:
         write_atomic(path, complete + newline)
     for line in complete.split(b"\n") if complete else []:
         try:
-            cache_key, duration_s, reason = json.loads(line)
+            cache_key, duration_s, reason, is_incomplete = json.loads(line)
         except ValueError as error:
             raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
-        known[cache_key] = duration_s, reason
+        known[cache_key] = duration_s, reason, is_incomplete
     return known

@@ -264,6 +264,7 @@ def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> di
     check_share_rejected(options.out, rejected, num_in, options.max_rejected)
     recorded = {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")}
     stats = {"corpus": "commonvoice", "options": recorded, "num_in": num_in, "langs": by_lang}
+    stats["num_incomplete"] = checker.count_incomplete(splits)
     return write_corpus(options.out, splits, rejected, stats)
 
 

@@ -85,6 +85,7 @@ def prepare_ucla(options: UclaOptions, checker: ClipChecker) -> dict[str, Any]:
         "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
         "options": {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")},
         "num_in": num_in,
+        "num_incomplete": checker.count_incomplete(splits),
         "langs": {lang: _describe(lang, splits, rejected) for lang in folders},
         "test_langs_absent": absent,
         "phones": _describe_phones(splits),

@@ -2,8 +2,8 @@
 """Reading of audio: files, URLs and members of shards to mono waveforms at one sample rate.
 
 libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. libsndfile gives no error for a truncated wav or mp3.
-Therefore the decoded length is compared with the length in the header. An Ogg file declares no length: only
-`expected_duration_s` of `check_clip` finds a truncated one.
+Therefore the length of the audio is compared with the length in the header: `check_length` decides for every command.
+An Ogg file declares no length: only `expected_duration_s` of `check_clip` finds a truncated one.
 
 A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
 """
@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,6 +30,10 @@ from wenet_hs.manifest import BadClip, Utterance
 
 MAX_DURATION_S = 24 * 3600.0
 MAX_CHANNELS = 64
+MAX_MISSING_S = 0.1
+MAX_MISSING_SHARE = 0.05
+"""A clip that lacks less than MAX_MISSING_S and at most this share of the length in its header is used and counted:
+encoders of MP3 declare some milliseconds too many."""
 MIN_RATE, MAX_RATE = 1_000, 1_000_000
 """In Hz. Outside, the header is damaged or hostile, and resampling could need any amount of memory."""
 _BLOCK_SAMPLES = 1 << 22
@@ -46,6 +51,16 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _PART = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
 
 Samples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClipCheck:
+    """The result of `check_clip`."""
+
+    reason: str | None
+    """Why the clip cannot be used for training, or None."""
+    is_incomplete: bool = False
+    """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
 class SourceFault(Exception):
@@ -76,19 +91,24 @@ class ClipError(AudioError):
         self.clip = BadClip(key=key, wav=wav, reason=reason)
 
 
-def read_utterance(utterance: Utterance, sample_rate: int) -> Tensor:
+def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str] | None = None) -> Tensor:
     """The waveform (N,) of an utterance at `sample_rate`.
+
+    Args:
+        incomplete: the key is appended if the clip lacks a little of the length in its header; see `check_length`.
 
     Raises: ClipError, also where the length of the audio differs from the duration in the data list.
     """
     try:
-        samples, rate = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+        samples, rate, missing_s = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
     except AudioError as error:
         raise ClipError(utterance.key, utterance.wav, error.reason, error.remedy) from error
     if utterance.duration is not None:
         reason = length_fault(len(samples) / rate, utterance.duration, "the data list")
         if reason is not None:
             raise ClipError(utterance.key, utterance.wav, reason, "restore the file, or prepare the data again")
+    if missing_s and incomplete is not None:
+        incomplete.append(utterance.key)
     return resample(torch.from_numpy(samples), rate, sample_rate)
 
 
@@ -104,15 +124,18 @@ def read_audio(
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
     Raises: AudioError: missing, empty, not audio, truncated, damaged, not finite, implausible size or loudness.
     """
-    waveform, rate = read_audio_file(source, start=start, end=end)
+    waveform, rate, _ = read_audio_file(source, start=start, end=end)
     return resample(torch.from_numpy(waveform), rate, sample_rate)
 
 
 def read_audio_file(
     source: str | Path | bytes, *, start: float | None = None, end: float | None = None
-) -> tuple[Samples, int]:
-    """Like `read_audio`, but at the file's own rate. Returns: mono samples (n,) and the rate in Hz."""
-    with _open_audio(source) as file:
+) -> tuple[Samples, int, float]:
+    """Like `read_audio`, but at the file's own rate.
+
+    Returns: mono samples (n,), the rate in Hz, and the seconds that the file lacks; see `check_length`.
+    """
+    with _open_audio(source) as (file, missing_s):
         rate: int = file.samplerate
         first, last = _segment(file.frames, rate, start, end)
         try:
@@ -122,20 +145,35 @@ def read_audio_file(
         except soundfile.LibsndfileError as error:
             raise SourceFault(f"damaged or cut off ({error.error_string.strip()})") from error
         if len(waveform) < last - first:
-            raise SourceFault(
-                f"cut off: {len(waveform) / rate:.2f} s decoded, its header declares {(last - first) / rate:.2f} s"
-            )
+            present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
+            missing_s += check_length(present_s, file.frames / rate)
         peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
         if not np.isfinite(peak):
             raise SourceFault("samples that are not finite (NaN or infinity)")
         if peak > _MAX_PEAK:
             raise SourceFault(f"a sample of {peak:g}, where 1 is full scale")
-    return waveform, rate
+    return waveform, rate, missing_s
+
+
+def check_length(present_s: float, declared_s: float) -> float:
+    """The seconds that a clip lacks of the length in its header, where it lacks so little that it is used.
+
+    Raises: SourceFault if it lacks MAX_MISSING_S or more, or more than MAX_MISSING_SHARE.
+    """
+    missing_s = declared_s - present_s
+    if missing_s >= MAX_MISSING_S or missing_s > MAX_MISSING_SHARE * declared_s:
+        raise SourceFault(f"cut off: {present_s:.3f} s of audio, its header declares {declared_s:.3f} s")
+    return max(0.0, missing_s)
+
+
+def describe_incomplete(num_clips: int) -> str:
+    """The line in which a command states how many clips `check_length` accepted although they lack a little."""
+    return f"{num_clips} clips lack less than {MAX_MISSING_S:g} s of the length in their header; they are used"
 
 
 def read_duration(source: str | Path | bytes) -> float:
     """Seconds of audio, read from the header only. Raises AudioError; may not find a truncated file."""
-    with _open_audio(source) as file:
+    with _open_audio(source) as (file, _):
         return float(file.frames / file.samplerate)
 
 
@@ -158,26 +196,26 @@ def check_clip(
     *,
     min_duration_s: float = 0.1,
     max_duration_s: float = 600.0,
-) -> str | None:
-    """The reason why a clip cannot be used for training, or None. Decodes the whole clip.
+) -> ClipCheck:
+    """Whether a clip can be used for training. Decodes the whole clip.
 
     Args:
         expected_duration_s: the duration by the corpus; see `length_fault`.
     """
     try:
-        waveform, rate = read_audio_file(path)
+        waveform, rate, missing_s = read_audio_file(path)
     except AudioError as error:
-        return error.reason
-    duration_s = len(waveform) / rate
+        return ClipCheck(reason=error.reason)
+    duration_s, reason = len(waveform) / rate, None
     if expected_duration_s is not None:
         reason = length_fault(duration_s, expected_duration_s, "the corpus")
-        if reason is not None:
-            return reason
-    if duration_s < min_duration_s:
-        return f"shorter than {min_duration_s:g} s: {duration_s:.3f} s"
-    if duration_s > max_duration_s:
-        return f"longer than {max_duration_s:g} s: {duration_s:.1f} s"
-    return "silent" if is_silent(torch.from_numpy(waveform)) else None
+    if reason is None and duration_s < min_duration_s:
+        reason = f"shorter than {min_duration_s:g} s: {duration_s:.3f} s"
+    elif reason is None and duration_s > max_duration_s:
+        reason = f"longer than {max_duration_s:g} s: {duration_s:.1f} s"
+    elif reason is None and is_silent(torch.from_numpy(waveform)):
+        reason = "silent"
+    return ClipCheck(reason=reason, is_incomplete=missing_s > 0.0)
 
 
 def length_fault(duration_s: float, expected_s: float, origin: str) -> str | None:
@@ -200,23 +238,31 @@ def is_silent(waveform: Tensor) -> bool:
 
 
 @contextmanager
-def _open_audio(source: str | Path | bytes) -> Iterator[soundfile.SoundFile]:
-    """Open audio and check its header. A SourceFault raised in the block becomes an AudioError with the name."""
+def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFile, float]]:
+    """Open audio and check its header. A SourceFault raised in the block becomes an AudioError with the name.
+
+    Yields: the file, and the seconds that a wav lacks of the length in its header.
+    """
     try:
-        with _sound_file(fetch(source)) as file:
+        file, declared_over_present = _sound_file(fetch(source))
+        with file:
             _check_header(file)
-            yield file
+            present_s = file.frames / file.samplerate
+            yield file, check_length(present_s, present_s * declared_over_present)
     except SourceFault as fault:
         name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
         raise AudioError(name, str(fault), fault.remedy) from fault
 
 
-def _sound_file(source: str | Path | bytes) -> soundfile.SoundFile:
+def _sound_file(source: str | Path | bytes) -> tuple[soundfile.SoundFile, float]:
+    """The open file, and `_declared_over_present`."""
     try:
         if not isinstance(source, bytes) and not Path(source).is_file():
             raise _missing_file(Path(source))
-        _check_riff_size(source)
-        return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source))
+        declared_over_present = _declared_over_present(source)
+        return soundfile.SoundFile(
+            io.BytesIO(source) if isinstance(source, bytes) else str(source)
+        ), declared_over_present
     except soundfile.LibsndfileError as error:
         # libsndfile says "File does not exist …" of an existing file in an unknown format.
         reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
@@ -244,8 +290,11 @@ def _check_header(file: soundfile.SoundFile) -> None:
         raise SourceFault("empty: no samples in it")
 
 
-def _check_riff_size(source: str | Path | bytes) -> None:
-    """Refuse an empty file, and a wav whose data chunk is longer than the file: libsndfile accepts both."""
+def _declared_over_present(source: str | Path | bytes) -> float:
+    """Declared bytes of a wav's samples per byte in the file, at least 1; 1 for any other file.
+
+    libsndfile accepts a wav whose data chunk is longer than the file. Raises SourceFault if the file is empty.
+    """
     with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
         total = file.seek(0, os.SEEK_END)
         if not total:
@@ -253,11 +302,9 @@ def _check_riff_size(source: str | Path | bytes) -> None:
         file.seek(0)
         header = file.read(12)
         if header[:4] != b"RIFF" or header[8:] != b"WAVE":
-            return
+            return 1.0
         declared = _data_chunk_size(file)
-        present = total - file.tell()
-    if declared > present:
-        raise SourceFault(f"cut off: {present} bytes of audio, its header declares {declared}")
+        return max(1.0, declared / max(total - file.tell(), 1))
 
 
 def _data_chunk_size(file: BinaryIO) -> int:

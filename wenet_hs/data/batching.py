@@ -46,6 +46,8 @@ class Example:
     target: Tensor
     """(L,) int64 unit ids, without begin and end."""
     audio_seconds: float
+    is_incomplete: bool = False
+    """Whether the clip lacks a little of the length in its header."""
     masks: Masks | None = None
     """SpecAugment's masks of a waveform's features; None for features, which are masked already."""
 
@@ -70,6 +72,8 @@ class Batch:
     """Labels plus one end of sentence per utterance: the targets of the attention decoder."""
     quarantined: tuple[BadClip, ...] = ()
     """Clips that were drawn for this batch and cannot be read."""
+    num_incomplete: int = 0
+    """Clips of this batch that lack a little of the length in their header."""
     wave_masks: tuple[Masks | None, ...] | None = None
     """(B,) masks, while `features` are waveforms, from which `with_features` computes features on the device."""
 
@@ -102,6 +106,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         target_lengths=target_lengths,
         audio_seconds=sum(example.audio_seconds for example in examples),
         num_targets=int(target_lengths.sum()) + len(examples),
+        num_incomplete=sum(example.is_incomplete for example in examples),
     )
 
 

@@ -3,9 +3,9 @@
 
 import json
 import math
-import operator
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.data.audio import ClipError
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest import BadClip, Utterance
 
 VARIANCE_FLOOR = 1e-20  # WeNet's: a constant bin then has a huge but finite scale
 CMVN_GROUP = 32
@@ -25,31 +26,53 @@ CMVN_GROUP = 32
 _REMEDY = "compute it again with `wenet-hs cmvn`"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureSums:
+    """Sums over utterances; `+` adds two of them."""
+
+    row: Tensor
+    """(2F + 1,) float64: the sums of the features, the sums of their squares, and the number of frames."""
+    bad_clips: tuple[BadClip, ...] = ()
+    """Clips that cannot be read; they are not in the sums."""
+    num_incomplete: int = 0
+    """Clips in the sums that lack a little of the length in their header."""
+
+    def __add__(self, other: "FeatureSums") -> "FeatureSums":
+        return FeatureSums(
+            row=self.row + other.row,
+            bad_clips=self.bad_clips + other.bad_clips,
+            num_incomplete=self.num_incomplete + other.num_incomplete,
+        )
+
+
 def global_sums(
     utterances: Sequence[Utterance], conf: DatasetConf, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
-) -> Iterator[Tensor]:
-    """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation: (2F + 1,) float64 each.
+) -> Iterator[FeatureSums]:
+    """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
-    A row holds the sums of the features, the sums of their squares, and the number of frames. Rows added in this order
-    are the same bits for every number of workers. Of several ranks, each has the groups rank, rank + num_ranks, …
-
-    Raises: DataError naming the utterance and the file that cannot be read.
+    Rows added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
+    rank + num_ranks, …
     """
     groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
     return load_ahead(partial(_group_sums, utterances, conf), groups, num_workers=num_workers)
 
 
-def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> Tensor:
-    rows = []
+def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
+    total = torch.zeros(2 * conf.fbank_conf.num_mel_bins + 1, dtype=torch.float64)
+    bad_clips, incomplete = list[BadClip](), list[str]()
     for utterance in utterances[first : first + CMVN_GROUP]:
-        wide_TF = utterance_features(utterance, conf).double()  # float32 loses digits after some hours of audio
-        num_frames = torch.tensor([len(wide_TF)]).double()
-        rows.append(torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), num_frames]))
-    return reduce(operator.add, rows)
+        try:
+            features_TF = utterance_features(utterance, conf, incomplete)
+        except ClipError as error:
+            bad_clips.append(error.clip)
+            continue
+        wide_TF = features_TF.double()  # float32 loses digits after some hours of audio
+        total += torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), torch.tensor([len(wide_TF)]).double()])
+    return FeatureSums(row=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
 
 
 def write_cmvn(path: Path | str, total: Tensor) -> None:
-    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the sum of the rows of `global_sums`.
+    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the row of the sum of `global_sums`.
 
     Raises DataError where there are no frames.
     """

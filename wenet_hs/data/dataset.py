@@ -76,6 +76,7 @@ class SpeechDataset:
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._subsampled = subsampled_length
         self._cache: dict[tuple[int, float], Tensor] = {}
+        self._incomplete: set[int] = set()
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         durations, unreadable = self._find_durations()
@@ -168,7 +169,11 @@ class SpeechDataset:
         speed = self._speed(index, epoch)
         features = self._cache.get((place, speed))
         if features is None:
-            features = speed_perturb(read_utterance(utterance, self._conf.resample_conf.resample_rate), speed)
+            incomplete: list[str] = []
+            waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
+            if incomplete:
+                self._incomplete.add(place)
+            features = speed_perturb(waveform, speed)
             if self._distortions is not None:
                 features = self._distortions.apply(features, lambda what: self._generator(what, epoch, index))
             if not is_wave:
@@ -189,6 +194,7 @@ class SpeechDataset:
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
             audio_seconds=float(self._durations[place]) / speed,
+            is_incomplete=place in self._incomplete,
         )
 
     def collate(self, examples: Sequence[Example]) -> Batch:

@@ -67,9 +67,12 @@ def waveform_features(
     )
 
 
-def utterance_features(utterance: Utterance, conf: DatasetConf) -> Tensor:
-    """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file."""
-    return waveform_features(read_utterance(utterance, conf.resample_conf.resample_rate), conf)
+def utterance_features(utterance: Utterance, conf: DatasetConf, incomplete: list[str] | None = None) -> Tensor:
+    """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file.
+
+    incomplete: see `read_utterance`.
+    """
+    return waveform_features(read_utterance(utterance, conf.resample_conf.resample_rate, incomplete), conf)
 
 
 def batch_fbank(waveforms: Tensor, conf: DatasetConf) -> Tensor:

@@ -295,7 +295,7 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
         suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # whatever the file's name is
         if suffix is not None:
             return suffix, content, duration_s
-    waveform, rate = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+    waveform, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
     buffer = io.BytesIO()
     soundfile.write(buffer, waveform, rate, format="WAV", subtype="FLOAT")
     return "wav", buffer.getvalue(), duration_s

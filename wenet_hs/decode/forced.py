@@ -35,6 +35,8 @@ class AlignedUtterance:
     """Log-probability of the alignment, including blanks; natural logarithm."""
     confidence: float
     """Geometric mean of the units' probabilities: how well the transcript fits the audio."""
+    is_incomplete: bool = False
+    """Whether the clip lacks a little of the length in its header."""
 
 
 @torch.no_grad()
@@ -85,10 +87,10 @@ def _align_batch(
     results: dict[str, AlignedUtterance | str],
 ) -> None:
     """Add the result of each utterance to `results`."""
-    items = []
+    items, incomplete = [], list[str]()
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
         try:
-            items.append((utterance, duration_s, *_read_item(experiment, utterance)))
+            items.append((utterance, duration_s, *_read_item(experiment, utterance, incomplete)))
         except DataError as error:
             results[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
     if not items:
@@ -113,10 +115,11 @@ def _align_batch(
             words=tuple(timed_words(units, tokenizer)),
             score=alignment.score,
             confidence=alignment.confidence,
+            is_incomplete=utterance.key in incomplete,
         )
 
 
-def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int], Tensor]:
+def _read_item(experiment: Experiment, utterance: Utterance, incomplete: list[str]) -> tuple[list[int], Tensor]:
     """The unit ids and features (T, F) of an utterance. Raises DataError if it cannot be aligned."""
     tokenizer = experiment.tokenizer
     unknown = tokenizer.unknown(utterance.txt)
@@ -128,7 +131,7 @@ def _read_item(experiment: Experiment, utterance: Utterance) -> tuple[list[int],
     ids = tokenizer.encode(utterance.txt)
     if not ids:
         raise DataError("the transcript is empty; add the text, or leave the utterance out")
-    features_TF = utterance_features(utterance, experiment.config.dataset_conf)
+    features_TF = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
     num_frames, needed = experiment.model.encoder.subsampled_length(len(features_TF)), ctc_frames_needed(ids)
     if num_frames < needed:
         raise DataError(

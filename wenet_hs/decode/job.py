@@ -253,6 +253,8 @@ class DecodedBatch:
     number: int = 0
     """In the plan."""
     rank: int = 0
+    incomplete: list[str] = field(default_factory=list)
+    """Keys of the clips that lack a little of the length in their header."""
 
     @property
     def has_failures(self) -> bool:
@@ -353,6 +355,7 @@ def _merge(
     segments_of: defaultdict[int, list[dict[str, Segment]]] = defaultdict(list)
     failed, too_short = dict(plan.failed), set[int]()
     for result in results:
+        found.incomplete.update(result.incomplete)
         for stage, seconds in result.seconds.items():
             found.seconds[result.rank][stage] += seconds
         num_decoded = sum(not isinstance(segments, str) for segments in result.pieces)
@@ -406,11 +409,12 @@ def _decode_batch(
         device = next(model.parameters()).device
         started_at, times = time.time(), StageTimes(device)
         features: dict[int, Tensor] = {}
+        incomplete: list[str] = []
         pieces: list[dict[str, Segment] | str] = [{} for _ in batch]
         with times.measure(FEATURES):
             for place, utterance in enumerate(utterances):
                 try:
-                    features[place] = utterance_features(utterance, conf)
+                    features[place] = utterance_features(utterance, conf, incomplete)
                 except DataError as error:
                     pieces[place] = str(error).removeprefix(f"utterance {utterance.key}: ")
             if features:
@@ -425,7 +429,7 @@ def _decode_batch(
                     for mode, nbests in results.items()
                 }
     too_short = [place for place, frames in features.items() if model.encoder.subsampled_length(len(frames)) < 1]
-    return DecodedBatch(pieces, too_short, dict(times.seconds), started_at)
+    return DecodedBatch(pieces, too_short, dict(times.seconds), started_at, incomplete=incomplete)
 
 
 def _warm_up(experiment: Experiment, job: Job) -> None:

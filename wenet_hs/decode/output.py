@@ -106,6 +106,8 @@ class Recognition:
     """Key of each utterance that could not be read → reason."""
     too_short: list[str] = field(default_factory=list)
     """Keys of the utterances without an encoder frame; their hypothesis is empty."""
+    incomplete: set[str] = field(default_factory=set)
+    """Keys of the clips that lack a little of the length in their header."""
 
 
 def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Recognition, tokenizer: Tokenizer) -> None:

@@ -41,7 +41,7 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
     num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
     for number in range(num_blocks):
         end = utterance.end if number == num_blocks - 1 else origin + (number + 1) * _BLOCK_S
-        samples, rate = read_audio_file(utterance.wav, start=origin + number * _BLOCK_S, end=end)
+        samples, rate, _ = read_audio_file(utterance.wav, start=origin + number * _BLOCK_S, end=end)
         levels.append(frame_levels(samples, rate))
         read_s += len(samples) / rate
     reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")

@@ -58,6 +58,8 @@ class StepStats:
     """Steps skipped so far because a loss or a gradient was not finite."""
     bad_clips: int = 0
     """Clips drawn so far that could not be read."""
+    incomplete_clips: int = 0
+    """Clips used so far that lack a little of the length in their header."""
     quarantined: tuple[BadClip, ...] = ()
     """The clips drawn for this step that could not be read."""
     suspects: tuple[str, ...] = ()
@@ -125,22 +127,25 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
     state.model.train()
     for window, wait_seconds in in_windows(batches, config.accum_grad):
         started, loss_scale = time.perf_counter(), state.precision.loss_scale
-        num_batches, num_targets, num_drawn, num_bad, num_frames, num_padded_frames, audio_seconds = state.world.sum(
+        num_batches, num_targets, num_drawn, num_bad, num_incomplete, *of_audio = state.world.sum(
             [
                 len(window),
                 sum(batch.num_targets for batch in window),
                 sum(batch.num_drawn for batch in window),
                 sum(len(batch.quarantined) for batch in window),
+                sum(batch.num_incomplete for batch in window),
                 sum(batch.num_frames for batch in window),
                 sum(len(batch.keys) * int(batch.feature_lengths.max()) for batch in window),
                 sum(batch.audio_seconds for batch in window),
             ]
         )
+        num_frames, num_padded_frames, audio_seconds = of_audio
         sums, grad_norm, suspects, compute_seconds = _step(state, window, int(num_targets), config)
         progress = state.progress
         progress.batch += int(num_batches)
         progress.clips_drawn += int(num_drawn)
         progress.bad_clips += int(num_bad)
+        progress.incomplete_clips += int(num_incomplete)
         seconds = time.perf_counter() - started + wait_seconds
         progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
         if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
@@ -164,6 +169,7 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
             loss_scale=loss_scale,
             skipped_steps=progress.skipped_steps,
             bad_clips=progress.bad_clips,
+            incomplete_clips=progress.incomplete_clips,
             quarantined=tuple(clip for batch in window for clip in batch.quarantined),
             suspects=suspects,
         )

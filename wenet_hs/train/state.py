@@ -43,6 +43,8 @@ class Progress:
     """Clips drawn from the training list so far, with those that could not be read."""
     bad_clips: int = 0
     """Clips that could not be read; one that is drawn in each epoch counts each time."""
+    incomplete_clips: int = 0
+    """Clips that lack a little of the length in their header and were used, counted likewise."""
     validations: list[dict[str, float]] = field(default_factory=list)
     """The finite metrics of each validation so far, with its `step`."""
     interim: bool = False
