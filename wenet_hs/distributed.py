@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import time
+import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -140,6 +141,8 @@ def join_process_group(device: torch.device) -> Iterator[World]:
 
     One rank reports an error, in one line: the first rank with a user error raises that error, and the others raise
     SystemExit(2) without a message. A rank that died, or did not answer for `WENET_HS_RANK_TIMEOUT_S`, is a RankLost.
+    Every DistributedDataParallel must be freed before the end of the block: keep none in the calling function itself.
+    One that lives longer would close gloo while it holds Python's lock, and gloo's threads may wait for that lock.
     Raises: ConfigError if the variables are incomplete or the device of this rank does not exist.
     """
     size = int_from_environment("WORLD_SIZE", 1, at_least=1)
@@ -260,6 +263,7 @@ def _leave(world: World, error: BaseException) -> None:
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
     if world.device.type != "cuda":  # nccl would wait for the others; gloo without this may abort at the exit
+        traceback.clear_frames(error.__traceback__)  # they hold the DistributedDataParallel
         dist.destroy_process_group()
     if not is_reporter:
         time.sleep(_GRACE_S)

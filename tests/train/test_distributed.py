@@ -2,6 +2,7 @@
 """Training with two real processes: collectives, equal steps, resume, and errors of one rank."""
 
 import faulthandler
+import gc
 import json
 import logging
 import math
@@ -20,6 +21,7 @@ import torch
 from small_models import row_of, small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, bits, cut_back, metrics
 from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from wenet_hs import distributed
 from wenet_hs.data.batching import Batch
@@ -136,6 +138,19 @@ def skip_step(world: World) -> list[Any]:
     return [stats.suspects, stats.skipped_steps, untouched]
 
 
+def count_wrappers_at_the_end() -> list[int]:
+    """A list that gets, at each end of a process group, the number of DistributedDataParallel objects alive."""
+    counts: list[int] = []
+    destroy = dist.destroy_process_group
+
+    def count_then_destroy() -> None:
+        counts.append(sum(isinstance(value, DistributedDataParallel) for value in gc.get_objects()))
+        destroy()
+
+    dist.destroy_process_group = count_then_destroy
+    return counts
+
+
 def train_together(corpus: TinyCorpus, folder: Path, rank: int) -> dict[str, Any]:
     """Trainings of both ranks in the same folder."""
     outcomes: dict[str, Any] = {}
@@ -191,6 +206,7 @@ def run_rank(rank: int, port: int, corpus: TinyCorpus | None, folder: Path) -> N
     torch.set_num_threads(1)
     faulthandler.dump_traceback_later(0.9 * _PATIENCE_S, file=(folder / f"stack{rank}").open("w"))
     logging.basicConfig(filename=folder / f"log{rank}", level=logging.INFO, force=True)
+    wrappers = count_wrappers_at_the_end()
     cases = list(CASES)[: 1 if corpus is None else None]
     with join_process_group(CPU) as world:
         found: dict[str, Any] = {"collectives": use_collectives(world), "skipped": skip_step(world)}
@@ -202,6 +218,7 @@ def run_rank(rank: int, port: int, corpus: TinyCorpus | None, folder: Path) -> N
         found["valid"] = sums.over_ranks(world).per_target()
     if corpus is not None:
         found |= train_together(corpus, folder, rank)
+    found["wrappers"] = wrappers
     (folder / f"found{rank}.json").write_text(json.dumps(found))
     (folder / "died").write_text(die(rank))  # only rank 0 comes back from it
 
@@ -316,6 +333,14 @@ def test_only_rank_0_writes_and_logs(pair: Path) -> None:
     lines = (pair / "log1").read_text().splitlines()
     assert all(":rank 1: " in line for line in lines), lines
     assert not list((pair / "whole").rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_no_model_outlives_its_process_group(found: list[dict[str, Any]]) -> None:
+    """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
+    for one in found:
+        assert len(one["wrappers"]) >= 4
+        assert set(one["wrappers"]) == {0}
 
 
 @pytest.mark.slow

@@ -55,42 +55,47 @@ logger = logging.getLogger(__name__)
 
 def train(options: TrainOptions) -> Path:
     """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
-    checkpoints = options.model_dir / "checkpoints"
     with (
         join_process_group(find_device(options.device)) as world,
-        report_full_disk(options.model_dir, checkpoints),
+        report_full_disk(options.model_dir, options.model_dir / "checkpoints"),
         locked(options.model_dir, flag="--model_dir", work="training", fault=CheckpointError)
         if world.is_first
         else nullcontext(),
     ):
-        config = resolve_dtype(load_config(options.config, options.override_config), world.device, where=options.config)
-        if world.is_first:
-            remove_incomplete(checkpoints)
-        found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
-        name = world.all_gather(None if found is None else found.name)[0]
-        resume_from = None if name is None else checkpoints / name
-        with world.first_before_others():
-            config, hashes = prepare_folder(
-                options.model_dir,
-                config,
-                config_dir=options.config.parent,
-                resuming=resume_from is not None,
-                writes=world.is_first,
-            )
-        versions = {name: version(name) for name in ("torch", "wenet_hs")}
-        sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
-        world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
-        parts = load_parts(config, options, hashes, world)
-        world.check_equal_across_ranks(parts.state.fingerprint)
-        _load_first_weights(parts, options, config, resume_from)
-        quarantine = Quarantine(
-            quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
-        )
-        if world.size > 1:
-            num_batches = world.size * config.accum_grad
-            logger.info("%d processes; a step is %d batches, %d of each", world.size, num_batches, config.accum_grad)
-        Training(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
+        _train_as_rank(options, world)
     return options.model_dir / "final.pt"
+
+
+def _train_as_rank(options: TrainOptions, world: World) -> None:
+    """Everything that this rank does. Its model is freed at the end, as `join_process_group` asks for."""
+    checkpoints = options.model_dir / "checkpoints"
+    config = resolve_dtype(load_config(options.config, options.override_config), world.device, where=options.config)
+    if world.is_first:
+        remove_incomplete(checkpoints)
+    found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
+    name = world.all_gather(None if found is None else found.name)[0]
+    resume_from = None if name is None else checkpoints / name
+    with world.first_before_others():
+        config, hashes = prepare_folder(
+            options.model_dir,
+            config,
+            config_dir=options.config.parent,
+            resuming=resume_from is not None,
+            writes=world.is_first,
+        )
+    versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
+    parts = load_parts(config, options, hashes, world)
+    world.check_equal_across_ranks(parts.state.fingerprint)
+    _load_first_weights(parts, options, config, resume_from)
+    quarantine = Quarantine(
+        quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
+    )
+    if world.size > 1:
+        num_batches = world.size * config.accum_grad
+        logger.info("%d processes; a step is %d batches, %d of each", world.size, num_batches, config.accum_grad)
+    Training(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
 
 
 def find_resume(options: TrainOptions) -> Path | None:
