@@ -13,7 +13,7 @@ from types import FrameType, ModuleType
 from wenet_hs.bin.command import run_command
 
 COMMANDS = {
-    "prepare": "make data lists from a corpus: commonvoice, ucla, synthetic",
+    "prepare": "make the data lists of a corpus",
     "units": "make the unit table: characters, phones or BPE",
     "tree": "build a tree over the units, show, import or export one",
     "cmvn": "compute the global feature statistics",

@@ -2,17 +2,16 @@
 """Make the data lists of a corpus: OUT/{train,dev,test}/{data.list,text}, OUT/stats.json and OUT/rejected.tsv.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
-         wenet-hs prepare commonvoice --corpus cv-corpus-11.0.json --langs "ca es fr it pt" --table
-         wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
-         wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
 
-An interrupted run continues when it is started again: no clip is checked twice.
+`wenet-hs prepare CORPUS --help` describes the corpus and its flags. An interrupted run continues when it is started
+again: no clip is checked twice.
 """
 
 import argparse
+import importlib
 import os
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from wenet_hs import corpus
 from wenet_hs.bin.command import main_of
-from wenet_hs.corpus import commonvoice, synthetic, ucla
+from wenet_hs.corpus.commonvoice import LanguageHours
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.errors import ConfigError
@@ -29,69 +29,52 @@ from wenet_hs.errors import ConfigError
 _PLAIN_WIDTH = 160
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A subcommand of `prepare`."""
+def find_corpora() -> dict[str, ModuleType]:
+    """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
 
-    description: str
-    example: str
-    module: ModuleType
-    """Has `add_arguments(parser)`, and `run(args)`, which writes the lists and returns the content of stats.json."""
-    has_table: bool = False
-    """Whether the module has `read_hours_table(args)` too, for the flag `--table`."""
-
-
-CORPORA = {
-    "commonvoice": Corpus(
-        "a Common Voice release as downloaded",
-        '--corpus cv-corpus-11.0 --langs "ca es fr" --out data',
-        commonvoice,
-        has_table=True,
-    ),
-    "ucla": Corpus("the UCLA Phonetic Corpus", "--corpus ucla-phonetic-corpus --out data", ucla),
-    "synthetic": Corpus(
-        "sentences spoken by espeak-ng (simulated speech)",
-        '--langs "es fr" --sentences sentences --hours 1 --out data',
-        synthetic,
-    ),
-}
-"""Every corpus by its subcommand. A new corpus needs one entry."""
+    Such a module has a docstring with an example, `add_arguments(parser)`, and `run(args)`, which writes the lists and
+    returns the content of stats.json. For the flag `--table` it has `read_hours_table(args)` too.
+    """
+    names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
+    modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "run")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands and their flags."""
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(CORPORA))
+    corpora = find_corpora()
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(corpora))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for kind, corpus in CORPORA.items():
-        text = f"Prepare {corpus.description}.\n\nExample: wenet-hs prepare {kind} {corpus.example}"
+    for kind, module in corpora.items():
+        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         formatter = argparse.RawDescriptionHelpFormatter
-        subparser = kinds.add_parser(kind, help=corpus.description, description=text, formatter_class=formatter)
+        subparser = kinds.add_parser(kind, help=summary, description=module.__doc__, formatter_class=formatter)
+        subparser.set_defaults(module=module)
         output = subparser.add_mutually_exclusive_group(required=True)
         output.add_argument("--out", type=Path, help="output folder")
-        if corpus.has_table:
+        if hasattr(module, "read_hours_table"):
             text = "print the hours of each language, λ and the hours to train on, and write nothing"
             output.add_argument("--table", action="store_true", help=text)
         subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
         subparser.add_argument(
             "--num_workers", type=int, default=cores, help="processes; 0: none besides this one (default: one per core)"
         )
-        corpus.module.add_arguments(subparser)
+        module.add_arguments(subparser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     if args.num_workers < 0:
         raise ConfigError(f"--num_workers {args.num_workers}: must be at least 0 (0: in this process)")
-    module = CORPORA[args.kind].module
     console = Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False)
     if args.out is None:
-        show_hours(module.read_hours_table(args), console)
+        show_hours(args.module.read_hours_table(args), console)
         return
-    show(module.run(args), console)
+    show(args.module.run(args), console)
     print(f"{args.out / 'stats.json'}: prepared")
 
 
-def show_hours(hours: Mapping[str, commonvoice.LanguageHours], console: Console) -> None:
+def show_hours(hours: Mapping[str, LanguageHours], console: Console) -> None:
     """Print one line per language, and the sums."""
     columns = ("validated h", "λ", "kept h", "test h")
     has_released = any(of_lang.released_test is not None for of_lang in hours.values())

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling by λ_i.
 
+Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
+         wenet-hs prepare commonvoice --corpus cv-corpus-11.0.json --langs "ca es fr it pt" --table
+
 https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder per language:
 `<lang>/validated.tsv`: tab-separated with a header, no quoting (a quotation mark is text), lines end at `\\n` only.
 `<lang>/clip_durations.tsv` (from release 16.1): milliseconds per clip. `<lang>/clips/`: the audio.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its data lists.
 
+Example: wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
+
 OUT/corpus/<lang>/ has the layout of a Common Voice release. OUT/{train,dev,test} and OUT/stats.json are those of every
 corpus. Training contains neither the sentences nor the voices of dev and test.
 """

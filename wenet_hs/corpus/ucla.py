@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The UCLA Phonetic Corpus (Li et al. 2021): words of 97 languages with phones, for recognition of unseen languages.
 
+Example: wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
+
 https://github.com/xinjli/ucla-phonetic-corpus, CC BY-NC. `<lang>/text.txt` has one `utterance phone phone …` per line,
 `<lang>/audio/<utterance>.wav` (or `.flac`) the sound. Languages are ISO 639-3 codes; speakers are not named.
 """

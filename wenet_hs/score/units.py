@@ -6,10 +6,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 
 import regex  # type: ignore[import-untyped]
 
+from wenet_hs import __version__
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, remove_punctuation
 
 METRICS = ("cer", "wer", "per")
@@ -71,7 +71,7 @@ class Rules:
         parts.append("case:kept" if self.normalization == "nfc" else "case:lower")
         parts.append("punct:kept" if self.punctuation == "keep" else "punct:removed")
         lang = ",".join(sorted(langs)) or "unspecified"
-        return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{version('wenet_hs')}"])
+        return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{__version__}"])
 
 
 _DEFAULT = Rules(metric="cer")
