@@ -114,4 +114,4 @@ def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(
 
 def test_a_negative_number_of_workers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(cmvn, arguments(corpus, "out", "--num_workers", "-1")) == 2
-    assert "--num_workers -1: must be 0 or more" in capsys.readouterr().err
+    assert "--num_workers -1: must be at least 0" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_a_users_fault_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytes
     assert error.count("\n") == 1
     assert error.startswith(f"{tmp_path / 'no'}: no such folder; --corpus is the folder of a Common Voice release")
     assert call("ucla", "--corpus", tmp_path, "--out", tmp_path / "out", "--num_workers", "-1") == 2
-    assert capsys.readouterr().err == "--num_workers -1: must be at least 0 (0: in this process)\n"
+    assert capsys.readouterr().err == "--num_workers -1: must be at least 0\n"
 
 
 @pytest.mark.parametrize("kind", ["commonvoice", "ucla", "synthetic"])

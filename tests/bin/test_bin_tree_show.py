@@ -9,7 +9,7 @@ import pytest
 
 from wenet_hs.bin import tree as command
 from wenet_hs.bin.command import run_command
-from wenet_hs.bin.tree_show import figures
+from wenet_hs.bin.tree import figures
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
@@ -107,7 +107,7 @@ def test_a_deep_code_is_cut_on_the_screen(tmp_path: Path, capsys: pytest.Capture
             "--bpe_model: tokenizer char does not use it; add --tokenizer bpe, or leave it out",
         ),
         (["--max_leaves", "8"], "--max_leaves: is used with --svg and --png only; add one of them"),
-        (["--max_leaves", "0", "--svg", "x.svg"], "--max_leaves: must be at least 1, got 0"),
+        (["--max_leaves", "0", "--svg", "x.svg"], "--max_leaves 0: must be at least 1"),
         (["--data_list", "none.list", "--units", "units.txt"], "none.list: cannot be read"),
     ],
 )

@@ -92,7 +92,7 @@ def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[s
             "--vocab_size 900: the transcripts give at most 55 pieces; ask for",
         ),
         ("--kind bpe --bpe_model m --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
-        ("--kind char --min_count 0", "--min_count: must be at least 1, got 0"),
+        ("--kind char --min_count 0", "--min_count 0: must be at least 1"),
         (
             "--kind bpe --bpe_model m --vocab_size 20 --min_count 2",
             "--min_count: --kind bpe has a --vocab_size instead",

@@ -15,8 +15,8 @@ know all its units) is named on stderr and makes the exit code 2; all others are
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of, name_failures
-from wenet_hs.bin.decoding import add_batch_size, check_batch_size, progress_bar
+from wenet_hs.bin.command import check_at_least, main_of, print_failures
+from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode.forced import align_utterances, write_alignments, write_ctm, write_textgrids
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load, align, write, and name what could not be aligned."""
-    check_batch_size(args)
+    check_at_least(args, 1, "batch_size")
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     if num_incomplete := sum(one.is_incomplete for one in aligned):
         print(describe_incomplete(num_incomplete))
     if failed:
-        name_failures(failed, (utterance.key for utterance in utterances))
+        print_failures(failed, (utterance.key for utterance in utterances))
         raise DataError(
             f"{args.data_list}: {len(failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
         )

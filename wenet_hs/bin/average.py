@@ -8,28 +8,22 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.config.schema import Metric
-from wenet_hs.errors import ConfigError
 from wenet_hs.train.average import average_weights, choose_checkpoints, write_final
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
-    parser.add_argument("--num", type=int, default=5, help="how many checkpoints (default 5)")
-    parser.add_argument(
-        "--by",
-        choices=("cv_loss", "last", *get_args(Metric)),
-        default="cv_loss",
-        help="the best ones by a validation metric (cv_loss is loss), or the last ones",
-    )
+    parser.add_argument("--num", type=int, default=5, help="number of checkpoints (default: 5)")
+    by_help = "the best ones by a validation metric (cv_loss is loss), or the last ones (default: cv_loss)"
+    parser.add_argument("--by", choices=("cv_loss", "last", *get_args(Metric)), default="cv_loss", help=by_help)
 
 
 def run(args: argparse.Namespace) -> None:
     """Choose checkpoints, average them, write final.pt."""
-    if args.num < 1:
-        raise ConfigError(f"--num {args.num}: must be at least 1")
+    check_at_least(args, 1, "num")
     paths = choose_checkpoints(args.model_dir, args.num, args.by)
     target = args.model_dir / "final.pt"
     write_final(target, average_weights(paths), paths, by=args.by)

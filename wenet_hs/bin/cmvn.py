@@ -20,14 +20,14 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.command import main_of, name_failures
+from wenet_hs.bin.command import check_at_least, main_of, print_failures
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.distributed import World, int_from_environment, join_process_group
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
 _EXCHANGE = 16
@@ -36,24 +36,21 @@ _EXCHANGE = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--data_list", type=Path, required=True, help="the training list")
-    parser.add_argument(
-        "--data_type", choices=DATA_TYPES, default="raw", help="the list contains JSON lines or tars (default: raw)"
-    )
-    parser.add_argument("--config", type=Path, required=True, help="YAML of the experiment, for its dataset_conf")
-    parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument(
-        "--num_workers",
-        type=int,
-        help="processes per rank (default: the cores divided by the ranks); does not change the result",
-    )
+    add = parser.add_argument
+    add("--data_list", type=Path, required=True, help="the training list")
+    add("--data_type", choices=DATA_TYPES, default="raw", help="the list contains JSON lines or tars (default: raw)")
+    add("--config", type=Path, required=True, help="YAML of the experiment, for its dataset_conf")
+    add("--out", type=Path, required=True, help="the file to write")
+    workers_help = "processes per rank (default: the cores divided by the ranks); does not change the result"
+    add("--num_workers", type=int, help=workers_help)
 
 
 def run(args: argparse.Namespace) -> None:
     """Compute and write the statistics; print the number of frames, hours and utterances."""
-    num_workers = _cores() if args.num_workers is None else args.num_workers
-    if num_workers < 0:
-        raise ConfigError(f"--num_workers {num_workers}: must be 0 or more; 0 uses only this process")
+    check_at_least(args, 0, "num_workers")
+    num_workers = args.num_workers
+    if num_workers is None:
+        num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
         conf = load_config(args.config).dataset_conf
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
@@ -63,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         total = reduce(add, _all_sums(utterances, conf, num_workers, world))
         bad = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         if world.is_first:
-            name_failures(bad, bad)
+            print_failures(bad, bad)
         if len(bad) > conf.max_bad_clips * len(utterances):
             raise DataError(
                 f"{args.data_list}: {len(bad)} of {len(utterances)} clips cannot be read, more than the share "
@@ -97,10 +94,6 @@ def _all_sums(
         of_ranks = world.all_gather(list(islice(own, _EXCHANGE)))
         for of_group in zip_longest(*of_ranks):
             yield from (sums for sums in of_group if sums is not None)
-
-
-def _cores() -> int:
-    return max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
 
 
 if __name__ == "__main__":

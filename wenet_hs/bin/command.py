@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by all commands: --help with an example, the log format, one line per user error."""
+"""Shared by all commands: --help with an example, the log format, one line per user error, common flags."""
 
 import argparse
 import io
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from wenet_hs.errors import WenetHsError
+from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
 
@@ -18,8 +19,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
 
     A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
-    is a user error too: one line, no traceback. The module has `add_arguments(parser)` and `run(args)`, and its
-    docstring begins `--help`.
+    is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`.
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
     name = qualified.rpartition(".")[2]
@@ -51,6 +51,19 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def main_of(module_name: str) -> None:
+    """Run a command module as a program: the last line of every command file."""
+    sys.exit(run_command(sys.modules[module_name]))
+
+
+def check_at_least(args: argparse.Namespace, least: int, *names: str) -> None:
+    """Raise ConfigError if one of these flags has a number below `least`; a flag that is not given has None."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and not least <= value < math.inf:  # NaN too
+            raise ConfigError(f"--{name} {value}: must be at least {least}")
+
+
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
@@ -67,13 +80,8 @@ def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
 
 
-def name_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
+def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
     """Print one line on stderr per failed utterance, in the order of `keys`. `failed`: reasons by key."""
     for key in keys:
         if key in failed:
             print(f"utterance {key}: {failed[key]}", file=sys.stderr)
-
-
-def main_of(module_name: str) -> None:
-    """Run a command module as a program: the last line of every command file."""
-    sys.exit(run_command(sys.modules[module_name]))

@@ -11,9 +11,8 @@ both. docs/scoring.md explains how to compare honestly.
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
-from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score
 from wenet_hs.score.compare import compare, comparison_to_json
@@ -36,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Score both, compare, print."""
-    if args.num_resamples < 1:
-        raise ConfigError(f"--num_resamples {args.num_resamples}: must be at least 1")
+    check_at_least(args, 1, "num_resamples")
     rules = rules_of(args)
     reference, utterances = read_reference(args)
     langs = read_languages(args, reference, utterances, required=LANG in args.by)

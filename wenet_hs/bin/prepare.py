@@ -11,20 +11,19 @@ import argparse
 import importlib
 import os
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from wenet_hs import corpus
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.corpus.commonvoice import LanguageHours
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
-from wenet_hs.errors import ConfigError
 
 _PLAIN_WIDTH = 160
 
@@ -56,47 +55,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             text = "print the hours of each language, λ and the hours to train on, and write nothing"
             output.add_argument("--table", action="store_true", help=text)
         subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
-        subparser.add_argument(
-            "--num_workers", type=int, default=cores, help="processes; 0: none besides this one (default: one per core)"
-        )
+        workers_help = "processes; 0: only this one (default: one per core)"
+        subparser.add_argument("--num_workers", type=int, default=cores, help=workers_help)
         module.add_arguments(subparser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
-    if args.num_workers < 0:
-        raise ConfigError(f"--num_workers {args.num_workers}: must be at least 0 (0: in this process)")
+    check_at_least(args, 0, "num_workers")
     console = Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False)
     if args.out is None:
-        show_hours(args.module.read_hours_table(args), console)
+        console.print(_hours_table(args.module.read_hours_table(args)))
         return
     show(args.module.run(args), console)
     print(f"{args.out / 'stats.json'}: prepared")
 
 
-def show_hours(hours: Mapping[str, LanguageHours], console: Console) -> None:
-    """Print one line per language, and the sums."""
-    columns = ("validated h", "λ", "kept h", "test h")
-    has_released = any(of_lang.released_test is not None for of_lang in hours.values())
-    table = Table(title="hours to train on (Table 1)")
-    table.add_column("language")
-    for column in (*columns, "released test h") if has_released else columns:
-        table.add_column(column, justify="right")
-    for lang, of_lang in hours.items():
-        released = [] if of_lang.released_test is None else [f"{of_lang.released_test:.2f}"]
-        sizes = (f"{of_lang.validated:.2f}", f"{of_lang.ratio:.4f}", f"{of_lang.kept:.2f}", f"{of_lang.test:.2f}")
-        table.add_row(lang, *sizes, *released)
-    table.add_section()
-    validated, kept, test = (
-        sum(getattr(one, name) for one in hours.values()) for name in ("validated", "kept", "test")
-    )
-    table.add_row("all", f"{validated:.2f}", "", f"{kept:.2f}", f"{test:.2f}", *([""] if has_released else []))
-    console.print(table)
-
-
 def show(stats: Mapping[str, Any], console: Console) -> None:
     """Print one line per language, the overlap of the sets, and why clips were left out."""
-    console.print(_make_table(stats))
+    console.print(_stats_table(stats))
     for lang, of_lang in stats["langs"].items():
         for pair, shared in of_lang["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
@@ -112,18 +89,36 @@ def show(stats: Mapping[str, Any], console: Console) -> None:
         console.print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
 
 
-def _make_table(stats: Mapping[str, Any]) -> Table:
+def _make_table(title: str, columns: Sequence[str]) -> Table:
+    return Table("language", *(Column(name, justify="right") for name in columns), title=title)
+
+
+def _hours_table(hours: Mapping[str, LanguageHours]) -> Table:
+    """One line per language, and the sums."""
+    columns = ["validated h", "λ", "kept h", "test h"]
+    if any(of_lang.released_test is not None for of_lang in hours.values()):
+        columns.append("released test h")
+    table = _make_table("hours to train on (Table 1)", columns)
+    for lang, one in hours.items():
+        released = "" if one.released_test is None else f"{one.released_test:.2f}"
+        cells = (f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}", released)
+        table.add_row(lang, *cells[: len(columns)])
+    table.add_section()
+    sums = [sum(getattr(one, name) for one in hours.values()) for name in ("validated", "kept", "test")]
+    table.add_row("all", f"{sums[0]:.2f}", "", f"{sums[1]:.2f}", f"{sums[2]:.2f}")
+    return table
+
+
+def _stats_table(stats: Mapping[str, Any]) -> Table:
     is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
     sampling = ("before", "λ", "wanted") if is_sampled else ()
-    table = Table(title=f"{stats['corpus']}: audio and utterances")
-    table.add_column("language")
-    for column in (*sampling, *SPLITS, *SPLITS, "faulty", "left out"):
-        table.add_column(column, justify="right")
+    columns = (*sampling, *SPLITS, *SPLITS, "faulty", "left out")
+    table = _make_table(f"{stats['corpus']}: audio and utterances", columns)
     for lang, of_lang in stats["langs"].items():
         row = _make_row(of_lang)
         if is_sampled:
-            hours = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
-            row = [next(hours), f"{of_lang['lambda']:.4f}", next(hours), *row]
+            before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
+            row = [before, f"{of_lang['lambda']:.4f}", wanted, *row]
         table.add_row(lang, *row)
     table.add_section()
     table.add_row("all", *("" for _ in sampling), *_make_row(stats["total"]))

@@ -16,41 +16,39 @@ import argparse
 import hashlib
 import json
 import logging
+import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from wenet_hs.bin.command import main_of, name_failures
-from wenet_hs.bin.decoding import (
-    MODES_HELP,
-    add_batch_size,
-    add_search_arguments,
-    check_batch_size,
-    progress_bar,
-    search_options,
-)
+from wenet_hs.bin.command import check_at_least, main_of, print_failures
 from wenet_hs.build import Experiment, load_experiment, tree_paths
-from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
+from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import FEATURES, Job, PartialResults, recognize
 from wenet_hs.decode.lm import load_language_model, warn_unknown_units
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.output import write_results, write_speed
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
-from wenet_hs.errors import DataError, list_names
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,10 +66,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search_arguments(parser)
 
 
+def add_batch_size(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag --batch_size."""
+    help_text = "maximum number of utterances per batch; changes no text (default: 16)"
+    parser.add_argument("--batch_size", type=int, default=16, help=help_text)
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare a flag per field of DecodeOptions, and the other flags of the searches."""
+    for option in fields(DecodeOptions):
+        flag, help_text = f"--{option.name}", option.metadata["help"]
+        if option.default is False:
+            parser.add_argument(flag, action="store_true", help=help_text)
+        elif option.default is None:
+            parser.add_argument(flag, type=int, help=help_text)
+        else:
+            shown = f"{help_text} (default: {option.default:g})"
+            parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
+    parser.add_argument("--lm", type=Path, metavar="FILE.arpa", help="n-gram language model over units")
+    parser.add_argument(
+        "--max_segment_s",
+        type=float,
+        default=DEFAULT_MAX_SEGMENT_S,
+        help="longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never (default: "
+        f"{DEFAULT_MAX_SEGMENT_S:g})",
+    )
+
+
+def search_options(args: argparse.Namespace) -> DecodeOptions:
+    """The options of the searches. Raises ConfigError if a value is out of range."""
+    check_max_segment(args.max_segment_s)
+    try:
+        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from error
+
+
+@contextmanager
+def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    disable = not (is_shown and sys.stderr.isatty())
+    with Progress(*columns, console=Console(stderr=True), disable=disable) as progress:
+        task = progress.add_task(name)
+        yield lambda count, total: progress.update(task, advance=count, total=total)
+
+
 def run(args: argparse.Namespace) -> None:
     """Load, decode, write, and print the speed."""
     options = search_options(args)
-    check_batch_size(args)
+    check_at_least(args, 1, "batch_size")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
@@ -81,11 +125,11 @@ def run(args: argparse.Namespace) -> None:
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
-        files = _model_files(args, experiment.config)
-        settings = _settings(args, table.digest, job, files, world.device)
+        settings = _settings(args, table.digest, job, experiment, world.device)
         world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
         utterances = list(table)
-        settings["audio"] = _audio_digest(utterances)  # of this rank only: other machines may have other paths
+        audio = [[one.key, one.wav, one.start, one.end] for one in utterances]  # other machines may have other paths
+        settings["audio"] = hashlib.sha256(json.dumps(audio).encode()).hexdigest()
         lock = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
         with lock if world.is_first else nullcontext():
             try:
@@ -126,39 +170,27 @@ def _decode(
     if found.incomplete:
         print(describe_incomplete(len(found.incomplete)))
     if found.failed:
-        name_failures(found.failed, (utterance.key for utterance in utterances))
+        print_failures(found.failed, (utterance.key for utterance in utterances))
         raise DataError(
             f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
             "repair their audio or remove them from the data list, then run the same command again"
         )
 
 
-def _model_files(args: argparse.Namespace, config: ExperimentConfig) -> list[Path]:
-    """The weights, and the files of the folder that the config names; they are read there by their base name."""
-    weights = args.checkpoint or args.model_dir / "final.pt"
-    tokenizer = config.tokenizer_conf
-    named = (tokenizer.symbol_table_path, tokenizer.bpe_path, *tree_paths(config).values())
-    names = dict.fromkeys(["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)])
-    paths = [args.model_dir / name for name in names]
-    return [weights / "model.pt" if weights.is_dir() else weights, *(path for path in paths if path.is_file())]
-
-
-def _audio_digest(utterances: Sequence[Utterance]) -> str:
-    """Hash of the audio paths of a list, which the digest of the list does not include."""
-    digest = hashlib.sha256()
-    for one in utterances:
-        digest.update(json.dumps([one.key, one.wav, one.start, one.end]).encode() + b"\n")
-    return digest.hexdigest()
-
-
 def _settings(
-    args: argparse.Namespace, list_digest: str, job: Job, files: Sequence[Path], device: torch.device
+    args: argparse.Namespace, list_digest: str, job: Job, experiment: Experiment, device: torch.device
 ) -> dict[str, Any]:
-    """What must be equal to continue an interrupted run."""
+    """What must be equal on all ranks, and to continue an interrupted run."""
+    weights = args.checkpoint or args.model_dir / "final.pt"
+    conf = experiment.config.tokenizer_conf
+    named = (conf.symbol_table_path, conf.bpe_path, *tree_paths(experiment.config).values())
+    names = dict.fromkeys(["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)])
+    paths = [path for path in (args.model_dir / name for name in names) if path.is_file()]
+    model = [weights / "model.pt" if weights.is_dir() else weights, *paths]
     return {
         "--test_data": list_digest,
         "--modes": list(job.modes),
-        "model": {path.name: file_sha256(path) for path in files},
+        "model": {path.name: file_sha256(path) for path in model},
         "--lm": None if args.lm is None else {args.lm.name: file_sha256(args.lm)},
         "options": asdict(job.options),
         "--batch_size": job.batch_size,

@@ -10,13 +10,13 @@ train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, 
 
 import argparse
 import logging
-import math
 import shlex
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
@@ -50,16 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read the experiments, write the page, print the error rates and the page's path."""
-    for flag in ("audio_mb", "utterances"):
-        if not 0 <= getattr(args, flag) < math.inf:
-            raise ConfigError(f"--{flag} {getattr(args, flag)}: must be at least 0; 0 is none")
+    check_at_least(args, 0, "audio_mb", "utterances")
     experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
     heading = Heading(
         title=args.title or " against ".join(experiment.name for experiment in experiments),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        command=_command(args),
+        command=shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]]),
     )
     write_atomic(args.out, build_page(data, heading, max_utterances=args.utterances, audio_mb=args.audio_mb))
     summary = format_summary(data)
@@ -77,16 +75,6 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
         logger.warning(
             "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`", found.folder, test
         )
-
-
-def _command(args: argparse.Namespace) -> str:
-    """The command as the user could type it again."""
-    words = ["wenet-hs", "report", *(word for folder in args.exp for word in ("--exp", folder)), "--out", args.out]
-    defaults = {"audio_mb": AUDIO_MB, "utterances": MAX_UTTERANCES, "test": DEFAULT_TEST}
-    for flag in ("stats", "data_list", "mode", "audio_mb", "utterances", "test", "title"):
-        value = getattr(args, flag)
-        words += [f"--{flag}", value] if value != defaults.get(flag) else []
-    return shlex.join(map(str, words))
 
 
 if __name__ == "__main__":

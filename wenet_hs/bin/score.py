@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text
@@ -36,14 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--hyp", type=Path, required=True, help="hypotheses: a text file")
     add_common_arguments(parser)
-    add(
-        "--by",
-        nargs="+",
-        action="extend",
-        choices=(LANG, SPEAKER, LENGTH),
-        default=[],
-        help="one table each; length in bins of reference units (default: lang)",
-    )
+    by_help = "one table each; length in bins of reference units (default: lang)"
+    add("--by", nargs="+", action="extend", choices=(LANG, SPEAKER, LENGTH), default=[], help=by_help)
     add("--features", action="store_true", help="per: also the phone feature error rate (needs the extra `trees`)")
     add("--confusions", type=int, metavar="N", help="also the N most frequent substitutions, deletions, insertions")
     add("--allow_extra", action="store_true", help="hypotheses without a reference are not an error (exit code 0)")
@@ -66,7 +60,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read, score, print."""
-    _check_flags(args)
+    check_at_least(args, 0, "num_resamples")
+    check_at_least(args, 1, "confusions")
+    if args.features and args.metric != "per":
+        raise ConfigError(f"--features: only phones have features, --metric is {args.metric}; use --metric per")
+    if args.features and find_spec("panphon") is None:
+        raise ConfigError('--features: panphon is not installed; run pip install "wenet_hs[trees]"')
     rules = rules_of(args)
     reference, utterances = read_reference(args)
     hypothesis = read_hypothesis(args.hyp)
@@ -96,17 +95,6 @@ def run(args: argparse.Namespace) -> None:
     if absent and args.data_list:
         print(f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}")
     check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
-
-
-def _check_flags(args: argparse.Namespace) -> None:
-    if args.num_resamples < 0:
-        raise ConfigError(f"--num_resamples {args.num_resamples}: must be at least 0")
-    if args.confusions is not None and args.confusions < 1:
-        raise ConfigError(f"--confusions {args.confusions}: must be at least 1")
-    if args.features and args.metric != "per":
-        raise ConfigError(f"--features: only phones have features, --metric is {args.metric}; use --metric per")
-    if args.features and find_spec("panphon") is None:
-        raise ConfigError('--features: panphon is not installed; run pip install "wenet_hs[trees]"')
 
 
 def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequence[Utterance]) -> Report:

@@ -13,9 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.data.shards import open_list, write_shards
-from wenet_hs.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the shards and print their number."""
-    if args.num_utts_per_shard < 1:
-        raise ConfigError(f"--num_utts_per_shard {args.num_utts_per_shard}: must be at least 1")
+    check_at_least(args, 1, "num_utts_per_shard")
     utterances = open_list(args.data_list)
     num_shards = -(-len(utterances) // args.num_utts_per_shard)
     console = Console(stderr=True)

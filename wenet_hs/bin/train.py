@@ -16,35 +16,19 @@ from wenet_hs.train.trainer import TrainOptions, train
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--config", type=Path, required=True, help="YAML of the experiment")
-    parser.add_argument("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
-    parser.add_argument("--cv_data", type=Path, required=True, help="data.list for validation")
-    parser.add_argument(
-        "--data_type",
-        choices=DATA_TYPES,
-        default="raw",
-        help="format of the lists: raw (JSON lines) or shard (tars); default raw",
-    )
-    parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder to write")
-    parser.add_argument(
-        "--override_config",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings that replace those of the YAML",
-    )
-    parser.add_argument(
-        "--resume",
-        default="auto",
-        help="auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        help="start from these weights: a final.pt, a checkpoint or a model folder (or WeNet's)",
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add = parser.add_argument
+    add("--config", type=Path, required=True, help="YAML of the experiment")
+    add("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
+    add("--cv_data", type=Path, required=True, help="data.list for validation")
+    add("--data_type", choices=DATA_TYPES, default="raw", help="the lists contain JSON lines or tars (default: raw)")
+    add("--model_dir", type=Path, required=True, help="experiment folder to write")
+    override_help = "settings that replace those of the YAML"
+    add("--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=override_help)
+    resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
+    add("--resume", default="auto", help=f"{resume_help} (default: auto)")
+    checkpoint_help = "start from these weights: a final.pt, a checkpoint or a model folder (or WeNet's)"
+    add("--checkpoint", type=Path, help=checkpoint_help)
+    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
 
 
 def run(args: argparse.Namespace) -> None:

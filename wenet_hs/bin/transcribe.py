@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.bin.command import main_of
-from wenet_hs.bin.decoding import MODES_HELP, add_search_arguments, search_options
+from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, search_options
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import DataError
 from wenet_hs.recognizer import load_model

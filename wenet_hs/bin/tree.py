@@ -9,24 +9,33 @@ Example: wenet-hs tree export data/tree.json --original huffman_tree
 """
 
 import argparse
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.bin import tree_show
-from wenet_hs.bin.command import add_transcript_arguments, main_of, read_transcripts
-from wenet_hs.bin.tree_show import check_bpe_model, figures
+from wenet_hs.bin.command import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import write_atomic
+from wenet_hs.manifest import read_data_list
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree
-from wenet_hs.tree.build import KINDS, KindOption, build_tree, check_options, needs_sequences
-from wenet_hs.tree.counts import WEIGHTINGS, unit_frequencies, unit_sequences, with_blank_share
+from wenet_hs.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree.build import KINDS, build_tree, check_options, needs_sequences
+from wenet_hs.tree.counts import (
+    HEADINGS,
+    WEIGHTINGS,
+    language_costs,
+    unit_frequencies,
+    unit_sequences,
+    with_blank_share,
+)
 from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings
+from wenet_hs.tree.plot import label_width, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
 
@@ -40,6 +49,11 @@ IMPORT_HELP = """Make tree.json from a tree folder of the original implementatio
 Example: wenet-hs tree import --original huffman_tree --units data/units.txt --out data/tree.json
 Example: wenet-hs tree import --gensim w2v.model --trust_pickle --add_missing --units units.txt --out tree.json
 """
+SHOW_HELP = """Print the figures of a tree, its most frequent units and its cost per language; draw or explore it.
+
+Example: wenet-hs tree show data/tree.json --svg tree.svg --png tree.png --html tree.html
+Example: wenet-hs tree show data/tree.json --data_list data/train/data.list --units data/units.txt
+"""
 EXPORT_HELP = """Write a binary tree as a tree folder of the original implementation.
 
 Example: wenet-hs tree export data/tree.json --original huffman_tree
@@ -48,52 +62,41 @@ Example: wenet-hs tree export data/tree.json --original huffman_tree
 
 # ---- tree build
 
+_KIND_OPTIONS = {name: option for kind in KINDS.values() for name, option in kind.options.items()}
+
 
 def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(map(len, KINDS))
     kinds = [f"  {name:<{width}}  {kind.summary}" for name, kind in KINDS.items()]
     parser.epilog = "kinds: units are near each other if\n" + "\n".join(kinds)
-    parser.add_argument("--kind", choices=KINDS, default="huffman", help="how the tree is built (default: %(default)s)")
-    parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
+    add = parser.add_argument
+    add("--kind", choices=KINDS, default="huffman", help="how the tree is built (default: %(default)s)")
+    add("--units", type=Path, required=True, help="units.txt of the model")
     add_transcript_arguments(parser)
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default="char",
-        help="as in the config; word: units between white space (default: %(default)s)",
+    tokenizer_help = "as in the config; word: units between white space (default: %(default)s)"
+    add("--tokenizer", choices=TOKENIZERS, default="char", help=tokenizer_help)
+    add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
+    weighting_help = (
+        "pooled: count all languages together; per_language: each language has the same weight. Brown and embedding "
+        "always learn from the pooled transcripts (default: %(default)s)"
     )
-    parser.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
-    parser.add_argument(
-        "--weighting",
-        choices=WEIGHTINGS,
-        default="pooled",
-        help="pooled: count all languages together; per_language: each language has the same weight. Brown and "
-        "embedding always learn from the pooled transcripts (default: pooled)",
-    )
-    parser.add_argument(
-        "--blank_share",
-        type=float,
-        metavar="S",
-        help="for a tree under CTC: <blank> has this share of the total, 0 < S < 1 (default: it is never predicted)",
-    )
-    parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
+    add("--weighting", choices=WEIGHTINGS, default="pooled", help=weighting_help)
+    share_help = "for a tree under CTC: <blank> has this share of the total, 0 < S < 1 (default: it is never predicted)"
+    add("--blank_share", type=float, metavar="S", help=share_help)
+    add("--out", type=Path, required=True, help="tree.json to write")
     group = parser.add_argument_group("for some kinds only (a flag that --kind does not use is an error)")
-    for name, option in _kind_options().items():
+    for name, option in _KIND_OPTIONS.items():
         nargs = "+" if isinstance(option.metavar, tuple) else None
         group.add_argument(f"--{name}", type=option.type, metavar=option.metavar, nargs=nargs, help=option.help)
 
 
-def _kind_options() -> dict[str, KindOption]:
-    return {name: option for kind in KINDS.values() for name, option in kind.options.items()}
-
-
 def _build(args: argparse.Namespace) -> None:
     """Count, build, save, and print the figures."""
-    given = {name: getattr(args, name) for name in _kind_options() if getattr(args, name) is not None}
+    given = {name: getattr(args, name) for name in _KIND_OPTIONS if getattr(args, name) is not None}
     options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
     table = UnitTable.read(args.units)
     check_options(args.kind, options, len(table))  # before minutes of counting
-    check_bpe_model(args.tokenizer, args.bpe_model)
+    _check_bpe_model(args.tokenizer, args.bpe_model)
     if args.text and args.weighting == "per_language":
         raise ConfigError("--weighting per_language: --text has no languages; use --data_list, or --weighting pooled")
     utterances = read_transcripts(args)
@@ -112,7 +115,7 @@ def _build(args: argparse.Namespace) -> None:
         table.units,
         frequencies,
         sequences=unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None,
-        vectors=_vectors(args, table),
+        vectors=_read_vectors(args, table),
         options=options,
         record=record,
     )
@@ -120,7 +123,7 @@ def _build(args: argparse.Namespace) -> None:
     print(f"{args.out}: {figures(tree)}")
 
 
-def _vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floating[Any]] | None:
+def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floating[Any]] | None:
     """The vectors of --embeddings or --checkpoint; None without either."""
     if args.embeddings:
         return read_embeddings(args.embeddings, table.units)
@@ -130,16 +133,124 @@ def _vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floating[
 
     folder = args.checkpoint
     path = folder / "final.pt" if folder.is_dir() and not (folder / "model.pt").exists() else folder
-    _check_units(path, table, args.units)
+    folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
+    own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
+    if own is not None and UnitTable.read(own).units != table.units:
+        raise DataError(f"{own}: the model has other units than {args.units}; use --units {own}")
     return checkpoint_vectors(load_state(path), len(table), str(path))
 
 
-def _check_units(checkpoint: Path, table: UnitTable, units: Path) -> None:
-    """Compare the units with the units.txt in the model's folder, if there is one."""
-    folders = [checkpoint.parent, *checkpoint.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
-    own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
-    if own is not None and UnitTable.read(own).units != table.units:
-        raise DataError(f"{own}: the model has other units than {units}; use --units {own}")
+def _check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
+    """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
+    if tokenizer == "bpe" and bpe_model is None:
+        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+    if tokenizer != "bpe" and bpe_model is not None:
+        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
+
+
+# ---- tree show
+
+NUM_SHOWN = 20
+MAX_CODE = 60
+MAX_LEAVES = 60
+MAX_OPTION = 200
+
+
+def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tree", type=Path, help="tree.json")
+    parser.add_argument("--svg", type=Path, help="draw the tree into this file, for light and dark pages")
+    parser.add_argument("--png", type=Path, help="the same drawing as a picture, dark on white")
+    parser.add_argument("--html", type=Path, help="a page to open branches and search units, without a network")
+    parser.add_argument("--max_leaves", type=int, metavar="N", help=f"rows of --svg and --png (default: {MAX_LEAVES})")
+    group = parser.add_argument_group("code lengths by language")
+    group.add_argument("--data_list", type=Path, help="data.list whose transcripts are counted per language")
+    group.add_argument("--units", type=Path, help="units.txt of the tree, for --data_list")
+    group.add_argument("--tokenizer", choices=TOKENIZERS, help="as in the config (default: the tree's own, else char)")
+    group.add_argument("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
+
+
+def _show(args: argparse.Namespace) -> None:
+    """Print the figures, the most frequent units and the languages; draw the tree where asked."""
+    check_at_least(args, 1, "max_leaves")
+    if args.max_leaves and not (args.svg or args.png):
+        raise ConfigError("--max_leaves: is used with --svg and --png only; add one of them, or leave --max_leaves out")
+    if args.data_list and not args.units:
+        raise ConfigError("--data_list: needs --units as well; name the units.txt that the tree was built with")
+    for name in ("units", "tokenizer", "bpe_model"):
+        if getattr(args, name) and not args.data_list:
+            raise ConfigError(f"--{name}: is used with --data_list only; add --data_list, or leave --{name} out")
+    tree = load_tree(args.tree)
+    table = _language_table(args, tree) if args.data_list else []
+    print(figures(tree))
+    for name, value in tree.options.items():
+        print(f"  {_printable(name)}: {_printable(value)}")
+    _print_most_frequent(tree)
+    _print_table(table)
+    for path, draw in ((args.svg, tree_svg), (args.png, tree_png)):
+        if path:
+            write_atomic(path, draw(tree, max_leaves=args.max_leaves or MAX_LEAVES))
+            print(f"{path}: drawn")
+    if args.html:
+        from wenet_hs.tree.explore import tree_page  # imports jinja2, only for this flag
+
+        write_atomic(args.html, tree_page(tree, figures(tree).partition(" | ")[2], table))
+        print(f"{args.html}: written; open it in a browser")
+
+
+def figures(tree: Tree | NaryTree) -> str:
+    """Size, depth, code length and redundancy (the code length above the entropy) in one line."""
+    length, entropy = tree.mean_code_length(), tree.entropy()
+    redundancy = max(0.0, length - entropy)  # sums of logarithms may end just below zero
+    share = f" ({100 * redundancy / length:.1f} %)" if length > 0 else ""
+    return (
+        f"{tree.kind} tree of {tree.num_units} units | depth {tree.depth} | mean code length {length:.3f} bits | "
+        f"entropy {entropy:.3f} bits | redundancy {redundancy:.3f} bits{share}"
+    )
+
+
+def _printable(value: object) -> str:
+    """A value of a file as text without control characters: what is not printable is escaped."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:MAX_OPTION])
+    return shown if len(text) <= MAX_OPTION else f"{shown}…"
+
+
+def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Sequence[str]]:
+    """The headings and one row per language."""
+    table = UnitTable.read(args.units)
+    if table.units != tree.units:
+        pairs = enumerate(zip(table.units, tree.units, strict=False))
+        found = next((f"unit {i} is {a!r} against {b!r}" for i, (a, b) in pairs if a != b), None)
+        found = found or f"{len(table)} units against {tree.num_units}"
+        raise DataError(f"{args.units}: not the units of {args.tree} ({found}); name the units.txt of this tree")
+    recorded = tree.options.get("tokenizer")
+    kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
+    _check_bpe_model(kind, args.bpe_model)
+    costs = language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
+    return [HEADINGS, *(cost.cells() for cost in costs)]
+
+
+def _print_most_frequent(tree: Tree | NaryTree) -> None:
+    probabilities = tree.probabilities()
+    most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
+    labels = {unit_id: unit_label(tree.units[unit_id]) for unit_id in most_frequent}
+    width = max(map(label_width, labels.values()))
+    for unit_id, label in labels.items():
+        code = tree.code(tree.num_inner + unit_id)
+        code = code if len(code) <= MAX_CODE else f"{code[: MAX_CODE - 1]}…"
+        print(f"{_padded(label, width)}  {100 * probabilities[unit_id]:6.2f} %  {code}".rstrip())
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Text in the first column, numbers in the others, each as wide as its widest cell."""
+    widths = [max(map(label_width, column)) for column in zip(*rows, strict=True)]
+    for first, *numbers in rows:
+        cells = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
+        print("  ".join([_padded(first, widths[0]), *cells]))
+
+
+def _padded(label: str, width: int) -> str:
+    return label + " " * (width - label_width(label))
 
 
 # ---- tree import and tree export
@@ -147,18 +258,13 @@ def _check_units(checkpoint: Path, table: UnitTable, units: Path) -> None:
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
+    gensim_help = "file written by `save` of a gensim Word2Vec (hs=1)"
     source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
-    source.add_argument(
-        "--gensim", type=Path, metavar="FILE", help="file written by `save` of a gensim Word2Vec (hs=1)"
-    )
-    parser.add_argument(
-        "--trust_pickle", action="store_true", help="read the gensim file although reading it can run code in it"
-    )
-    parser.add_argument(
-        "--add_missing",
-        action="store_true",
-        help="units that are not words of gensim's model become a subtree of their own under the root",
-    )
+    source.add_argument("--gensim", type=Path, metavar="FILE", help=gensim_help)
+    trust_help = "read the gensim file although reading it can run code in it"
+    parser.add_argument("--trust_pickle", action="store_true", help=trust_help)
+    missing_help = "units that are not words of gensim's model become a subtree of their own under the root"
+    parser.add_argument("--add_missing", action="store_true", help=missing_help)
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
     parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
 
@@ -214,7 +320,7 @@ class Action(NamedTuple):
 
 ACTIONS = {
     "build": Action(BUILD_HELP, _add_build_arguments, _build),
-    "show": Action(tree_show.__doc__ or "", tree_show.add_arguments, tree_show.run),
+    "show": Action(SHOW_HELP, _add_show_arguments, _show),
     "import": Action(IMPORT_HELP, _add_import_arguments, _import),
     "export": Action(EXPORT_HELP, _add_export_arguments, _export),
 }

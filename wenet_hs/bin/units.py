@@ -10,7 +10,7 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import add_transcript_arguments, main_of, read_transcripts
+from wenet_hs.bin.command import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, train_bpe
@@ -33,9 +33,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--kind {args.kind}: --vocab_size and --bpe_model belong to --kind bpe, which needs both")
     if args.min_count is not None and args.kind == "bpe":
         raise ConfigError("--min_count: --kind bpe has a --vocab_size instead; leave --min_count out")
-    least = 1 if args.min_count is None else args.min_count
-    if least < 1:
-        raise ConfigError(f"--min_count: must be at least 1, got {least}")
+    check_at_least(args, 1, "min_count")
+    least = args.min_count or 1
     transcripts = [utterance.txt for utterance in read_transcripts(args)]
     left_out = ""
     if args.kind == "bpe":
