@@ -183,7 +183,7 @@ def test_the_resolved_file_raises_no_warning(tmp_path: Path, caplog: pytest.LogC
     assert caplog.records == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
     config = ExperimentConfig(tokenizer_conf={"symbol_table_path": text}, provenance={text: text})  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from wenet_hs.config.dataset import DatasetConf, FilterConf
+from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
 from wenet_hs.config.schema import (
     AdamWConf,
     EncoderConf,
@@ -17,7 +17,6 @@ from wenet_hs.config.schema import (
     SoftmaxHeadConf,
     TransformerEncoderConf,
 )
-from wenet_hs.config.section import Section
 
 
 def sections(kind: type[Section]) -> Iterator[type[Section]]:
@@ -36,7 +35,7 @@ def fault_of(**settings: Any) -> str:
     with pytest.raises(ValidationError) as caught:
         ExperimentConfig(**settings)
     (error,) = caught.value.errors()
-    if error["type"] == "setting":
+    if error["type"] == "conflicts":
         return error["msg"]
     return f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
 
@@ -175,7 +174,7 @@ def test_ranges(section: str, settings: Any) -> None:
         ),
         (
             {"dataset_conf": {"filter_conf": {"max_output_input_ratio": 0.0001}}},
-            "max_output_input_ratio: must not be below min_output_input_ratio, 0.0005, got 0.0001",
+            "min_output_input_ratio: must not be above max_output_input_ratio, 0.0001, got 0.0005",
         ),
         (
             {"dataset_conf": {"batch_conf": {"bucket_boundaries": [5, 5]}}},

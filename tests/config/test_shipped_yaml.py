@@ -21,7 +21,7 @@ BASE = (ROOT / "conf" / "train_conformer_hsoftmax.yaml").read_text("utf-8")
 JUNK = st.sampled_from(
     [None, True, False, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}]
 )
-QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_there_are_configs() -> None:

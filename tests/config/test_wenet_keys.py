@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.config.load import load_config, schema_keys
+from wenet_hs.config.load import describe, load_config, schema_keys
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.section import describe
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES
 from wenet_hs.errors import ConfigError
 

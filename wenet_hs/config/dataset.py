@@ -1,11 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the section `dataset_conf`: selection of utterances, features, augmentation, batches."""
+"""The base class of all config sections, and the settings of the section `dataset_conf`."""
 
-from typing import Literal
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section, setting_error
+Count = Annotated[int, Field(gt=0)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+PositiveOrZero = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """One section of the YAML file; an empty one has its defaults.
+
+    A whole number is accepted for a float; text and booleans never for a number.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,  # a default may not fit the user's other values
+        use_attribute_docstrings=True,
+        protected_namespaces=(),  # WeNet has a section `model_conf`
+    )
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """The dotted key of each setting that does not fit the other ones, and what to do."""
+        yield from ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _use_defaults_if_empty(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _refuse_conflicts(self) -> Self:
+        conflicts = list(self.conflicts())
+        if conflicts:
+            text = "\n".join(f"{key}: {what_to_do}" for key, what_to_do in conflicts)
+            raise PydanticCustomError("conflicts", "{text}", {"text": text, "conflicts": conflicts})
+        return self
 
 
 class FilterConf(Section):
@@ -24,16 +66,11 @@ class FilterConf(Section):
     max_output_input_ratio: Positive = 1.0
     """Largest number of units per frame of 10 ms."""
 
-    @field_validator("min_length", "token_min_length", "max_output_input_ratio")
-    @classmethod
-    def _min_is_below_max(cls, value: float, info: ValidationInfo) -> float:
-        name = info.field_name or ""
-        is_min = "min" in name
-        other = name.replace("min", "max") if is_min else name.replace("max", "min")
-        limit = info.data.get(other, value)
-        if (value > limit) if is_min else (value < limit):
-            raise setting_error(name, f"must not be {'above' if is_min else 'below'} {other}, {limit}, got {value}")
-        return value
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        for name in ("min_length", "token_min_length", "min_output_input_ratio"):
+            low, high = getattr(self, name), getattr(self, name.replace("min", "max"))
+            if low > high:
+                yield name, f"must not be above {name.replace('min', 'max')}, {high}, got {low}"
 
 
 class ResampleConf(Section):
@@ -87,23 +124,13 @@ class BatchConf(Section):
     bucket_batch_sizes: tuple[Count, ...] = Field(default=(), strict=False)
     """Utterances per batch of each bucket, one more than there are boundaries; for `bucket` only."""
 
-    @field_validator("bucket_boundaries")
-    @classmethod
-    def _ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(left >= right for left, right in zip(value, value[1:], strict=False)):
-            raise setting_error("bucket_boundaries", f"must ascend, got {list(value)}")
-        return value
-
-    @field_validator("bucket_batch_sizes")
-    @classmethod
-    def _one_for_each_bucket(cls, value: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        boundaries = info.data.get("bucket_boundaries")
-        if info.data.get("batch_type") == "bucket" and boundaries is not None and len(value) != len(boundaries) + 1:
-            raise setting_error(
-                "bucket_batch_sizes",
-                f"{len(boundaries)} bucket_boundaries make {len(boundaries) + 1} buckets, got {len(value)} sizes",
-            )
-        return value
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        boundaries, num_sizes = self.bucket_boundaries, len(self.bucket_batch_sizes)
+        if any(left >= right for left, right in pairwise(boundaries)):
+            yield "bucket_boundaries", f"must ascend, got {list(boundaries)}"
+        if self.batch_type == "bucket" and num_sizes != len(boundaries) + 1:
+            text = f"{len(boundaries)} bucket_boundaries make {len(boundaries) + 1} buckets, got {num_sizes} sizes"
+            yield "bucket_batch_sizes", text
 
 
 class SamplingConf(Section):
@@ -130,12 +157,10 @@ class NoiseConf(Section):
     snr_db: tuple[float, float] = Field(default=(5.0, 20.0), strict=False)
     """Lowest and highest signal-to-noise ratio, dB; it is drawn uniformly."""
 
-    @field_validator("snr_db")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if value[0] > value[1]:
-            raise setting_error("snr_db", f"must be lowest and highest, got {value[0]:g} and {value[1]:g}")
-        return value
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        low, high = self.snr_db
+        if low > high:
+            yield "snr_db", f"must be lowest and highest, got {low:g} and {high:g}"
 
 
 class ReverbConf(Section):
@@ -177,27 +202,11 @@ class DatasetConf(Section):
     reverb_conf: ReverbConf | None = None
     """Reverberation; null: none."""
 
-    @field_validator("filter_conf", "resample_conf", "fbank_conf", "spec_aug_conf", "batch_conf", mode="before")
-    @classmethod
-    def _empty_section_is_all_defaults(cls, value: object) -> object:
-        return {} if value is None else value
-
-    @field_validator("features_on")
-    @classmethod
-    def _device_has_neither_cache_nor_dither(cls, value: str, info: ValidationInfo) -> str:
-        if value == "worker":
-            return value
-        if info.data.get("cache_features"):
-            raise setting_error("features_on", "device does not keep features; set cache_features: false, or worker")
-        fbank_conf = info.data.get("fbank_conf")
-        if fbank_conf is not None and fbank_conf.dither:
-            raise setting_error("features_on", "device has no dither; set fbank_conf.dither: 0, or worker")
-        return value
-
-    @field_validator("noise_conf", "reverb_conf")
-    @classmethod
-    def _not_cached(cls, value: Section | None, info: ValidationInfo) -> Section | None:
-        if value is not None and info.data.get("cache_features"):
-            name = info.field_name or ""
-            raise setting_error(name, "cache_features would repeat the same noise; set cache_features: false")
-        return value
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.features_on == "device" and self.cache_features:
+            yield "features_on", "device does not keep features; set cache_features: false, or worker"
+        if self.features_on == "device" and self.fbank_conf.dither:
+            yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
+        for name, conf in {"noise_conf": self.noise_conf, "reverb_conf": self.reverb_conf}.items():
+            if conf is not None and self.cache_features:
+                yield name, "cache_features would repeat the same noise; set cache_features: false"

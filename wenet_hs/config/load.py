@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes configs: YAML file and overrides → ExperimentConfig, or one ConfigError that lists every fault.
+"""Reads and writes configs: YAML file and overrides → ExperimentConfig, or one ConfigError that lists the faults.
 
 YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, `1e-3` is a number, `010` is ten.
 Duplicate keys and tags are faults. No object is ever built from a tag.
@@ -9,7 +9,7 @@ import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
@@ -17,14 +17,16 @@ from typing import Any, NamedTuple, get_args
 import yaml
 from pydantic import ValidationError
 
+from wenet_hs.config.dataset import Section
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.section import Location, Scalar, Section, describe
-from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, translate_wenet_config
+from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, SAME_AS_ONLY, Scalar
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 
 logger = logging.getLogger(__name__)
 
+Location = tuple[str | int, ...]
+"""The keys and list indices that lead to a setting."""
 MAX_BYTES = 200_000
 """Size of a config file."""
 MAX_DEPTH = 20
@@ -57,30 +59,58 @@ class Place(NamedTuple):
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
-class Fault(NamedTuple):
-    """One error in a config."""
-
-    place: Place
-    text: str
-
-    def __str__(self) -> str:
-        """`place: text`, always one line."""
-        return _one_line(f"{self.place}: {self.text}")
-
-
 @dataclass
 class Settings:
     """The values of a config, the place of each value, and the faults found so far."""
 
     values: Any
     places: dict[Location, Place]
-    faults: list[Fault]
+    faults: list[tuple[Place, str]] = field(default_factory=list)
 
     def place_of(self, location: Location) -> Place:
         """The place of a setting. If it is absent: of the setting that selects its section, else of its section."""
         known = max(end for end in range(len(location) + 1) if location[:end] in self.places)
         selector = (*location[:known], *(str(key).removesuffix("_conf") for key in location[known : known + 1]))
         return self.places.get(selector, self.places[location[:known]])
+
+    def place_of_mark(self, mark: Any) -> Place:
+        """The place of a mark of PyYAML; all of an override is one place."""
+        whole = self.places[()]
+        return whole if mark is None or whole.line is None else whole._replace(line=mark.line + 1)
+
+    def read_node(self, node: Any, location: Location, place: Place) -> Any:
+        """The plain value of PyYAML's node; adds its places and faults.
+
+        Raises ConfigError above the limits on depth and number of values.
+        """
+        self.places[location] = place
+        if len(self.places) > MAX_VALUES:
+            raise ConfigError(f"{place}: more than {MAX_VALUES} values, counting what aliases repeat")
+        if len(location) > MAX_DEPTH:
+            raise ConfigError(f"{place}: {_TOO_DEEP}")
+        if node.tag is not None:
+            self.faults.append((place, f"tag {node.tag!r} is not supported; remove it"))
+        if isinstance(node, yaml.MappingNode):
+            return self._read_section(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            items = enumerate(node.value)
+            return [self.read_node(item, (*location, i), self.place_of_mark(item.start_mark)) for i, item in items]
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
+        return resolve_scalar(node.value) if node.style is None else str(node.value)
+
+    def _read_section(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        section: dict[str, Any] = {}
+        for key, value in node.value:
+            place = self.place_of_mark(key.start_mark)
+            if not isinstance(key, yaml.ScalarNode):
+                raise ConfigError(f"{place}: a key must be one word, found a list or a section")
+            if key.value in section:
+                first = self.places[*location, key.value]
+                self.faults.append((place, f"{key.value}: duplicate of the key at {first}; keep one"))
+            else:
+                section[key.value] = self.read_node(value, (*location, key.value), place)
+        return section
 
 
 # ---- reading and writing configs
@@ -94,19 +124,20 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
         overrides: `section.key=value` (or WeNet's `section.key value`), the value in YAML; later ones win.
 
     Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
+    Settings that conflict with each other are faults once all their sections are valid.
     """
     settings = read_yaml(path)
     for override in overrides:
         _apply_override(settings, override)
-    refused, ignored = translate_wenet_config(settings.values, settings.places)
-    settings.faults += [Fault(settings.place_of(location), text) for location, text in refused]
+    ignored = _translate_wenet_keys(settings)
     try:
         config = ExperimentConfig.model_validate(settings.values)
     except ValidationError as error:
-        settings.faults += [_schema_fault(item, settings) for item in error.errors(include_url=False)]
+        for location, text in (fault for item in error.errors(include_url=False) for fault in _schema_faults(item)):
+            settings.faults.append((settings.place_of(location), f"{_dotted(location)}: {text}"))
     if settings.faults:
-        in_order = sorted(settings.faults, key=lambda fault: (fault.place.line is None, fault.place.line or 0))
-        raise ConfigError("\n".join(dict.fromkeys(map(str, in_order))))
+        in_order = sorted(settings.faults, key=lambda fault: (fault[0].line is None, fault[0].line or 0))
+        raise ConfigError("\n".join(dict.fromkeys(_one_line(f"{place}: {text}") for place, text in in_order)))
     if ignored:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
@@ -140,18 +171,17 @@ _Dumper.add_representer(str, _represent_text)
 
 def config_changes(old: ExperimentConfig, new: ExperimentConfig) -> list[tuple[str, Any, Any]]:
     """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
-    before = dict(_flatten(old.model_dump(mode="json", exclude={"provenance"})))
-    after = dict(_flatten(new.model_dump(mode="json", exclude={"provenance"})))
-    changes = ((key, before.get(key), after.get(key)) for key in dict.fromkeys([*before, *after]))
+    before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
+    changes = ((key, before.get(key), after.get(key)) for key in before | after)
     return [change for change in changes if change[1] != change[2]]
 
 
-def _flatten(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one dictionary with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 # ---- YAML
@@ -185,13 +215,13 @@ def parse_yaml(text: str, place: Place) -> Settings:
 
     Raises ConfigError on a syntax error.
     """
-    converter = _Converter(place)
+    settings = Settings(None, {(): place})
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         problem = (error.problem or error.context or "syntax error").replace("\n", " ").removeprefix("but ")
         advice = next((f"; {what_to_do}" for part, what_to_do in _ADVICE.items() if part in problem), "")
-        where = converter.at(error.problem_mark or error.context_mark)
+        where = settings.place_of_mark(error.problem_mark or error.context_mark)
         raise ConfigError(f"{where}: not YAML: {problem}{advice}") from error
     except yaml.reader.ReaderError as error:
         where = place._replace(line=place.line and text.count("\n", 0, error.position) + 1)
@@ -201,8 +231,8 @@ def parse_yaml(text: str, place: Place) -> Settings:
     except (ValueError, OverflowError, yaml.YAMLError) as error:  # e.g. of "\UFFFFFFFF"
         raise ConfigError(f"{place}: not YAML: {' '.join(str(error).split())}") from error
     if root is not None:
-        converter.settings.values = converter.convert(root, ())
-    return converter.settings
+        settings.values = settings.read_node(root, (), settings.place_of_mark(root.start_mark))
+    return settings
 
 
 _TOO_DEEP = f"more than {MAX_DEPTH} sections or lists inside each other"
@@ -219,51 +249,6 @@ class _Loader(yaml.SafeLoader):
 
     def resolve(self, kind: object, value: object, implicit: object) -> None:
         return None
-
-
-class _Converter:
-    """Converts PyYAML's nodes to plain values and records their places."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.settings = Settings(None, {(): place}, [])
-        self._num_values = 0
-
-    def at(self, mark: Any) -> Place:
-        """The place of a mark of PyYAML."""
-        return self.place if mark is None or self.place.line is None else self.place._replace(line=mark.line + 1)
-
-    def convert(self, node: Any, location: Location, key_place: Place | None = None) -> Any:
-        """The value of a node; `key_place`: the place of its key, if it has one."""
-        place = key_place or self.at(node.start_mark)
-        self.settings.places[location] = place
-        self._num_values += 1
-        if self._num_values > MAX_VALUES:
-            raise ConfigError(f"{place}: more than {MAX_VALUES} values, counting what aliases repeat")
-        if len(location) > MAX_DEPTH:
-            raise ConfigError(f"{place}: {_TOO_DEEP}")
-        if node.tag is not None:
-            self.settings.faults.append(Fault(place, f"tag {node.tag!r} is not supported; remove it"))
-        if isinstance(node, yaml.MappingNode):
-            return self._section(node, location)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.convert(item, (*location, index)) for index, item in enumerate(node.value)]
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
-        return resolve_scalar(node.value) if node.style is None else str(node.value)
-
-    def _section(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        section: dict[str, Any] = {}
-        for key, value in node.value:
-            place = self.at(key.start_mark)
-            if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"{place}: a key must be one word, found a list or a section")
-            if key.value in section:
-                first = self.settings.places[*location, key.value]
-                self.settings.faults.append(Fault(place, f"{key.value}: duplicate of the key at {first}; keep one"))
-            else:
-                section[key.value] = self.convert(value, (*location, key.value), place)
-        return section
 
 
 def resolve_scalar(text: str) -> Scalar:
@@ -285,12 +270,12 @@ def _apply_override(settings: Settings, override: str) -> None:
     place = Place(_one_line(f"--override_config {override}"))
     match = _OVERRIDE.fullmatch(override)
     if match is None:
-        settings.faults.append(Fault(place, "no value; write it as section.key=value"))
+        settings.faults.append((place, "no value; write it as section.key=value"))
         return
     try:
         new = parse_yaml(match[2], place)
     except ConfigError as error:
-        settings.faults.append(Fault(place, str(error).removeprefix(f"{place}: ")))
+        settings.faults.append((place, str(error).removeprefix(f"{place}: ")))
         return
     location = tuple(match[1].split("."))
     section = settings.values
@@ -300,12 +285,66 @@ def _apply_override(settings: Settings, override: str) -> None:
             settings.places.setdefault(location[:end], place)
         section = section[name]
         if not isinstance(section, dict):
-            settings.faults.append(Fault(place, f"{match[1]}: {name} is not a section; write it as section.key=value"))
+            settings.faults.append((place, f"{match[1]}: {name} is not a section; write it as section.key=value"))
             return
     section[location[-1]] = new.values
     kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
     settings.places = kept | {(*location, *inner): place for inner in new.places}
     settings.faults += new.faults
+
+
+# ---- WeNet's settings
+
+
+def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
+    """Removes WeNet's other keys from the settings, and converts what the schema has in another form.
+
+    Adds a fault per unsupported value. Returns the ignored keys, grouped by the reason.
+    """
+    values, ignored = settings.values, dict[str, list[str]]()
+    if values.get("cmvn_file") is not None and "cmvn_conf" not in values:  # outside of any section before 2023-12
+        values |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": values.pop("cmvn_file")}}
+        new = (("cmvn",), ("cmvn_conf",), ("cmvn_conf", "cmvn_file"))
+        settings.places |= dict.fromkeys(new, settings.places[("cmvn_file",)])
+    _translate_phones(values)
+    for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
+        *names, key = dotted.split(".")
+        section = _section(values, *names)
+        if key not in section:
+            continue
+        value = section.pop(key)
+        if dotted in IGNORED_KEYS:
+            ignored.setdefault(IGNORED_KEYS[dotted], []).append(dotted)
+            continue
+        only, reason = ONLY_VALUES[dotted]
+        is_same = any(
+            value == one and isinstance(value, bool) == isinstance(one, bool)
+            for one in (only, SAME_AS_ONLY.get(dotted, only))
+        )
+        if not is_same:
+            what_to_do = "remove it" if only is None else f"remove it or set {describe(only)}"
+            text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
+            settings.faults.append((settings.place_of((*names, key)), text))
+    return ignored
+
+
+def _translate_phones(values: dict[str, Any]) -> None:
+    """WeNet writes phones as characters split at spaces, and joins their hypotheses with a space."""
+    conf = _section(values, "tokenizer_conf")
+    if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
+        values["tokenizer"] = "phone"
+    if values.get("tokenizer") == "phone":
+        conf.pop("split_with_space", None)
+        if conf.get("connect_symbol") == " ":
+            del conf["connect_symbol"]
+
+
+def _section(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The section of these names, or an empty one where there is none."""
+    section: Any = values
+    for name in names:
+        section = section.get(name) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 # ---- pydantic's errors as faults
@@ -329,30 +368,42 @@ _EXPECTED = {
 """Kind of pydantic's error → what the value must be."""
 
 
-def _schema_fault(item: Any, settings: Settings) -> Fault:
-    """One error of pydantic, with its place, the dotted key, what is expected and what was found."""
+def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
+    """The faults in one error of pydantic: where, what is expected and what was found."""
     kind, location, context, value = item["type"], item["loc"], item.get("ctx", {}), item["input"]
-    if location[-1] == "[key]":  # a dict whose keys are a closed set
+    if location and location[-1] == "[key]":  # a dict whose keys are a closed set
         kind, location = "extra_forbidden", location[:-1]
-    if kind == "setting":
-        location = (*location[:-1], *context["key"].split("."))
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
     match kind:
-        case "setting":
-            text = context["text"]
+        case "conflicts":
+            yield from (((*location, *key.split(".")), text) for key, text in context["conflicts"])
         case "extra_forbidden":
-            text = _unknown_key(location, re.findall(r"'([^']*)'", context.get("expected", "")))
+            yield location, _unknown_key(location, re.findall(r"'([^']*)'", context.get("expected", "")))
         case "missing":
-            text = "missing; make one with `wenet-hs tree build`" if key.endswith("head_conf.tree") else "missing"
+            is_tree = location[-2:] == ("head_conf", "tree")
+            yield location, "missing; make one with `wenet-hs tree build`" if is_tree else "missing"
         case "literal_error":
             choices = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
-            text = f"must be {f'one of {choices}' if choices else context['expected'].lower()}, got {describe(value)}"
+            expected = f"one of {choices}" if choices else context["expected"].lower()
+            yield location, f"must be {expected}, got {describe(value)}"
         case "too_long":
-            text = f"must have {context['max_length']} values, got {context['actual_length']}"
+            yield location, f"must have {context['max_length']} values, got {context['actual_length']}"
         case _:
             expected = _EXPECTED[kind].format(**context) if kind in _EXPECTED else item["msg"]
-            text = f"{expected}, got {describe(value)}"
-    return Fault(settings.place_of(location), f"{key}: {text}")
+            yield location, f"{expected}, got {describe(value)}"
+
+
+def _dotted(location: Location) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+def describe(value: object) -> str:
+    """A value as it appears in messages: short, and as YAML writes it."""
+    if isinstance(value, dict | list | tuple):
+        return "a section" if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _unknown_key(location: Location, names: Sequence[str]) -> str:
@@ -368,8 +419,8 @@ def _unknown_key(location: Location, names: Sequence[str]) -> str:
 
 def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:
     """Every key of a section and of the sections in it."""
-    for name, field in section.model_fields.items():
+    for name, info in section.model_fields.items():
         yield (name,)
-        for kind in (field.annotation, *get_args(field.annotation)):
+        for kind in (info.annotation, *get_args(info.annotation)):
             if isinstance(kind, type) and issubclass(kind, Section):
                 yield from ((name, *key) for key in schema_keys(kind))

@@ -4,21 +4,20 @@
 A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `_HEADS`.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.config.section import (
+from wenet_hs.config.dataset import (
     BelowOne,
     Count,
     CountOrZero,
+    DatasetConf,
     Fraction,
     Positive,
     PositiveOrZero,
     Section,
-    as_selected,
-    setting_error,
 )
 
 Activation = Literal["swish", "relu", "gelu"]
@@ -75,20 +74,11 @@ class EncoderConf(Section):
     """Whether only the input of each layer is kept and the layer is computed again in the backward pass. This needs
     less memory and about a third more time; the results are bit-equal."""
 
-    @field_validator("attention_heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        width = info.data.get("output_size", heads)
-        if width % heads:
-            raise setting_error("attention_heads", f"output_size {width} is not divisible by {heads} heads")
-        return heads
-
-    @field_validator("cnn_module_kernel")
-    @classmethod
-    def _kernel_is_odd(cls, kernel: int) -> int:
-        if kernel % 2 == 0:
-            raise setting_error("cnn_module_kernel", f"must be odd, got {kernel}")
-        return kernel
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.output_size % self.attention_heads:
+            yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
+        if self.cnn_module_kernel % 2 == 0:
+            yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
 
 
 class TransformerEncoderConf(EncoderConf):
@@ -181,12 +171,9 @@ class AdaptiveHeadConf(Section):
     div_value: Annotated[float, Field(ge=1)] = 4.0
     """Factor by which each cluster is narrower than the one before; lowered if the last one would have no width."""
 
-    @field_validator("cutoffs")
-    @classmethod
-    def _cutoffs_ascend(cls, cutoffs: list[int] | None) -> list[int] | None:
-        if cutoffs is not None and (not cutoffs or cutoffs != sorted(set(cutoffs))):
-            raise setting_error("cutoffs", f"must be one or more ascending numbers, got {cutoffs}")
-        return cutoffs
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.cutoffs is not None and (not self.cutoffs or self.cutoffs != sorted(set(self.cutoffs))):
+            yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
 
 
 HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
@@ -200,9 +187,15 @@ _HEADS: dict[str, type[Section]] = {
 }
 
 
-def _select_head(value: Any, info: ValidationInfo) -> Any:
-    """Reads a `head_conf` by the class that the `head` beside it selects."""
-    return as_selected(value, info.data.get("head"), _HEADS, default=SoftmaxHeadConf())
+def _read_selected(value: Any, info: ValidationInfo) -> Any:
+    """A section, read by the class that the setting beside it selects; its defaults if that setting is wrong."""
+    selector, classes = _SELECTED[info.field_name or ""]
+    selected = classes.get(str(info.data.get(selector)))
+    if selected is None:
+        return next(iter(classes.values()))()
+    if isinstance(value, Section) and type(value) is not selected:  # the default of another choice
+        value = value.model_dump(exclude_unset=True)
+    return selected.model_validate(value)
 
 
 class CtcConf(Section):
@@ -215,7 +208,7 @@ class CtcConf(Section):
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     """Its settings. A tree for CTC must include the blank: `wenet-hs tree build --blank_share`."""
 
-    _head_selects = field_validator("head_conf", mode="before")(_select_head)
+    _selected = field_validator("head_conf", mode="before")(_read_selected)
 
 
 class TokenizerConf(Section):
@@ -262,22 +255,13 @@ class ModelConf(Section):
     attention_guide_width: Positive = 0.1
     """Distance from the diagonal that the penalty tolerates, as a fraction of the utterance."""
 
-    @field_validator("attention_guide_steps")
-    @classmethod
-    def _guide_ends(cls, steps: int, info: ValidationInfo) -> int:
-        if info.data.get("attention_guide") and not steps:
-            raise setting_error("attention_guide_steps", "must be at least 1 where attention_guide is given")
-        return steps
-
-    @field_validator("ctc_weight_steps")
-    @classmethod
-    def _steps_go_with_final_weight(cls, steps: int, info: ValidationInfo) -> int:
-        changes = info.data.get("ctc_weight_final") is not None
-        if changes and not steps:
-            raise setting_error("ctc_weight_steps", "must be at least 1 where ctc_weight_final is given")
-        if steps and not changes and "ctc_weight_final" in info.data:
-            raise setting_error("ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this")
-        return steps
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.attention_guide and not self.attention_guide_steps:
+            yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
+        if self.ctc_weight_final is not None and not self.ctc_weight_steps:
+            yield "ctc_weight_steps", "must be at least 1 where ctc_weight_final is given"
+        if self.ctc_weight_final is None and self.ctc_weight_steps:
+            yield "ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this"
 
 
 # ---- training
@@ -325,6 +309,7 @@ class EarlyStoppingConf(Section):
 
 _SELECTED: dict[str, tuple[str, dict[str, type[Section]]]] = {
     "encoder_conf": ("encoder", {"conformer": EncoderConf, "transformer": TransformerEncoderConf}),
+    "head_conf": ("head", _HEADS),
     "optim_conf": ("optim", {"adam": OptimConf, "adamw": AdamWConf}),
 }
 """Section → the setting that selects its class, and the classes."""
@@ -409,117 +394,55 @@ class ExperimentConfig(Section):
     provenance: dict[str, str] = Field(default_factory=dict)
     """What wrote this file: versions, commit, command line, machine. For information only."""
 
-    @field_validator(
-        "encoder_conf",
-        "decoder_conf",
-        "tokenizer_conf",
-        "ctc_conf",
-        "cmvn_conf",
-        "model_conf",
-        "dataset_conf",
-        "optim_conf",
-        "scheduler_conf",
-        "provenance",
-        mode="before",
-    )
-    @classmethod
-    def _read_section(cls, value: Any, info: ValidationInfo) -> Any:
-        """An empty section has its defaults. A section with a selector is read by the class that it selects."""
-        value = {} if value is None else value
-        selector, classes = _SELECTED.get(info.field_name or "", ("", {}))
-        return as_selected(value, info.data.get(selector), classes, default=value)
+    _selected = field_validator("encoder_conf", "head_conf", "optim_conf", mode="before")(_read_selected)
 
-    _head_selects = field_validator("head_conf", mode="before")(_select_head)
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """The dotted key of each setting that does not fit the other ones, and what to do."""
+        yield from self._network_conflicts()
+        yield from self._training_conflicts()
 
-    @field_validator("decoder_conf")
-    @classmethod
-    def _decoder_fits(cls, conf: DecoderConf, info: ValidationInfo) -> DecoderConf:
-        if info.data.get("decoder") == "transformer" and conf.r_num_blocks:
-            raise setting_error(
-                "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
-            )
-        encoder = info.data.get("encoder_conf")
-        if encoder is not None and encoder.output_size % conf.attention_heads:
-            raise setting_error(
-                "decoder_conf.attention_heads",
-                f"encoder_conf.output_size {encoder.output_size} is not divisible by {conf.attention_heads} heads",
-            )
-        return conf
-
-    @field_validator("tokenizer_conf")
-    @classmethod
-    def _bpe_has_a_model(cls, conf: TokenizerConf, info: ValidationInfo) -> TokenizerConf:
-        if info.data.get("tokenizer") == "bpe" and conf.bpe_path is None:
-            raise setting_error("tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model")
-        return conf
-
-    @field_validator("cmvn_conf")
-    @classmethod
-    def _cmvn_has_a_file(cls, conf: CmvnConf, info: ValidationInfo) -> CmvnConf:
-        if info.data.get("cmvn") is not None and conf.cmvn_file is None:
-            raise setting_error("cmvn_conf.cmvn_file", "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)")
-        return conf
-
-    @field_validator("model_conf")
-    @classmethod
-    def _loss_fits(cls, conf: ModelConf, info: ValidationInfo) -> ModelConf:
-        if info.data.get("decoder") == "transformer" and conf.reverse_weight:
-            raise setting_error(
-                "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
-            )
-        if _is_sparse(info.data.get("head_conf")) and conf.lsm_weight and conf.lsm_kind == "leaf":
-            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
-            raise setting_error("model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad")
-        return conf
-
-    @field_validator("keep_best_by", "early_stopping")
-    @classmethod
-    def _metric_is_measured(cls, value: Any, info: ValidationInfo) -> Any:
-        """A branch of weight 0 is not computed, so its metric is the same at each validation."""
-        key, metric = info.field_name or "", value
-        if isinstance(value, EarlyStoppingConf):
-            key, metric = "early_stopping.metric", value.metric
-        conf = info.data.get("model_conf")
-        if conf is None or metric in (None, "loss"):
-            return value
-        share = conf.ctc_weight if conf.ctc_weight_final is None else conf.ctc_weight_final
-        if share == (0.0 if metric == "loss_ctc" else 1.0):
-            raise setting_error(key, f"{metric} is not measured at ctc_weight {share:g}; use loss")
-        return value
-
-    @field_validator("dataset_conf")
-    @classmethod
-    def _features_fit(cls, conf: DatasetConf, info: ValidationInfo) -> DatasetConf:
-        encoder, num_bins = info.data.get("encoder_conf"), conf.fbank_conf.num_mel_bins
-        if encoder is not None and num_bins < FEWEST_MEL_BINS[encoder.input_layer]:
-            fewest = FEWEST_MEL_BINS[encoder.input_layer]
+    def _network_conflicts(self) -> Iterator[tuple[str, str]]:
+        encoder, decoder = self.encoder_conf, self.decoder_conf
+        if self.decoder == "transformer" and decoder.r_num_blocks:
+            yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
+        if encoder.output_size % decoder.attention_heads:
+            text = f"{encoder.output_size} is not divisible by {decoder.attention_heads} heads"
+            yield "decoder_conf.attention_heads", f"encoder_conf.output_size {text}"
+        if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
+            yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
+        if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
+            yield "cmvn_conf.cmvn_file", "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)"
+        num_bins, fewest = self.dataset_conf.fbank_conf.num_mel_bins, FEWEST_MEL_BINS[encoder.input_layer]
+        if num_bins < fewest:
             text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
-            raise setting_error("dataset_conf.fbank_conf.num_mel_bins", text)
-        return conf
+            yield "dataset_conf.fbank_conf.num_mel_bins", text
 
-    @field_validator("optim_conf")
-    @classmethod
-    def _sparse_gradients_fit(cls, conf: OptimConf, info: ValidationInfo) -> OptimConf:
-        ctc_conf = info.data.get("ctc_conf")
-        heads = {"head_conf": info.data.get("head_conf"), "ctc_conf.head_conf": ctc_conf and ctc_conf.head_conf}
-        for section, head_conf in heads.items():
-            if _is_sparse(head_conf) and (info.data.get("optim") == "adamw" or conf.weight_decay):
+    def _training_conflicts(self) -> Iterator[tuple[str, str]]:
+        model, schedule = self.model_conf, self.scheduler_conf
+        if self.decoder == "transformer" and model.reverse_weight:
+            yield "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
+        if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
+            text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
+            yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
+        for section, head_conf in {"head_conf": self.head_conf, "ctc_conf.head_conf": self.ctc_conf.head_conf}.items():
+            if _is_sparse(head_conf) and (self.optim == "adamw" or self.optim_conf.weight_decay):
                 text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
-                raise setting_error(f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad")
-        return conf
+                yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
+        # A branch of weight 0 is not computed, so its metric is the same at each validation.
+        share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
+        measured = {"keep_best_by": self.keep_best_by}
+        if self.early_stopping is not None:
+            measured["early_stopping.metric"] = self.early_stopping.metric
+        for key, metric in measured.items():
+            if metric != "loss" and share == (0.0 if metric == "loss_ctc" else 1.0):
+                yield key, f"{metric} is not measured at ctc_weight {share:g}; use loss"
+        if self.scheduler == "warmup_cosine" and schedule.total_steps is None:
+            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it"
+        elif self.scheduler == "warmup_cosine" and (schedule.total_steps or 0) <= schedule.warmup_steps:
+            yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
+        if self.scheduler == "warmuplr" and schedule.total_steps is not None:
+            yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
 
-    @field_validator("scheduler_conf")
-    @classmethod
-    def _schedule_ends(cls, conf: SchedulerConf, info: ValidationInfo) -> SchedulerConf:
-        kind = info.data.get("scheduler")
-        if kind == "warmup_cosine" and conf.total_steps is None:
-            raise setting_error("scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it")
-        if kind == "warmup_cosine" and (conf.total_steps or 0) <= conf.warmup_steps:
-            raise setting_error("scheduler_conf.total_steps", f"must be above warmup_steps, {conf.warmup_steps}")
-        if kind == "warmuplr" and conf.total_steps is not None:
-            raise setting_error("scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it")
-        return conf
 
-
-def _is_sparse(head_conf: HeadConf | None) -> bool:
+def _is_sparse(head_conf: HeadConf) -> bool:
     return isinstance(head_conf, HSoftmaxHeadConf | ClassHeadConf) and head_conf.sparse_grad

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates WeNet's settings that the schema does not have: they are converted, ignored with a warning, or refused.
+"""WeNet's settings that the schema does not have: which are ignored with a warning, and which value others must have.
 
 Every entry is the dotted key of WeNet at commit 01546996 or of the train.yaml that it writes. A setting that would
 change a number is never ignored: it must have the value that means "off".
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-from wenet_hs.config.section import Location, Scalar, describe
+Scalar = str | int | float | bool | None
 
 _IGNORED = {
     "torchrun is the one engine and the command line names the folder": (
@@ -101,65 +98,5 @@ ONLY_VALUES: dict[str, tuple[Scalar, str]] = {
 }
 """Key → the one value that describes what is done here, and why no other value is supported."""
 
-_SAME: dict[str, tuple[Scalar, ...]] = {"encoder_conf.static_chunk_size": (-1,), "lfmmi_dir": ("",)}
-"""Key → other values that mean the same as the one above."""
-
-
-def translate_wenet_config(
-    values: dict[str, Any], places: dict[Location, Any]
-) -> tuple[list[tuple[Location, str]], dict[str, list[str]]]:
-    """Removes WeNet's other keys from the values of a config, and converts what the schema has in another form.
-
-    Args:
-        places: the place of each value; converted values get those of their origin.
-
-    Returns: (location, error text) of each refused setting; the ignored keys, grouped by the reason.
-    """
-    refused: list[tuple[Location, str]] = []
-    ignored: dict[str, list[str]] = {}
-    _convert_cmvn(values, places)
-    _convert_phones(values)
-    for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
-        *names, key = dotted.split(".")
-        section = _section(values, names)
-        if key not in section:
-            continue
-        value = section.pop(key)
-        if dotted in IGNORED_KEYS:
-            ignored.setdefault(IGNORED_KEYS[dotted], []).append(dotted)
-            continue
-        supported, reason = ONLY_VALUES[dotted]
-        supported_values = (supported, *_SAME.get(dotted, ()))
-        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in supported_values):
-            what_to_do = "remove it" if supported is None else f"remove it or set {describe(supported)}"
-            text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
-            refused.append(((*names, key), text))
-    return refused, ignored
-
-
-def _section(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The section of these names, or an empty one where there is none."""
-    section: Any = values
-    for name in names:
-        section = section.get(name) if isinstance(section, dict) else None
-    return section if isinstance(section, dict) else {}
-
-
-def _convert_cmvn(values: dict[str, Any], places: dict[Location, Any]) -> None:
-    """WeNet before December 2023 had `cmvn_file` outside of any section."""
-    if "cmvn_file" in values and "cmvn_conf" not in values:
-        file = values.pop("cmvn_file")
-        if file is not None:
-            values |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": file}}
-            places |= dict.fromkeys((("cmvn",), ("cmvn_conf",), ("cmvn_conf", "cmvn_file")), places[("cmvn_file",)])
-
-
-def _convert_phones(values: dict[str, Any]) -> None:
-    """WeNet writes phones as characters split at spaces, and joins their hypotheses with a space."""
-    conf = _section(values, ["tokenizer_conf"])
-    if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
-        values["tokenizer"] = "phone"
-    if values.get("tokenizer") == "phone":
-        conf.pop("split_with_space", None)
-        if conf.get("connect_symbol") == " ":
-            del conf["connect_symbol"]
+SAME_AS_ONLY: dict[str, Scalar] = {"encoder_conf.static_chunk_size": -1, "lfmmi_dir": ""}
+"""Key → another value that means the same as its one value."""
