@@ -199,10 +199,12 @@ def whole(corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_of_another_training_are_named(corpus: TinyCorpus, tmp_path: Path) -> None:
     whole = corpus.train(tmp_path / "whole", "max_epoch=1")
     files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
-    for name, fault in (("optimizer.pt", "is of another optimizer"), ("rng.pt", "holds no random state")):
+    for name in ("optimizer.pt", "rng.pt"):
         copy = cut_back(whole, tmp_path / name, 4)
         ckpt.save_checkpoint(copy / "checkpoints", 4, {**files, name: to_bytes({"state": 1})})
-        with pytest.raises(CheckpointError, match=f"step-00000004/{name}: {fault}; use an earlier checkpoint$"):
+        with pytest.raises(
+            CheckpointError, match=r"step-00000004: does not fit this training \(.*\); use an earlier checkp"
+        ):
             corpus.train(copy, "max_epoch=1")
 
 

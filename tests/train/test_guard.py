@@ -40,7 +40,7 @@ def test_each_out_of_memory_error_names_the_batch(error: Exception) -> None:
 
 def test_an_error_of_the_compiler() -> None:
     fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
-    line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); .* or set compile: false$"
+    line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); install .*: false$"
     with pytest.raises(ConfigError, match=line), report_out_of_memory(BATCH, "step 1"):
         raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
 

@@ -71,19 +71,16 @@ def test_other_units_and_other_models_are_refused(saved: tuple[TrainState, Path]
         state_of(units="b").restore(path)
     model = small_model(encoder_conf={"num_blocks": 1})
     smaller = TrainState(model, build_optimizer(model, small_config()), torch.device("cpu"))
-    with pytest.raises(CheckpointError, match=r"does not fit this model \(Unexpected key.*\); check --config$"):
+    with pytest.raises(CheckpointError, match=r"does not fit this training \(.*Unexpected key.*; use an earlier"):
         smaller.restore(path)
 
 
 def test_damaged_and_foreign_files_are_refused(saved: tuple[TrainState, Path]) -> None:
     path = saved[1]
     files = {item.name: item.read_bytes() for item in path.iterdir() if item.name != MANIFEST}
-    for step, name, message in (
-        (4, "optimizer.pt", "optimizer.pt: is of another optimizer; use an earlier checkpoint$"),
-        (5, "rng.pt", "rng.pt: holds no random state; use an earlier checkpoint$"),
-    ):
+    for step, name in ((4, "optimizer.pt"), (5, "rng.pt")):
         other = save_checkpoint(path.parent, step, {**files, name: dump_dict({"a": 1})})
-        with pytest.raises(CheckpointError, match=message):
+        with pytest.raises(CheckpointError, match=r"does not fit this training \(.*\); use an earlier checkpoint, or"):
             state_of().restore(other)
     (path / "optimizer.pt").write_bytes(b"x")
     with pytest.raises(CheckpointError, match="sha256 of optimizer.pt differs from the manifest; use an earlier"):

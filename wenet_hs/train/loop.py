@@ -127,19 +127,20 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
     state.model.train()
     for window, wait_seconds in in_windows(batches, config.accum_grad):
         started, loss_scale = time.perf_counter(), state.precision.loss_scale
-        num_batches, num_targets, num_drawn, num_bad, num_incomplete, *of_audio = state.world.sum(
-            [
-                len(window),
-                sum(batch.num_targets for batch in window),
-                sum(batch.num_drawn for batch in window),
-                sum(len(batch.quarantined) for batch in window),
-                sum(batch.num_incomplete for batch in window),
-                sum(batch.num_frames for batch in window),
-                sum(len(batch.keys) * int(batch.feature_lengths.max()) for batch in window),
-                sum(batch.audio_seconds for batch in window),
-            ]
+        num_batches, num_targets, num_drawn, num_bad, num_incomplete, num_frames, num_padded, audio_seconds = (
+            state.world.sum(
+                [
+                    len(window),
+                    sum(batch.num_targets for batch in window),
+                    sum(batch.num_drawn for batch in window),
+                    sum(len(batch.quarantined) for batch in window),
+                    sum(batch.num_incomplete for batch in window),
+                    sum(batch.num_frames for batch in window),
+                    sum(len(batch.keys) * int(batch.feature_lengths.max()) for batch in window),
+                    sum(batch.audio_seconds for batch in window),
+                ]
+            )
         )
-        num_frames, num_padded_frames, audio_seconds = of_audio
         sums, grad_norm, suspects, compute_seconds = _step(state, window, int(num_targets), config)
         progress = state.progress
         progress.batch += int(num_batches)
@@ -165,7 +166,7 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
             seconds=seconds,
             wait_seconds=wait_seconds,
             compute_seconds=compute_seconds,
-            padding_share=1 - num_frames / num_padded_frames,
+            padding_share=1 - num_frames / num_padded,
             loss_scale=loss_scale,
             skipped_steps=progress.skipped_steps,
             bad_clips=progress.bad_clips,
@@ -199,6 +200,11 @@ def _step(
             with replica.micro_batch(is_last=number == len(window)):
                 with precision.autocast():
                     losses = replica(on_device)
+                if not losses.total.requires_grad:
+                    raise ConfigError(
+                        f"step {progress.step}: no parameter that freeze leaves to train has a part in the loss at CTC "
+                        f"weight {state.model.ctc_weight:g}; remove a name of freeze, or change model_conf"
+                    )
                 precision.backward(losses.total / replica.loss_divisor(num_targets))
                 batch_sums = LossSum.of(losses)
         compute_seconds += time.perf_counter() - started
@@ -231,14 +237,12 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     final = config.model_conf.ctc_weight_final
     model.ctc_weight = config.model_conf.ctc_weight if final is None else final
     sums = LossSum()
-    try:
-        for batch in batches:
-            with report_out_of_memory(batch, "validation"), precision.autocast():
-                losses = model(with_features(batch.to(device), config.dataset_conf))
-            sums += LossSum.of(losses)
-    finally:
-        model.train(was_training)
-        model.ctc_weight = weight
+    for batch in batches:
+        with report_out_of_memory(batch, "validation"), precision.autocast():
+            losses = model(with_features(batch.to(device), config.dataset_conf))
+        sums += LossSum.of(losses)
+    model.train(was_training)
+    model.ctc_weight = weight
     return sums
 
 
@@ -273,9 +277,9 @@ def report_out_of_memory(batch: Batch, where: str) -> Iterator[None]:
         if type(error).__module__.startswith(_COMPILER):  # by name: the import of the class takes seconds
             detail = next(iter(str(error).splitlines()), "")
             raise ConfigError(
-                f"{where}: compile: true: torch's compiler failed ({detail}); a kill may have left half a kernel: "
-                "remove torch's cache (TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder), or set "
-                "compile: false"
+                f"{where}: compile: true: torch's compiler failed ({detail}); install a C++ compiler and Python's "
+                "headers (GPU: triton); after a kill remove incomplete kernels (TORCHINDUCTOR_CACHE_DIR, or "
+                "torchinductor_* of the temporary folder); or set compile: false"
             ) from error
         if not lacks_memory(error):
             raise

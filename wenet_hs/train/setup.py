@@ -1,28 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the objects of a training from its config and flags: model, optimizer, data sets."""
+"""The start of a training: the experiment folder, then model, optimizer and data sets from config and flags."""
 
 import difflib
-import importlib.util
+import hashlib
 import itertools
+import json
 import logging
 import os
+import platform
 import shlex
-import shutil
-import sysconfig
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from pydantic import BaseModel
 from torch import nn
 
-from wenet_hs.build import build_from_folder, check_routes, read_units
-from wenet_hs.config.schema import ExperimentConfig, ModelConf
+from wenet_hs.build import SHA256_OF, TREE_FILES, build_from_folder, check_routes, read_units
+from wenet_hs.config.load import config_changes, dump_config, load_config
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.shards import DataType, open_lists
-from wenet_hs.data.table import UtteranceTable
 from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
@@ -30,13 +35,23 @@ from wenet_hs.files import write_atomic
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
-from wenet_hs.text.tokenizer import Tokenizer, check_units
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.tokenizer import check_units
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
 logger = logging.getLogger(__name__)
 
+Section = TypeVar("Section", bound=BaseModel)
+
+FREE_TO_CHANGE = frozenset(
+    {
+        *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
+        *("keep_best", "keep_best_by"),
+        *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
+        *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
+    }
+)
+"""Settings that a resumed run may change: they do not change what a step computes."""
 COMPILED_LAYERS = (ConformerLayer, TransformerEncoderLayer, TransformerDecoderLayer)
 
 
@@ -55,56 +70,6 @@ class TrainOptions:
     data_type: DataType = "raw"
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The objects of a training."""
-
-    state: TrainState
-    train_set: SpeechDataset
-    valid_set: SpeechDataset
-    units: UnitTable
-
-
-def load_parts(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> Parts:
-    """Build a fresh model, frozen and compiled as the config says, its optimizer and the data sets.
-
-    Args:
-        config: with base names, which refer to `options.model_dir`.
-        hashes: SHA-256 of the settings and of the files in the folder, by name.
-        world: the ranks that train together; rank 0 reports the utterances that are not used.
-    """
-    model_dir, device, where = options.model_dir, world.device, str(options.config)
-    check_routes(config, device)
-    table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
-    check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
-    torch.manual_seed(config.seed)
-    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
-    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
-    freeze(model, config.freeze, where=where)
-    check_losses_reach_parameters(model, config.model_conf, where=where)
-    model = model.to(device)
-    if config.compile:
-        compile_layers(model, device, where=where)
-    train_list = open_lists(options.train_data, options.data_type)
-    valid_list = open_lists((options.cv_data,), options.data_type, flag="--cv_data")
-    train_set = _dataset(train_list, tokenizer, config, model, training=True)
-    valid_set = _dataset(valid_list, tokenizer, config, model, training=False)
-    if world.is_first:
-        _report_rejected(train_set, "--train_data", model_dir / "train_rejected.tsv")
-        _report_rejected(valid_set, "--cv_data", model_dir / "cv_rejected.tsv")
-    fingerprint = {**hashes, "training list": train_list.digest, "validation list": valid_list.digest}
-    state = TrainState(
-        model,
-        build_optimizer(model, config),
-        device,
-        fingerprint=fingerprint,
-        precision=Precision(config.dtype, device),
-        world=world,
-        seed=config.seed,
-    )
-    return Parts(state, train_set, valid_set, table)
-
-
 def resolve_dtype(config: ExperimentConfig, device: torch.device, *, where: Path) -> ExperimentConfig:
     """The config with `dtype: auto` replaced. It is then written to train.yaml, so a resumed run computes alike.
 
@@ -120,24 +85,171 @@ def resolve_dtype(config: ExperimentConfig, device: torch.device, *, where: Path
     return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) else "fp32"})
 
 
-def _dataset(
-    utterances: UtteranceTable, tokenizer: Tokenizer, config: ExperimentConfig, model: AsrModel, *, training: bool
-) -> SpeechDataset:
-    return SpeechDataset(
-        utterances,
-        tokenizer,
-        config.dataset_conf,
-        training=training,
+def prepare_folder(
+    model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool, writes: bool = True
+) -> tuple[ExperimentConfig, dict[str, str]]:
+    """Copy units, trees, CMVN and BPE model into `model_dir` and write `train.yaml`.
+
+    The folder is complete from the start, so it can be moved and decoded on another machine.
+
+    Args:
+        config_dir: the folder of the config. The base names in the `train.yaml` of an experiment refer to it.
+        resuming: whether the folder's own config and files must be equal to these.
+        writes: whether this rank writes the folder; other ranks neither write nor compare it.
+
+    Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
+    Raises: ConfigError if `resuming` and the config or one of these files differs from that of the run to resume.
+    """
+    config, sources = _with_folder_names(config, config_dir)
+    try:
+        contents = {name: source.read_bytes() for name, source in sources.items()}
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: cannot be read ({error.strerror}); check the path in the config"
+        ) from error
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    # Settings at their defaults are not in the hash: a later release may have more of them.
+    changes = config_changes(ExperimentConfig(), config)
+    fixed = json.dumps({key: value for key, _, value in changes if key not in FREE_TO_CHANGE}, sort_keys=True)
+    hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
+    if not writes:
+        return config, hashes
+    if resuming:
+        _refuse_changes(model_dir, config, sources, contents)
+    for name, content in contents.items():
+        if sources[name].resolve() != (model_dir / name).resolve():
+            write_atomic(model_dir / name, content)
+    provenance = {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "git": _git_hash(),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **{name: version(name) for name in ("wenet_hs", "torch", "torchaudio")},
+        **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
+    }
+    dump_config(config, model_dir / "train.yaml", provenance=provenance)
+    return config, hashes
+
+
+def _with_folder_names(config: ExperimentConfig, config_dir: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
+    """The config with the file names of an experiment folder, and the source of the file of each name.
+
+    A base name that is not in the working folder refers to the folder of the config.
+    """
+    if config.tokenizer_conf.symbol_table_path is None:
+        raise ConfigError("tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made")
+    sources: dict[str, Path] = {}
+
+    def renamed(section: Section, **names: str) -> Section:
+        changes = {}
+        for setting, name in names.items():
+            if getattr(section, setting, None) is not None:
+                path = Path(getattr(section, setting))
+                beside = config_dir / path
+                is_beside = path.name == str(path) and not path.exists() and beside.exists()
+                changes[setting], sources[name] = name, beside if is_beside else path
+        return section.model_copy(update=changes)
+
+    changes: dict[str, object] = {
+        "tokenizer_conf": renamed(config.tokenizer_conf, symbol_table_path="units.txt", bpe_path="bpe.model")
+    }
+    if config.cmvn is not None:
+        changes["cmvn_conf"] = renamed(config.cmvn_conf, cmvn_file="global_cmvn")
+    changes["head_conf"] = renamed(config.head_conf, tree=TREE_FILES["head_conf"])
+    ctc_head = renamed(config.ctc_conf.head_conf, tree=TREE_FILES["ctc_conf.head_conf"])
+    changes["ctc_conf"] = config.ctc_conf.model_copy(update={"head_conf": ctc_head})
+    return config.model_copy(update=changes), sources
+
+
+def _refuse_changes(
+    model_dir: Path, config: ExperimentConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
+) -> None:
+    faults = [
+        f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
+        for key, old, new in config_changes(load_config(model_dir / "train.yaml"), config)
+        if key not in FREE_TO_CHANGE
+    ]
+    for name, content in contents.items():
+        if not (model_dir / name).is_file():
+            faults.append(f"{model_dir / name}: is missing")
+        elif (found := (model_dir / name).read_bytes()) != content:
+            pairs = enumerate(itertools.zip_longest(found.split(b"\n"), content.split(b"\n")), start=1)
+            number = next(number for number, (line, other) in pairs if line != other)
+            faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
+    if faults:
+        advice = "; a resumed run must be the same: restore it, or use another --model_dir"
+        raise ConfigError("\n".join(fault + advice for fault in faults))
+
+
+def _git_hash() -> str:
+    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
+    source_tree = Path(__file__).parents[2]
+    if not (source_tree / ".git").exists():  # otherwise git would describe a repository around the environment
+        return "unknown"
+    command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def load_parts(
+    config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World
+) -> tuple[TrainState, SpeechDataset, SpeechDataset]:
+    """Build a fresh model, frozen and compiled as the config says, with its optimizer, and both data sets.
+
+    Args:
+        config: with base names, which refer to `options.model_dir`.
+        hashes: SHA-256 of the settings and of the files in the folder, by name.
+        world: the ranks that train together; rank 0 reports the utterances that are not used.
+    """
+    model_dir, device, where = options.model_dir, world.device, str(options.config)
+    check_routes(config, device)
+    table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
+    check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
+    torch.manual_seed(config.seed)
+    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
+    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
+    freeze(model, config.freeze, where=where)
+    model = model.to(device)
+    if config.compile:
+        compile_layers(model)
+    sets = {}
+    fingerprint = dict(hashes)
+    for name, flag, paths in (
+        ("training", "--train_data", options.train_data),
+        ("validation", "--cv_data", (options.cv_data,)),
+    ):
+        utterances = open_lists(paths, options.data_type, flag=flag)
+        fingerprint[f"{name} list"] = utterances.digest
+        sets[name] = SpeechDataset(
+            utterances,
+            tokenizer,
+            config.dataset_conf,
+            training=name == "training",
+            seed=config.seed,
+            subsampled_length=model.encoder.subsampled_length,
+        )
+        if world.is_first:
+            _report_rejected(sets[name], flag, model_dir)
+    state = TrainState(
+        model,
+        build_optimizer(model, config),
+        device,
+        fingerprint=fingerprint,
+        precision=Precision(config.dtype, device),
+        world=world,
         seed=config.seed,
-        subsampled_length=model.encoder.subsampled_length,
     )
+    return state, sets["training"], sets["validation"]
 
 
-def _report_rejected(dataset: SpeechDataset, flag: str, path: Path) -> None:
-    """Write the utterances that are not used to `path`, and log their number and the unknown units.
+def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
+    """Write the utterances that are not used to a table, and log their number and the unknown units.
 
     Raises DataError if no utterance is left.
     """
+    path = model_dir / f"{flag.removeprefix('--').removesuffix('_data')}_rejected.tsv"
     total = len(dataset) + len(dataset.rejected)
     write_atomic(path, "".join(f"{key}\t{reason}\n" for key, reason in dataset.rejected))
     reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
@@ -146,23 +258,21 @@ def _report_rejected(dataset: SpeechDataset, flag: str, path: Path) -> None:
         raise DataError(f"{flag}: none of its {total} utterances can be used: {listed}; see {path}")
     if dataset.rejected:
         logger.warning(
-            "%s: %d of %d utterances are left out: %s; see %s", flag, len(dataset.rejected), total, listed, path
+            "%s: %d of %d utterances are not used: %s; see %s", flag, len(dataset.rejected), total, listed, path
         )
     else:
         logger.info("%s: all %d utterances are used", flag, total)
     if dataset.unknown:
         often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
         num = dataset.unknown.total()
-        logger.warning(
-            "%s: %d units of transcripts are not in units.txt and are replaced by <unk>: %s", flag, num, often
-        )
+        logger.warning("%s: %d units of transcripts are not in units.txt and become <unk>: %s", flag, num, often)
 
 
 def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
-    """Exclude the parameters that `names` name, or whose names begin so, from training. Call it before the optimizer.
+    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
 
-    They get no gradient and no optimizer state. A module that is named, with all its submodules, stays in evaluation
-    mode: its batch normalization uses its running statistics and does not change them, and it has no dropout.
+    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
+    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
 
     Args:
         names: beginnings of names in the state_dict, up to a dot: `encoder.encoders.1` is not the eleventh layer.
@@ -173,70 +283,38 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     if not names:
         return
     parameters = dict(model.named_parameters())
-    known = list(dict.fromkeys(beginning for name in parameters for beginning in _beginnings(name)))
+    known = list(dict.fromkeys(prefix for name in parameters for prefix in _prefixes(name)))
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=5) or [other for other in known if "." not in other]
             raise ConfigError(
-                f"{where}: freeze: no parameter is called {name!r} or begins so; did you mean {' or '.join(near)}?"
+                f"{where}: freeze: {name!r} is no parameter and no module with parameters; did you mean "
+                f"{' or '.join(near)}?"
             )
-    frozen = {name: value for name, value in parameters.items() if any(part in names for part in _beginnings(name))}
+    frozen = [value for name, value in parameters.items() if any(prefix in names for prefix in _prefixes(name))]
     if len(frozen) == len(parameters):
-        raise ConfigError(f"{where}: freeze: holds every parameter, so that nothing is left to train; remove a name")
-    for value in frozen.values():
+        raise ConfigError(f"{where}: freeze: names every parameter, so nothing is trained; remove a name")
+    for value in frozen:
         value.requires_grad_(False)
     modules = {name for name, _ in model.named_modules()}
     model.frozen = tuple(name for name in names if name in modules)
     model.train(model.training)
-    counts = [sum(value.numel() for value in chosen.values()) for chosen in (frozen, parameters)]
-    logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), *counts)
+    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
+    logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_parameters)
 
 
-def _beginnings(name: str) -> Iterable[str]:
+def _prefixes(name: str) -> Iterable[str]:
     """`a`, `a.b` and `a.b.c` of `a.b.c`."""
     return itertools.accumulate(name.split("."), lambda start, part: f"{start}.{part}")
 
 
-def check_losses_reach_parameters(model: AsrModel, conf: ModelConf, *, where: str) -> None:
-    """Raise ConfigError if at some step no trained parameter affects the loss: there would be no gradient."""
-    final = conf.ctc_weight if conf.ctc_weight_final is None else conf.ctc_weight_final
-    weights = {"ctc_weight": conf.ctc_weight, "ctc_weight_final": final}
-    if conf.ctc_only_steps:
-        weights["ctc_only_steps"] = 1.0
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    has_reverse = conf.reverse_weight > 0
-    for key, weight in weights.items():
-        used = ["encoder."]
-        used += ["ctc."] if weight > 0 else []
-        used += ["decoder.", "head.", *(["right_head."] if has_reverse else [])] if weight < 1 else []
-        unused = () if has_reverse else ("decoder.right_decoder.",)
-        if not any(name.startswith(tuple(used)) and not name.startswith(unused) for name in trained):
-            raise ConfigError(
-                f"{where}: freeze: nothing that is left to train has a part in the loss while model_conf.{key} makes "
-                f"CTC's share {weight:g}; remove a name"
-            )
-
-
-def compile_layers(model: nn.Module, device: torch.device, *, where: str) -> None:
-    """Compile every layer of encoder and decoder when it is first called. `where`: the file of the config.
+def compile_layers(model: nn.Module) -> None:
+    """Compile every layer of encoder and decoder when it is first called.
 
     Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on it. Layers of one
-    class share their code. Lengths are dynamic. Raises ConfigError if the tools to compile with are missing.
+    class share their code. Lengths are dynamic. The first step raises a ConfigError if a tool of torch's compiler is
+    missing (`report_out_of_memory`).
     """
-    missing = missing_tool(device)
-    if missing is not None:
-        raise ConfigError(f"{where}: compile: true needs {missing}; install it, or set compile: false")
     for module in model.modules():
         if isinstance(module, COMPILED_LAYERS):
             module.compile(dynamic=True)
-
-
-def missing_tool(device: torch.device) -> str | None:
-    """The tool that torch.compile lacks to make kernels for the device; None if nothing is missing."""
-    compiler = shlex.split(os.environ.get("CXX", "g++"))[0]
-    if shutil.which(compiler) is None:
-        return f"a C++ compiler ({compiler} is not found)"
-    if device.type == "cuda":
-        return None if importlib.util.find_spec("triton") else "Triton (the package triton is not found)"
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    return None if header.exists() else f"Python's headers ({header} is not found)"

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that training changes, and how it is saved to and restored from a checkpoint, bit for bit."""
+"""The state of a training, saved to and restored from a checkpoint bit for bit, and the model on several ranks."""
 
+import contextlib
 import json
 import logging
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +13,101 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from wenet_hs.checkpoint import dump_dict, load_dict, read_checkpoint
+from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError
-from wenet_hs.model import AsrModel
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.model import AsrModel, Losses
+from wenet_hs.nn.convolution import MaskedBatchNorm
 from wenet_hs.train.optim import Optimizer, Precision
-from wenet_hs.train.replica import Replica
 
 logger = logging.getLogger(__name__)
+
+
+class Replica:
+    """The model of this rank; with a single process it is the model itself.
+
+    DistributedDataParallel averages the dense gradients. It always searches for parameters that a pass has not used (a
+    branch of weight 0, a cluster without a target). It then never rebuilds its buckets, so a resumed run sums in the
+    same order. It supports sparse gradients of embeddings only, so `_mean_over_ranks` averages those of heads.
+    """
+
+    def __init__(self, model: AsrModel, world: World) -> None:
+        self._model, self._world = model, world
+        self._parallel: DistributedDataParallel | None = None
+        self._sparse: list[nn.Parameter] = []
+        if world.size == 1:
+            return
+        for module in model.modules():
+            if isinstance(module, MaskedBatchNorm):
+                module.across_ranks = torch.compiler.disable(world.stack)  # type: ignore[no-untyped-call]
+        sparse = {
+            id(value) for head in model.modules() if isinstance(head, OutputHead) for value in head.sparse_parameters()
+        }
+        named = [(name, value) for name, value in model.named_parameters() if id(value) in sparse]
+        self._sparse = [value for _, value in named if value.requires_grad]
+        for value in self._sparse:
+            dist.broadcast(value.data, 0)
+        wrapped = _WithUnusedParameter(model)
+        ignored = [f"model.{name}" for name, _ in named]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
+        # This warning is about a copy of the depthwise kernels, a few kilobytes.
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+        self._parallel = DistributedDataParallel(
+            wrapped, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+        )
+
+    def __call__(self, batch: Batch) -> Losses:
+        """The losses of this rank's batch."""
+        losses: Losses = self._model(batch) if self._parallel is None else self._parallel(batch)
+        return losses
+
+    @contextlib.contextmanager
+    def micro_batch(self, *, is_last: bool) -> Iterator[None]:
+        """Enclose the forward and backward pass of a micro batch; the last one averages the gradients of all ranks."""
+        if self._parallel is None:
+            yield
+            return
+        with contextlib.nullcontext() if is_last else self._parallel.no_sync():
+            yield
+        if is_last:
+            for parameter in self._sparse:
+                parameter.grad = self._mean_over_ranks(parameter)
+
+    def loss_divisor(self, num_targets: int) -> float:
+        """The divisor of the summed loss of a rank, for `num_targets` on all ranks: their gradients are averaged."""
+        return num_targets / self._world.size
+
+    def _mean_over_ranks(self, parameter: nn.Parameter) -> Tensor | None:
+        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient."""
+        grad = parameter.grad
+        if grad is not None:
+            grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
+        own = None if grad is None else (grad.indices().cpu(), grad.values().cpu() / self._world.size)
+        of_ranks = [part for part in self._world.all_gather(own) if part is not None]
+        if not of_ranks:
+            return None
+        rows = torch.cat([rows for rows, _ in of_ranks], dim=1)
+        values = torch.cat([values for _, values in of_ranks])
+        return torch.sparse_coo_tensor(rows, values, parameter.shape, device=parameter.device).coalesce()
+
+
+class _WithUnusedParameter(nn.Module):
+    """The model with a parameter that nothing uses: without any, DistributedDataParallel warns about its search."""
+
+    def __init__(self, model: AsrModel) -> None:
+        super().__init__()
+        self.model = model
+        self.unused = nn.Parameter(torch.zeros(1, device=next(model.parameters()).device))
+
+    def forward(self, batch: Batch) -> Losses:
+        losses: Losses = self.model(batch)
+        return losses
 
 
 @dataclass
@@ -81,7 +170,10 @@ class TrainState:
 
     def to_files(self) -> dict[str, bytes]:
         """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it."""
-        first, *others = self.world.all_gather(self._random_state())
+        random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random_state["cuda"] = torch.cuda.get_rng_state(self.device)
+        first, *others = self.world.all_gather(random_state)
         if not self.world.is_first:
             return {}
         record = {
@@ -107,40 +199,26 @@ class TrainState:
         for name, sha256 in self.fingerprint.items():
             if record["fingerprint"].get(name) != sha256:
                 raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
+        self.progress = read_progress(path)
         try:
             self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))
-        except RuntimeError as error:
-            detail = str(error).splitlines()[1].strip() if "\n" in str(error) else str(error)
-            raise CheckpointError(f"{path}: does not fit this model ({detail}); check --config") from error
-        optimizer = load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device)
-        try:
-            self.optimizer.load_state_dict(optimizer)
-        except (KeyError, ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"{path / 'optimizer.pt'}: is of another optimizer; use an earlier checkpoint"
-            ) from error
-        try:
-            self.precision.load_state_dict(record.get("loss_scale", {}))
-        except (KeyError, ValueError) as error:
-            raise CheckpointError(_unreadable(path)) from error
-        self.progress = _parse_progress(record, path)
-        try:
+            self.optimizer.load_state_dict(load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device))
+            self.precision.load_state_dict(record["loss_scale"])
             self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise CheckpointError(f"{path / 'rng.pt'}: holds no random state; use an earlier checkpoint") from error
-        self._warn_of_environment_change(record.get("environment", {}), path)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise CheckpointError(
+                f"{path}: does not fit this training ({detail}); use an earlier checkpoint, or another --model_dir"
+            ) from error
+        now, saved = self._environment(), record["environment"]
+        changes = [f"{name} {saved[name]} then, {now[name]} now" for name in now if saved[name] != now[name]]
+        if changes and self.world.is_first:
+            logger.warning("%s: %s; the result may differ in its last bits", path, "; ".join(changes))
 
     def seed_new_rank(self) -> None:
         """Seed torch on a rank without a saved random state, from the seed of the experiment, the step and the rank."""
         sequence = np.random.SeedSequence([self.seed, self.progress.step, self.world.rank])
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
-
-    def _random_state(self) -> dict[str, Any]:
-        """The state of torch's generators on this rank; a step draws dropout and sampling from them."""
-        state: dict[str, Any] = {"torch": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(self.device)
-        return state
 
     def _restore_random(self, saved: dict[str, Any], path: Path) -> None:
         ranks, rank = [saved, *saved.get("ranks", [])], self.world.rank
@@ -161,29 +239,10 @@ class TrainState:
         """What the last bits of a result depend on, besides code and data."""
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": self.device.type}
 
-    def _warn_of_environment_change(self, saved: dict[str, str], path: Path) -> None:
-        now = self._environment()
-        changes = [
-            f"{name} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]
-        ]
-        if changes and self.world.is_first:
-            logger.warning("%s: %s; the result may differ in its last bits", path, "; ".join(changes))
-
 
 def read_progress(path: Path) -> Progress:
     """The progress stored in a checkpoint folder, without reading the weights. Raises CheckpointError."""
     try:
-        return _parse_progress(json.loads((path / "state.json").read_text("utf-8")), path)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(_unreadable(path)) from error
-
-
-def _parse_progress(record: Any, path: Path) -> Progress:
-    try:
-        return Progress(**record["progress"])
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(_unreadable(path)) from error
-
-
-def _unreadable(path: Path) -> str:
-    return f"{path}: state.json cannot be read; use an earlier checkpoint"
+        return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: state.json cannot be read; use an earlier checkpoint") from error

@@ -33,6 +33,7 @@ from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import locked, write_atomic
+from wenet_hs.text.units import UnitTable
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,
@@ -41,12 +42,11 @@ from wenet_hs.train.average import (
     write_final,
 )
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.folder import prepare_folder
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.setup import Parts, TrainOptions, load_parts, resolve_dtype
+from wenet_hs.train.setup import TrainOptions, load_parts, prepare_folder, resolve_dtype
 from wenet_hs.train.signals import stop_requested, stopped_after, watch_signals
-from wenet_hs.train.state import TrainState, read_progress
+from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
 
@@ -67,7 +67,7 @@ def train(options: TrainOptions) -> Path:
 
 
 def _train_as_rank(options: TrainOptions, world: World) -> None:
-    """Everything that this rank does. Its model is freed at the end, as `join_process_group` asks for."""
+    """Train on this rank. The model is freed at the end, as `join_process_group` asks for."""
     checkpoints = options.model_dir / "checkpoints"
     config = resolve_dtype(load_config(options.config, options.override_config), world.device, where=options.config)
     if world.is_first:
@@ -86,21 +86,25 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
     sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
-    parts = load_parts(config, options, hashes, world)
-    world.check_equal_across_ranks(parts.state.fingerprint)
-    _load_first_weights(parts, options, config, resume_from)
+    state, train_set, valid_set = load_parts(config, options, hashes, world)
+    world.check_equal_across_ranks(state.fingerprint)
+    if resume_from is not None:
+        state.restore(resume_from)
+        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+    else:
+        _load_base_weights(state, options, config)
     quarantine = Quarantine(
         quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
     )
     if world.size > 1:
         num_batches = world.size * config.accum_grad
         logger.info("%d processes; a step is %d batches, %d of each", world.size, num_batches, config.accum_grad)
-    Training(config, options.model_dir, parts.state, parts.train_set, parts.valid_set, world, quarantine).run()
+    Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
 
 
 def find_resume(options: TrainOptions) -> Path | None:
     """The checkpoint to resume from, by `--resume`, or None. Raises CheckpointError if a model would be overwritten."""
-    folder = options.model_dir / "checkpoints"
+    folder, final = options.model_dir / "checkpoints", options.model_dir / "final.pt"
     if options.resume not in ("auto", "never"):
         return _named_checkpoint(Path(options.resume), folder)
     if options.resume == "never" and list_checkpoints(folder):
@@ -108,8 +112,7 @@ def find_resume(options: TrainOptions) -> Path | None:
             f"{folder}: holds checkpoints and --resume is never; use another --model_dir or remove it"
         )
     newest = newest_intact(folder)
-    if newest is None and (options.model_dir / "final.pt").exists():
-        final = options.model_dir / "final.pt"
+    if newest is None and final.exists():
         raise CheckpointError(f"{final}: there is a model, but no checkpoint to resume from; use another --model_dir")
     return newest
 
@@ -124,28 +127,20 @@ def _named_checkpoint(path: Path, folder: Path) -> Path:
     fault = verification_error(path)
     if fault is not None:
         raise CheckpointError(f"--resume {path}: {fault}; use an earlier checkpoint")
-    read_progress(path)
     set_aside_newer(folder / path.name)
     return folder / path.name
 
 
-def _load_first_weights(
-    parts: Parts, options: TrainOptions, config: ExperimentConfig, resume_from: Path | None
-) -> None:
-    """Load the state of a checkpoint, or the weights of another model, or keep the fresh weights."""
-    state = parts.state
-    if resume_from is not None:
-        state.restore(resume_from)
-        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
-        return
+def _load_base_weights(state: TrainState, options: TrainOptions, config: ExperimentConfig) -> None:
+    """Load the weights that `--checkpoint` names, if any, and seed the random numbers of this rank."""
     if options.checkpoint is not None:
-        report = load_base_weights(state.model, options.checkpoint, parts.units)
+        report = load_base_weights(state.model, options.checkpoint, UnitTable.read(options.model_dir / "units.txt"))
         report.log()
         if state.world.is_first:
             report.write(options.model_dir / "fine_tune.json")
     elif config.freeze:
-        logger.warning("freeze without --checkpoint: what is frozen stays as it was drawn at random")
-    if not state.world.is_first:  # all ranks have drawn equal weights; from here on each draws its own numbers
+        logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
+    if not state.world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
         state.seed_new_rank()
 
 
