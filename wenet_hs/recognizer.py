@@ -17,13 +17,19 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import waveform_features
-from wenet_hs.decode.alignment import TimedText, frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.job import Piece, cut_pieces, plan_batches
 from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_unknown_units
-from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, warn_unused_options, warn_wide_beam
-from wenet_hs.decode.output import Alternative, Segment, join_segments, make_segment
-from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment, cut_at_pauses, frame_levels
+from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, warn_about_options
+from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment, timed_units
+from wenet_hs.decode.segments import (
+    DEFAULT_MAX_SEGMENT_S,
+    Piece,
+    check_max_segment,
+    cut_at_pauses,
+    cut_pieces,
+    frame_levels,
+    plan_batches,
+)
 from wenet_hs.devices import find_device
 
 logger = logging.getLogger(__name__)
@@ -64,15 +70,10 @@ class Recognizer:
 
         Raises: ConfigError if the model or the language model does not support the options.
         """
-        self._model = experiment.model
-        self._tokenizer = experiment.tokenizer
+        self._experiment, self._lm = experiment, lm
         self._conf = experiment.config.dataset_conf
-        self._device = next(self._model.parameters()).device
-        self._clock = frame_clock(self._model.encoder, self._conf)
         self.options = options or DecodeOptions()
-        self._lm = lm
-        check_options(self._model, self.options, lm=lm)
-        warn_wide_beam(self._model, self.options)
+        check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
 
     def transcribe(
@@ -91,7 +92,7 @@ class Recognizer:
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
             check_modes([mode])
-            warn_unused_options(self.options, [mode])
+            warn_about_options(self._experiment.model, self.options, [mode])
             self._modes_used.add(mode)
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
@@ -107,14 +108,14 @@ class Recognizer:
             for batch in plan_batches(pieces, _BATCH_SIZE)
             for segment in self._decode(waveform_N, batch, mode, name)
         ]
-        joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._tokenizer)
-        units = joined.timed_units()
+        joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._experiment.tokenizer)
+        best, times = joined.nbest[0], joined.times
         return Transcript(
-            text=joined.nbest[0].text,
-            score=joined.nbest[0].score,
+            text=best.text,
+            score=best.score,
             nbest=tuple(joined.nbest),
             duration=duration_s,
-            units=None if units is None else tuple(units),
+            units=None if times is None else tuple(timed_units(best.units, times, joined.log_probs)),
         )
 
     def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
@@ -124,14 +125,15 @@ class Recognizer:
         for piece in pieces:
             end = None if piece.end_s is None else round(piece.end_s * rate)
             features.append(waveform_features(waveform[round(piece.begin_s * rate) : end], self._conf))
-        if self._model.encoder.subsampled_length(min(map(len, features))) < 1:
+        model = self._experiment.model
+        if model.encoder.subsampled_length(min(map(len, features))) < 1:
             logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, pieces[-1].duration_s)
-        lengths = torch.tensor([len(features_TF) for features_TF in features], device=self._device)
-        padded = pad_sequence(features, batch_first=True).to(self._device)
-        found = decode(self._model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
+        device = next(model.parameters()).device
+        lengths = torch.tensor([len(features_TF) for features_TF in features], device=device)
+        padded = pad_sequence(features, batch_first=True).to(device)
+        found = decode(model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
         return [
-            make_segment(nbest, piece.begin_s, self._tokenizer, self._clock)
-            for piece, nbest in zip(pieces, found, strict=True)
+            make_segment(nbest, piece.begin_s, self._experiment) for piece, nbest in zip(pieces, found, strict=True)
         ]
 
 

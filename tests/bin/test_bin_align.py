@@ -15,8 +15,8 @@ from praatio import textgrid
 from wenet_hs.bin import align as align_command
 from wenet_hs.bin.command import run_command
 from wenet_hs.build import load_experiment
-from wenet_hs.decode import forced, job
-from wenet_hs.decode.alignment import TimedText
+from wenet_hs.decode import alignment, segments
+from wenet_hs.decode.output import TimedText
 from wenet_hs.manifest import Utterance, write_data_list
 
 TEXTS = {"utt0": "ab a", "utt1": "cc d", "nested/utt2": "g"}
@@ -73,12 +73,12 @@ def test_the_batch_changes_nothing(
 ) -> None:
     run(folder, utterances, tmp_path / "one.jsonl", "--batch_size", "1")
     sizes: list[int] = []
-    monkeypatch.setattr(job, "MAX_BATCH_S", 1.5)  # 1.1 and 0.6 s padded are 2.2 s, 0.6 and 0.4 s are 1.2 s
-    found = forced.align_utterances(load_experiment(folder), utterances, on_progress=sizes.append)
+    monkeypatch.setattr(segments, "MAX_BATCH_S", 1.5)  # 1.1 and 0.6 s padded are 2.2 s, 0.6 and 0.4 s are 1.2 s
+    found = alignment.align_utterances(load_experiment(folder), utterances, on_progress=sizes.append)
     assert sizes == [0, 1, 2]
     for record in records(tmp_path / "one.jsonl"):
         aligned = found[record["key"]]
-        assert isinstance(aligned, forced.AlignedUtterance)
+        assert isinstance(aligned, alignment.AlignedUtterance)
         assert [[unit.start, unit.end] for unit in aligned.units] == [[u["start"], u["end"]] for u in record["units"]]
         assert aligned.score == pytest.approx(record["score"], abs=1e-3)
 
@@ -129,10 +129,10 @@ def test_the_ctm_of_phones_has_phones(tmp_path: Path) -> None:
 def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Path) -> None:
     word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
     clip = Utterance(key="a", wav="a.wav", txt="")
-    aligned = forced.AlignedUtterance(
+    aligned = alignment.AlignedUtterance(
         utterance=clip, duration_s=0.4, units=(), words=(word,), score=0.0, confidence=1.0
     )
-    forced.write_textgrids(tmp_path, [aligned])
+    alignment.write_textgrids(tmp_path, [aligned])
     assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
 
 
@@ -205,7 +205,7 @@ def test_too_little_memory_is_one_line(
     def raising(*_: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(forced, "align_units", raising)
+    monkeypatch.setattr(alignment, "align_units", raising)
     assert run(folder, utterances, tmp_path / "align.jsonl", "--batch_size", "2") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (

@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from small_models import small_config, small_model
 from torch import Tensor
 
-from wenet_hs.decode.alignment import (
-    FrameClock,
-    TimedText,
-    align_units,
-    frame_clock,
-    timed_units,
-    timed_words,
-    viterbi_align,
-)
+from wenet_hs.decode.alignment import timed_words
+from wenet_hs.decode.ctc import align_units, viterbi_align
 from wenet_hs.decode.hypothesis import Alignment
+from wenet_hs.decode.output import TimedText, timed_units, unit_times
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import AdaptiveHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.ctc import Ctc, ctc_feasible
@@ -141,11 +135,11 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field(
     input_layer: str, step_s: float, field_s: float
 ) -> None:
     encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
-    clock = frame_clock(encoder, small_config().dataset_conf)
-    assert clock.step_s == pytest.approx(step_s)
-    first, other = clock.times(Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0))
+    conf, alignment = small_config().dataset_conf, Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
+    first, other = unit_times(alignment, encoder, conf)
     assert first == pytest.approx(((field_s - step_s) / 2, (field_s + step_s) / 2))
     assert other == pytest.approx((first[0] + 7 * step_s, first[0] + 9 * step_s), abs=1e-4)
+    assert unit_times(alignment, encoder, conf, 2.0)[0] == pytest.approx((2 + first[0], 2 + first[1]), abs=1e-4)
 
 
 def word_list(units: list[TimedText], tokenizer: CharTokenizer | PhoneTokenizer) -> list[tuple[str, float, float]]:
@@ -158,7 +152,8 @@ def test_units_and_words_in_seconds() -> None:
     alignment = Alignment(
         tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1))), -9.0
     )
-    units = timed_units(texts, FrameClock(0.04, 0.0225).times(alignment), alignment.log_probs)
+    times = unit_times(alignment, small_model().encoder, small_config().dataset_conf)
+    units = timed_units(texts, times, alignment.log_probs)
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
     assert word_list(units, CharTokenizer(table)) == [
         ("ab", 0.0225, 0.1425),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
-from wenet_hs.decode.modes import StageTimes, stages_of, warn_unused_options
+from wenet_hs.decode.modes import StageTimes, stages_of, warn_about_options
 from wenet_hs.decode.rescoring import score_sequences
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_model
@@ -243,7 +243,7 @@ def test_wrong_calls_and_wrong_models() -> None:
 def test_warnings_about_short_texts_and_unused_options(
     modes: list[str], options: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warn_unused_options(DecodeOptions(**options), modes)
+    warn_about_options(small_model(), DecodeOptions(**options), modes)
     assert len(caplog.messages) == bool(line)
     assert "".join(caplog.messages).startswith(line)
 

@@ -16,8 +16,9 @@ from model_folders import write_clip, write_model_folder
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.decode import DecodeOptions, job
-from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, Piece, assign_batches, plan_batches, recognize
+from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, assign_batches, recognize
 from wenet_hs.decode.output import Alternative, Recognition, Segment, join_segments, write_results
+from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -204,7 +205,7 @@ def test_the_attempt_without_failures_or_the_last_one_is_used(tmp_path: Path) ->
     attempts += [(1, 1, 10.0, None), (0, 1, 20.0, "worse"), (0, 2, 10.0, "d"), (0, 2, 20.0, None)]
     for rank, number, started_at, reason in attempts:
         with partial.appending(rank) as append:
-            append(DecodedBatch([reason or {}], [], {}, started_at, number, rank))
+            append(DecodedBatch([reason or {}], {}, started_at, number, rank))
     best = {number: (result.rank, result.pieces[0]) for number, result in partial.read().items()}
     assert best == {0: (1, "b"), 1: (1, {}), 2: (0, {})}
 

@@ -19,7 +19,7 @@ from wenet_hs.bin.command import check_at_least, main_of, print_failures
 from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete
-from wenet_hs.decode.forced import align_utterances, write_alignments, write_ctm, write_textgrids
+from wenet_hs.decode.alignment import align_utterances, write_alignments, write_ctm, write_textgrids
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list

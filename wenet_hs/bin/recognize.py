@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import logging
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.job import FEATURES, Job, PartialResults, recognize
+from wenet_hs.decode.job import FEATURES, Job, recognize
 from wenet_hs.decode.lm import load_language_model, warn_unknown_units
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.output import write_results, write_speed
@@ -164,7 +165,7 @@ def _decode(
     conditions |= {name.lstrip("-"): settings[name] for name in ("versions", "model", "--lm")}
     rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
     if not found.failed:
-        PartialResults(folder).clear()
+        shutil.rmtree(folder)
     for mode, factor in rtf.items():
         print(f"{result_dir / mode / 'text'}: {len(found.segments[mode])} utterances, RTF {factor:.4f}")
     if found.incomplete:

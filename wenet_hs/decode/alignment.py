@@ -1,140 +1,142 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC alignment of label sequences: frames per unit, seconds per unit and word.
+"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM (NIST) and TextGrid (Praat)."""
 
-Dimension key: B utterances, T encoder frames, D width, C classes (0 is blank), R label sequences, L labels.
-"""
-
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
-import numpy as np
 import torch
+from praatio.textgrid import IntervalTier, Textgrid
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.decode.hypothesis import Alignment
-from wenet_hs.errors import CheckpointError
-from wenet_hs.heads.ctc import Ctc, compact_alphabet
-from wenet_hs.nn.conformer import Encoder
+from wenet_hs.build import Experiment
+from wenet_hs.data.audio import segment_duration
+from wenet_hs.data.features import utterance_features
+from wenet_hs.data.sampling import ctc_frames_needed
+from wenet_hs.decode.ctc import align_units
+from wenet_hs.decode.output import TimedText, timed_units, unit_times
+from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import open_atomic, write_atomic
+from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import SPACE
 
-CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
-_DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
-
-
-def viterbi_align(
-    log_probs: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
-) -> list[Alignment | None]:
-    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L).
-
-    Args:
-        log_probs: (B, T, C) natural logarithms, class 0 is blank; lengths: (B,) in T.
-        labels: R sequences of classes.
-        rows: the utterance of each sequence; None: one sequence per utterance.
-    Returns: None if there are too few frames: one per label, and a blank between equal neighbours. Of equally good
-        alignments always the same one.
-    Raises: CheckpointError if log-probabilities are NaN.
-    """
-    from wenet_hs.decode import ctc_kernels
-
-    log_probs_BTC, sizes_B = log_probs.detach().float().cpu().contiguous().numpy(), lengths.tolist()
-    found: list[Alignment | None] = []
-    for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
-        log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
-        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64))
-        if math.isnan(total):
-            raise CheckpointError(CTC_NAN)
-        means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
-        spans = tuple((start, end) for start, end in spans_L2.tolist())
-        found.append(None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total))
-    return found
-
-
-def align_units(
-    ctc: Ctc, memory: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
-) -> list[Alignment | None]:
-    """As `viterbi_align`, for unit ids and encoder output. Only the log-probabilities of these units are computed.
-
-    Args:
-        memory: (B, T, D), lengths: (B,) in T.
-        labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like any other.
-    """
-    rows = range(len(labels)) if rows is None else rows
-    joined: list[list[int]] = [[] for _ in range(len(memory))]  # per utterance all its label sequences
-    begins = []
-    for row, ids in zip(rows, labels, strict=True):
-        begins.append(len(joined[row]))
-        joined[row] += ids
-    targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in joined], batch_first=True)
-    target_lengths_B = torch.tensor([len(ids) for ids in joined])
-    alphabet = compact_alphabet(targets_BL, target_lengths_B, ctc.blank)
-    log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.labels.to(memory.device))
-    all_classes = alphabet.classes.tolist()
-    classes = [all_classes[row][begin : begin + len(ids)] for row, begin, ids in zip(rows, begins, labels, strict=True)]
-    return viterbi_align(log_probs_BTC, lengths, classes, rows)
-
-
-# ---- seconds
-
-Times = list[tuple[float, float]]
-"""Per unit its begin and end, in seconds from the beginning of the utterance."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrameClock:
-    """Converts encoder frames to seconds from the beginning of the audio.
-
-    A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is computed from. With
-    conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
-    """
-
-    step_s: float
-    offset_s: float
-
-    def times(self, alignment: Alignment, *, begin_s: float = 0.0) -> Times:
-        """Begin and end of each unit of an alignment, in seconds to 0.1 ms.
-
-        Args:
-            begin_s: position in the utterance's audio at which the encoder's input begins.
-        """
-        offset_s = begin_s + self.offset_s
-        return [
-            (round(offset_s + first * self.step_s, _DIGITS), round(offset_s + end * self.step_s, _DIGITS))
-            for first, end in alignment.spans
-        ]
-
-
-def frame_clock(encoder: Encoder, conf: DatasetConf) -> FrameClock:
-    """The clock of an encoder that reads features computed as `conf` says."""
-    rate, fbank_conf = conf.resample_conf.resample_rate, conf.fbank_conf
-    # In whole samples, rounded as the features round them.
-    size_s, shift_s = (int(rate * ms * 0.001) / rate for ms in (fbank_conf.frame_length, fbank_conf.frame_shift))
-    step_s = encoder.embed.stride * shift_s
-    receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
-    return FrameClock(step_s, (receptive_field_s - step_s) / 2)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimedText:
-    """A unit or a word with its begin and end."""
+class AlignedUtterance:
+    """A transcript with the times of its units and words."""
 
-    text: str
-    start: float
-    """Seconds from the beginning of the utterance."""
-    end: float
+    utterance: Utterance
+    duration_s: float
+    units: tuple[TimedText, ...]
+    words: tuple[TimedText, ...]
+    score: float
+    """Log-probability of the alignment, including blanks; natural logarithm."""
     confidence: float
-    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
+    """Geometric mean of the units' probabilities: how well the transcript fits the audio."""
+    is_incomplete: bool = False
+    """Whether the clip lacks a little of the length in its header."""
 
 
-def timed_units(units: Sequence[str], times: Times, log_probs: Sequence[float]) -> list[TimedText]:
-    """Units with their times and log-probabilities, as objects."""
-    return [
-        TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob))
-        for text, (start_s, end_s), log_prob in zip(units, times, log_probs, strict=True)
-    ]
+@torch.no_grad()
+def align_utterances(
+    experiment: Experiment,
+    utterances: Sequence[Utterance],
+    *,
+    batch_size: int = 16,
+    on_progress: Callable[[int], None] = lambda count: None,
+) -> dict[str, AlignedUtterance | str]:
+    """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
+
+    An utterance is aligned as a whole, and the memory of the encoder grows with the square of its length: cut
+    recordings of more than some minutes, with their transcripts, beforehand.
+
+    Args:
+        batch_size: maximum number of utterances per batch; changes no result.
+        on_progress: called with the number of utterances that were processed since the last call.
+    Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
+        the output of the model is NaN.
+    """
+    if not experiment.config.model_conf.ctc_weight:
+        raise ConfigError(
+            f"{experiment.model_dir / 'train.yaml'}: model_conf.ctc_weight is 0, so CTC was not trained and cannot "
+            "align; use a model trained with CTC"
+        )
+    results, pieces = dict[str, AlignedUtterance | str](), []
+    for row, utterance in enumerate(utterances):
+        try:
+            pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
+        except DataError as error:
+            results[utterance.key] = str(error)
+    on_progress(len(results))
+    remedy = "lower --batch_size, or cut the longest utterances"
+    for batch in plan_batches(pieces, batch_size):
+        in_batch = [utterances[piece.row] for piece in batch]
+        with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
+            results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
+        on_progress(len(batch))
+    return results
+
+
+def _align_batch(
+    experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float]
+) -> dict[str, AlignedUtterance | str]:
+    results, items, incomplete = dict[str, AlignedUtterance | str](), [], list[str]()
+    for utterance, duration_s in zip(utterances, durations_s, strict=True):
+        try:
+            items.append((utterance, duration_s, *_read_item(experiment, utterance, incomplete)))
+        except DataError as error:
+            results[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
+    if not items:
+        return results
+    model, tokenizer, conf = experiment.model, experiment.tokenizer, experiment.config.dataset_conf
+    device = next(model.parameters()).device
+    features = pad_sequence([features_TF for *_, features_TF in items], batch_first=True).to(device)
+    lengths = torch.tensor([len(features_TF) for *_, features_TF in items], device=device)
+    memory, memory_lengths = model.encode(features, lengths)
+    alignments = align_units(model.ctc, memory, memory_lengths, [ids for _, _, ids, _ in items])
+    for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
+        if alignment is None or alignment.confidence is None:  # probabilities below 1e-38, which are 0 in float32
+            results[utterance.key] = "the model gives this transcript the probability 0; check the transcript"
+            continue
+        names = [tokenizer.table.units[unit] for unit in ids]
+        units = timed_units(names, unit_times(alignment, model.encoder, conf), alignment.log_probs)
+        results[utterance.key] = AlignedUtterance(
+            utterance=utterance,
+            duration_s=duration_s,
+            units=tuple(units),
+            words=tuple(timed_words(units, tokenizer)),
+            score=alignment.score,
+            confidence=alignment.confidence,
+            is_incomplete=utterance.key in incomplete,
+        )
+    return results
+
+
+def _read_item(experiment: Experiment, utterance: Utterance, incomplete: list[str]) -> tuple[list[int], Tensor]:
+    """The unit ids and features (T, F) of an utterance. Raises DataError if it cannot be aligned."""
+    tokenizer = experiment.tokenizer
+    unknown = tokenizer.unknown(utterance.txt)
+    if unknown:
+        units = list_names([repr(unit) for unit in unknown], " ")
+        raise DataError(
+            f"the transcript has units that the model does not know: {units}; correct it, or use another model"
+        )
+    ids = tokenizer.encode(utterance.txt)
+    if not ids:
+        raise DataError("the transcript is empty; add the text, or leave the utterance out")
+    features_TF = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
+    num_frames, needed = experiment.model.encoder.subsampled_length(len(features_TF)), ctc_frames_needed(ids)
+    if num_frames < needed:
+        raise DataError(
+            f"{utterance.wav}: {num_frames} encoder frames, but CTC needs {needed} for this transcript; check that "
+            "audio and transcript belong together"
+        )
+    return ids, features_TF
 
 
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
@@ -162,3 +164,49 @@ def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
 
 def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if all(values) else 0.0
+
+
+# ---- files
+
+
+def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:
+    """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
+    (seconds from the beginning of the utterance) and confidence of each."""
+    lines = []
+    for aligned in alignments:
+        record: dict[str, object] = {
+            "key": aligned.utterance.key,
+            "lang": aligned.utterance.lang,
+            "text": aligned.utterance.txt,
+            "score": aligned.score,
+            "confidence": round(aligned.confidence, 4),
+        }
+        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
+            record[name] = [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]
+        lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    write_atomic(path, "".join(lines))
+
+
+def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
+    """Write `key 1 start duration text confidence` per word, or per unit; white space in a text becomes `▁`."""
+    lines = [
+        f"{aligned.utterance.key} 1 {part.start:.4f} {part.end - part.start:.4f} "
+        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
+        for aligned in alignments
+        for part in (aligned.units if of_units else aligned.words)
+    ]
+    write_atomic(path, "".join(lines))
+
+
+def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
+    """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
+
+    The grid is as long as the audio. Between two units, and between two words, is an interval without text.
+    """
+    for aligned in alignments:
+        end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
+        grid = Textgrid(0, end)
+        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
+            grid.addTier(IntervalTier(name, [(part.start, part.end, part.text) for part in parts], 0, end))
+        with open_atomic(folder / f"{aligned.utterance.key.replace('/', '%2F')}.TextGrid") as file:
+            grid.save(file.name, format="long_textgrid", includeBlankSpaces=True)

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTC searches: greedy search, and prefix beam search with and without a language model.
+"""CTC searches (greedy, prefix beam search with and without a language model) and CTC alignment of label sequences.
 
-They read the K best units of each frame, from any head.
-
-Dimension key: B utterances, T encoder frames, K best units of a frame.
+Dimension key: B utterances, T encoder frames, K best units of a frame, D width, C classes (0 is blank), R label
+sequences, L labels.
 """
 
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
+from wenet_hs.errors import CheckpointError
+from wenet_hs.heads.ctc import Ctc, compact_alphabet
 from wenet_hs.nn.layers import length_mask
 
+CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
 _IMPOSSIBLE = -math.inf
 _Ids = tuple[int, ...]
 
@@ -169,3 +173,58 @@ def _log_add(a: float, b: float) -> float:
     if a < b:
         a, b = b, a
     return a if b == _IMPOSSIBLE else a + math.log1p(math.exp(b - a))
+
+
+# ---- alignment
+
+
+def viterbi_align(
+    log_probs: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
+) -> list[Alignment | None]:
+    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L).
+
+    Args:
+        log_probs: (B, T, C) natural logarithms, class 0 is blank; lengths: (B,) in T.
+        labels: R sequences of classes.
+        rows: the utterance of each sequence; None: one sequence per utterance.
+    Returns: None if there are too few frames: one per label, and a blank between equal neighbours. Of equally good
+        alignments always the same one.
+    Raises: CheckpointError if log-probabilities are NaN.
+    """
+    from wenet_hs.decode import ctc_kernels
+
+    log_probs_BTC, sizes_B = log_probs.detach().float().cpu().contiguous().numpy(), lengths.tolist()
+    found: list[Alignment | None] = []
+    for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
+        log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
+        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64))
+        if math.isnan(total):
+            raise CheckpointError(CTC_NAN)
+        means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
+        spans = tuple((start, end) for start, end in spans_L2.tolist())
+        found.append(None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total))
+    return found
+
+
+def align_units(
+    ctc: Ctc, memory: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
+) -> list[Alignment | None]:
+    """As `viterbi_align`, for unit ids and encoder output. Only the log-probabilities of these units are computed.
+
+    Args:
+        memory: (B, T, D), lengths: (B,) in T.
+        labels: R sequences of unit ids. Blank among them, which a decoder may emit, is a label like any other.
+    """
+    rows = range(len(labels)) if rows is None else rows
+    joined: list[list[int]] = [[] for _ in range(len(memory))]  # per utterance all its label sequences
+    begins = []
+    for row, ids in zip(rows, labels, strict=True):
+        begins.append(len(joined[row]))
+        joined[row] += ids
+    targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in joined], batch_first=True)
+    target_lengths_B = torch.tensor([len(ids) for ids in joined])
+    alphabet = compact_alphabet(targets_BL, target_lengths_B, ctc.blank)
+    log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.labels.to(memory.device))
+    all_classes = alphabet.classes.tolist()
+    classes = [all_classes[row][begin : begin + len(ids)] for row, begin, ids in zip(rows, begins, labels, strict=True)]
+    return viterbi_align(log_probs_BTC, lengths, classes, rows)

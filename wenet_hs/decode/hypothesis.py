@@ -87,20 +87,22 @@ class DecodeOptions:
     )
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise ValueError(f"beam_size {self.beam_size}: must be at least 1")
-        if self.nbest is not None and not 1 <= self.nbest <= self.beam_size:
-            raise ValueError(f"nbest {self.nbest}: must be from 1 to beam_size, which is {self.beam_size}")
-        for name in ("ctc_weight", "length_penalty", "lm_weight"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name} {value:g}: must be at least 0")
-        if not 0 <= self.reverse_weight <= 1:
-            raise ValueError(f"reverse_weight {self.reverse_weight:g}: must be from 0 to 1")
-        if not 0 < self.max_len_ratio < math.inf:
-            raise ValueError(f"max_len_ratio {self.max_len_ratio:g}: must be above 0")
-        if not 0 <= self.min_len_ratio <= self.max_len_ratio:
-            limit = f"max_len_ratio, which is {self.max_len_ratio:g}"
-            raise ValueError(f"min_len_ratio {self.min_len_ratio:g}: must be from 0 to {limit}")
-        if not math.isfinite(self.length_bonus):
-            raise ValueError(f"length_bonus {self.length_bonus:g}: must be a number")
+        limit = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
+        checks = (
+            ("beam_size", self.beam_size >= 1, "at least 1"),
+            (
+                "nbest",
+                self.nbest is None or 1 <= self.nbest <= self.beam_size,
+                f"from 1 to beam_size, which is {self.beam_size}",
+            ),
+            ("ctc_weight", 0 <= self.ctc_weight < math.inf, "at least 0"),
+            ("length_penalty", 0 <= self.length_penalty < math.inf, "at least 0"),
+            ("lm_weight", 0 <= self.lm_weight < math.inf, "at least 0"),
+            ("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1"),
+            ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
+            ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, limit),
+            ("length_bonus", math.isfinite(self.length_bonus), "a number"),
+        )
+        for name, is_valid, expected in checks:
+            if not is_valid:
+                raise ValueError(f"{name} {getattr(self, name):g}: must be {expected}")

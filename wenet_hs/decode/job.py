@@ -16,28 +16,34 @@ import logging
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features, waveform_features
-from wenet_hs.decode.alignment import frame_clock
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.decode.modes import StageTimes, decode, warn_unused_options, warn_wide_beam
+from wenet_hs.decode.modes import StageTimes, decode, warn_about_options
 from wenet_hs.decode.output import Recognition, Segment, make_segment
-from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, find_cuts
-from wenet_hs.devices import lacks_memory
+from wenet_hs.decode.segments import (
+    DEFAULT_MAX_SEGMENT_S,
+    Piece,
+    cut_pieces,
+    find_cuts,
+    out_of_memory_as_error,
+    plan_batches,
+)
 from wenet_hs.distributed import World
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 
@@ -45,8 +51,6 @@ logger = logging.getLogger(__name__)
 
 FEATURES = "features"
 """Stage that reads audio and computes features."""
-MAX_BATCH_S = 600.0
-"""Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
 _WARM_UP_S = 1.0
 
 
@@ -90,78 +94,34 @@ def recognize(
     """
     world = world or World()
     partial = PartialResults(folder)
-    plan, done = _share_plan(partial, utterances, job, settings or {}, world)
-    numbers = assign_batches(plan.batches, done, world.size)[world.rank]
-    total = sum(len(plan.batches[number]) for number in numbers)
+    batches, done, failed = _share_plan(partial, utterances, job, settings or {}, world)
+    numbers = assign_batches(batches, done, world.size)[world.rank]
+    total = sum(len(batches[number]) for number in numbers)
     on_progress(0, total)
-    if world.rank == 0:
-        warn_wide_beam(experiment.model, job.options)
-        warn_unused_options(job.options, job.modes)
+    if world.is_first:
+        warn_about_options(experiment.model, job.options, job.modes)
     if numbers:
         _warm_up(experiment, job)
     with partial.appending(world.rank) as append:
         for number in numbers:
-            batch = plan.batches[number]
+            batch = batches[number]
             result = _decode_batch(experiment, [piece.select(utterances) for piece in batch], batch, job)
             append(replace(result, number=number, rank=world.rank))
             on_progress(len(batch), total)
     world.barrier()
-    if world.rank != 0:
+    if not world.is_first:
         return None
     results = partial.read()
-    missing = set(range(len(plan.batches))) - results.keys()
+    missing = set(range(len(batches))) - results.keys()
     if missing:
         raise DataError(
-            f"{folder}: {len(missing)} of {len(plan.batches)} batches are missing (the first is {min(missing)}); run "
+            f"{folder}: {len(missing)} of {len(batches)} batches are missing (the first is {min(missing)}); run "
             "the same command again"
         )
-    found = _merge([results[number] for number in sorted(results)], plan, utterances, job.modes)
-    if found.too_short:
-        message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
-        logger.warning(message, len(found.too_short), list_names(found.too_short))
-    return found
+    return _merge([results[number] for number in range(len(batches))], batches, failed, utterances, job.modes)
 
 
 # ---- plan
-
-
-class Piece(NamedTuple):
-    """A clip, or a segment of one."""
-
-    row: int
-    """Index of the utterance in the list."""
-    duration_s: float
-    begin_s: float = 0.0
-    """From the beginning of the utterance."""
-    end_s: float | None = None
-    """None: to the end of the utterance."""
-
-    def select(self, utterances: Sequence[Utterance]) -> Utterance:
-        """The utterance, limited to this piece."""
-        utterance = utterances[self.row]
-        if self.begin_s == 0 and self.end_s is None:
-            return utterance
-        origin = utterance.start or 0.0
-        end = utterance.end if self.end_s is None else origin + self.end_s
-        return replace(utterance, start=origin + self.begin_s, end=end, duration=self.duration_s)
-
-
-def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
-    """The segments between the cuts (seconds, rising) of a clip."""
-    bounds, ends = [0.0, *cuts, duration_s], [*cuts, None]
-    return [Piece(row, bounds[number + 1] - bounds[number], bounds[number], end) for number, end in enumerate(ends)]
-
-
-def plan_batches(pieces: Iterable[Piece], batch_size: int) -> list[list[Piece]]:
-    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order."""
-    batches: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda piece: piece.duration_s, reverse=True):
-        last = batches[-1] if batches else []
-        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= MAX_BATCH_S:
-            last.append(piece)
-        else:
-            batches.append([piece])
-    return batches
 
 
 def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], num_ranks: int) -> list[list[int]]:
@@ -176,63 +136,43 @@ def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], nu
     return shares
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The batches of a list."""
-
-    batches: list[list[Piece]] = field(default_factory=list)
-    failed: dict[int, str] = field(default_factory=dict)
-    """Row of each utterance whose header (or audio, if it must be cut) cannot be read → reason."""
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Plan":
-        """The plan whose fields were written as JSON."""
-        batches = [[Piece(*piece) for piece in batch] for batch in record["batches"]]
-        return cls(batches, {int(row): reason for row, reason in record["failed"].items()})
-
-
 def _share_plan(
     partial: "PartialResults", utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], world: World
-) -> tuple[Plan, set[int]]:
-    """The plan, and the batches that are done. Rank 0 reads the partial results and sends them to the others.
+) -> tuple[list[list[Piece]], set[int], dict[int, str]]:
+    """The batches, the numbers of those that are done, and row → reason of utterances that are in no batch.
 
-    Utterances that an earlier run could not place in a batch are tried again: their batches follow all others.
+    Such an utterance's header (or audio, if it must be cut) cannot be read. The next run tries it again: the batches
+    of these utterances follow all others. Rank 0 reads the partial results and sends them to the others.
     """
-    found_by_rank_0 = partial.find(settings) if world.rank == 0 else None
-    kept = world.all_gather(found_by_rank_0)[0]
-    plan, done = kept or (Plan(), set())
-    if kept is not None and not plan.failed:
-        return plan, done
-    rows = range(len(utterances)) if kept is None else sorted(plan.failed)
-    found = _find_pieces(utterances, rows, job.max_segment_s, world)
-    pieces = [piece for _, value in found if not isinstance(value, str) for piece in value]
-    failed = {row: value for row, value in found if isinstance(value, str)}
-    plan = Plan([*plan.batches, *plan_batches(pieces, job.batch_size)], failed)
-    if world.rank == 0:
-        if kept is None:
-            partial.clear()
-        partial.write_plan(settings, plan)
+    kept = world.all_gather(partial.find(settings) if world.is_first else None)[0]
+    batches, done = kept or ([], set())
+    rows = sorted(set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch))
+    pieces, failed = list[Piece](), dict[int, str]()
+    for found in _find_pieces(utterances, rows, job.max_segment_s, world):
+        pieces += found[0]
+        failed |= found[1]
+    batches = [*batches, *plan_batches(sorted(pieces), job.batch_size)]
+    if world.is_first:
+        partial.write_plan(settings, batches, is_new=kept is None)
     world.barrier()
-    return plan, done
+    return batches, done, failed
 
 
 def _find_pieces(
     utterances: Sequence[Utterance], rows: Sequence[int], max_segment_s: float, world: World
-) -> list[tuple[int, list[Piece] | str]]:
-    """Row and pieces of each utterance, or why it cannot be read. Each rank reads its share of the audio."""
-    found: list[tuple[int, list[Piece] | str]] = []
+) -> list[tuple[list[Piece], dict[int, str]]]:
+    """Per rank the pieces of its share of the utterances, and row → reason of those that cannot be read."""
+    pieces, failed = list[Piece](), dict[int, str]()
     for row in rows[world.rank :: world.size]:
         utterance = utterances[row]
         try:
             duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
             is_cut = 0 < max_segment_s < duration_s
-            found.append(
-                (row, cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)])
-            )
+            pieces += cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)]
         except DataError as error:
-            found.append((row, str(error)))
+            failed[row] = str(error)
     world.barrier()
-    return sorted((item for share in world.all_gather(found) for item in share), key=lambda item: item[0])
+    return world.all_gather((pieces, failed))
 
 
 # ---- partial results
@@ -244,8 +184,6 @@ class DecodedBatch:
 
     pieces: list[dict[str, Segment] | str]
     """Per piece its results by mode, or the reason why it could not be read."""
-    too_short: list[int]
-    """Positions in the batch of the pieces without an encoder frame."""
     seconds: dict[str, float]
     """By stage."""
     started_at: float
@@ -261,18 +199,9 @@ class DecodedBatch:
         """Whether a piece could not be read."""
         return any(isinstance(piece, str) for piece in self.pieces)
 
-    @classmethod
-    def from_json(cls, line: bytes) -> "DecodedBatch | None":
-        """The batch of a line; None if the line is damaged: then the batch is decoded again."""
-        try:
-            record = json.loads(line)
-            pieces = [
-                piece if isinstance(piece, str) else {mode: Segment.from_json(one) for mode, one in piece.items()}
-                for piece in record["pieces"]
-            ]
-            return cls(**{**record, "pieces": pieces})
-        except (ValueError, KeyError, TypeError):
-            return None
+
+_BATCHES = TypeAdapter(list[list[Piece]])
+_DECODED_BATCH = TypeAdapter(DecodedBatch)
 
 
 class PartialResults:
@@ -282,18 +211,18 @@ class PartialResults:
         self.folder = folder
         self._plan = folder / "plan.json"
 
-    def find(self, settings: Mapping[str, Any]) -> tuple[Plan, set[int]] | None:
-        """The plan of an interrupted run with the same settings, and the batches that are done; None if there is none.
+    def find(self, settings: Mapping[str, Any]) -> tuple[list[list[Piece]], set[int]] | None:
+        """The batches of an interrupted run with the same settings, and those that are done; None if there is none.
 
         A batch with a clip that could not be read is not done: the clip may have been repaired. If the settings differ,
         a warning says so, and the results are not used.
         """
         try:
             record = json.loads(self._plan.read_bytes())
-            plan, previous = Plan.from_json(record["plan"]), record["settings"]
+            batches, previous = _BATCHES.validate_python(record["batches"]), dict(record["settings"])
         except FileNotFoundError:
             return None
-        except (AttributeError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             logger.warning("%s: damaged; starting from the beginning", self._plan)
             return None
         present = json.loads(json.dumps(settings))
@@ -302,22 +231,15 @@ class PartialResults:
                 message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
                 logger.warning(message, self._plan, name)
                 return None
-        results = self.read().values()
-        done = {result.number for result in results if not result.has_failures}
-        logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(plan.batches))
-        num_failed = len(plan.failed) + sum(isinstance(piece, str) for result in results for piece in result.pieces)
-        if num_failed:
-            logger.info("%s: trying again the %d clips (or segments) that were not read", self.folder, num_failed)
-        return plan, done
+        done = {result.number for result in self.read().values() if not result.has_failures}
+        logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(batches))
+        return batches, done
 
-    def clear(self) -> None:
-        """Discard previous results."""
-        if self.folder.exists():
+    def write_plan(self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool) -> None:
+        """Write the plan. A new one discards previous results."""
+        if is_new and self.folder.exists():
             shutil.rmtree(self.folder)
-
-    def write_plan(self, settings: Mapping[str, Any], plan: Plan) -> None:
-        """Write the plan, or replace it; decoded batches stay."""
-        write_atomic(self._plan, json.dumps({"settings": settings, "plan": plan}, default=vars))
+        write_atomic(self._plan, json.dumps({"settings": settings, "batches": batches}))
 
     @contextmanager
     def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
@@ -336,31 +258,38 @@ class PartialResults:
             yield append
 
     def read(self) -> dict[int, DecodedBatch]:
-        """The decoded batches by number: of several attempts one without failures, otherwise the last one."""
+        """The decoded batches by number: of several attempts one without failures, otherwise the last one.
+
+        A damaged line is left out: its batch is decoded again.
+        """
         best: dict[int, DecodedBatch] = {}
         for path in sorted(self.folder.glob("batches-*.jsonl")):
             for line in path.read_bytes().split(b"\n")[:-1]:
-                result = DecodedBatch.from_json(line)
-                if result is not None:
-                    attempts = (best.get(result.number, result), result)
-                    best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
+                try:
+                    result = _DECODED_BATCH.validate_python(json.loads(line))
+                except ValueError:
+                    continue
+                attempts = (best.get(result.number, result), result)
+                best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
         return best
 
 
 def _merge(
-    results: Sequence[DecodedBatch], plan: Plan, utterances: Sequence[Utterance], modes: Sequence[str]
+    results: Sequence[DecodedBatch],
+    batches: Sequence[Sequence[Piece]],
+    unplanned: Mapping[int, str],
+    utterances: Sequence[Utterance],
+    modes: Sequence[str],
 ) -> Recognition:
     """All batches as one result. An utterance with a segment that failed has failed."""
     found = Recognition({mode: {} for mode in modes})
     segments_of: defaultdict[int, list[dict[str, Segment]]] = defaultdict(list)
-    failed, too_short = dict(plan.failed), set[int]()
-    for result in results:
+    failed = dict(unplanned)
+    for result, batch in zip(results, batches, strict=True):
         found.incomplete.update(result.incomplete)
         for stage, seconds in result.seconds.items():
             found.seconds[result.rank][stage] += seconds
         num_decoded = sum(not isinstance(segments, str) for segments in result.pieces)
-        batch = plan.batches[result.number]
-        too_short |= {batch[place].row for place in result.too_short}
         for piece, segments in zip(batch, result.pieces, strict=True):
             if isinstance(segments, str):
                 failed[piece.row] = segments
@@ -375,61 +304,42 @@ def _merge(
             segments_in_mode = [segments[mode] for segments in segments_of[row]]
             found.segments[mode][utterances[row].key] = sorted(segments_in_mode, key=lambda one: one.begin_s)
     found.failed = {utterances[row].key: failed[row] for row in sorted(failed)}
-    found.too_short = [utterances[row].key for row in sorted(too_short)]
     return found
 
 
 # ---- decoding
 
 
-@contextmanager
-def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, remedy: str) -> Iterator[None]:
-    """Raise ConfigError with the keys of the batch if the block runs out of memory.
-
-    Args:
-        longest_s: seconds of the longest clip, to which the others are padded.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
-            raise
-        named = list_names([utterance.key for utterance in utterances])
-        raise ConfigError(
-            f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named}); {remedy}"
-        ) from error
-
-
 def _decode_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
 ) -> DecodedBatch:
-    longest_s = max(piece.duration_s for piece in batch)
-    with out_of_memory_as_error(utterances, longest_s, "lower --batch_size or --max_segment_s"):
-        model, conf = experiment.model, experiment.config.dataset_conf
-        device = next(model.parameters()).device
-        started_at, times = time.time(), StageTimes(device)
-        features: dict[int, Tensor] = {}
-        incomplete: list[str] = []
-        pieces: list[dict[str, Segment] | str] = [{} for _ in batch]
+    model, conf = experiment.model, experiment.config.dataset_conf
+    device = next(model.parameters()).device
+    started_at, times = time.time(), StageTimes(device)
+    features, incomplete = dict[int, Tensor](), list[str]()
+    pieces: list[dict[str, Segment] | str] = [{} for _ in batch]
+    with out_of_memory_as_error(utterances, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
         with times.measure(FEATURES):
-            for place, utterance in enumerate(utterances):
+            for index, utterance in enumerate(utterances):
                 try:
-                    features[place] = utterance_features(utterance, conf, incomplete)
+                    features[index] = utterance_features(utterance, conf, incomplete)
                 except DataError as error:
-                    pieces[place] = str(error).removeprefix(f"utterance {utterance.key}: ")
+                    pieces[index] = str(error).removeprefix(f"utterance {utterance.key}: ")
             if features:
                 padded = pad_sequence(list(features.values()), batch_first=True).to(device)
                 lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
         if features:
             results = decode(model, padded, lengths, job.modes, job.options, lm=job.lm, align=True, times=times)
-            clock = frame_clock(model.encoder, conf)
-            for index, place in enumerate(features):
-                pieces[place] = {
-                    mode: make_segment(nbests[index], batch[place].begin_s, experiment.tokenizer, clock)
+            for row, index in enumerate(features):
+                pieces[index] = {
+                    mode: make_segment(nbests[row], batch[index].begin_s, experiment)
                     for mode, nbests in results.items()
                 }
-    too_short = [place for place, frames in features.items() if model.encoder.subsampled_length(len(frames)) < 1]
-    return DecodedBatch(pieces, too_short, dict(times.seconds), started_at, incomplete=incomplete)
+    too_short = [utterances[i].key for i, one in features.items() if model.encoder.subsampled_length(len(one)) < 1]
+    if too_short:
+        message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
+        logger.warning(message, len(too_short), list_names(too_short))
+    return DecodedBatch(pieces, dict(times.seconds), started_at, incomplete=incomplete)
 
 
 def _warm_up(experiment: Experiment, job: Job) -> None:

@@ -19,9 +19,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.alignment import CTC_NAN, align_units
 from wenet_hs.decode.attention import attention_beam_search
-from wenet_hs.decode.ctc import greedy_search, prefix_beam_search, prefix_beam_search_with_lm
+from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import finished_list_search
 from wenet_hs.decode.lm import LanguageModel
@@ -196,17 +195,13 @@ def check_options(
         )
 
 
-def warn_wide_beam(model: AsrModel, options: DecodeOptions) -> None:
-    """Warn if the beam is wider than the unit table. Every search then keeps all hypotheses that there are."""
+def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
+    """Warn about a beam wider than the unit table, options that no mode reads, a finished list without penalty."""
     if options.beam_size > model.num_units:
         logger.warning(
             "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more",
             *(options.beam_size, model.num_units),
         )
-
-
-def warn_unused_options(options: DecodeOptions, modes: Sequence[str]) -> None:
-    """Warn about options that none of the modes reads, and about a finished list without length penalty."""
     default = DecodeOptions()
     given = [name for name in _LENGTH_OPTIONS if getattr(options, name) != getattr(default, name)]
     if given and not any(MODES[mode].has_length_options for mode in modes):

@@ -1,19 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition results as values, and the files that `recognize` writes from them."""
+"""Recognition results as text and seconds, and the files that `recognize` writes from them."""
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.decode.alignment import FrameClock, TimedText, Times, timed_units
-from wenet_hs.decode.hypothesis import Hypothesis, mean_probability
+from wenet_hs.build import Experiment
+from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.decode.hypothesis import Alignment, Hypothesis, mean_probability
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
+from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import SPACE
+
+Times = list[tuple[float, float]]
+"""Per unit its begin and end, in seconds from the beginning of the utterance."""
+_DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
+
+
+def unit_times(alignment: Alignment, encoder: Encoder, conf: DatasetConf, begin_s: float = 0.0) -> Times:
+    """Begin and end of each unit of an alignment.
+
+    A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is computed from. With
+    conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
+
+    Args:
+        conf: how the encoder's features are computed.
+        begin_s: position in the utterance's audio at which the encoder's input begins.
+    """
+    rate, fbank_conf = conf.resample_conf.resample_rate, conf.fbank_conf
+    # In whole samples, rounded as the features round them.
+    size_s, shift_s = (int(rate * ms * 0.001) / rate for ms in (fbank_conf.frame_length, fbank_conf.frame_shift))
+    step_s = encoder.embed.stride * shift_s
+    receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
+    offset_s = begin_s + (receptive_field_s - step_s) / 2
+    return [
+        (round(offset_s + first * step_s, _DIGITS), round(offset_s + end * step_s, _DIGITS))
+        for first, end in alignment.spans
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedText:
+    """A unit or a word with its begin and end."""
+
+    text: str
+    start: float
+    """Seconds from the beginning of the utterance."""
+    end: float
+    confidence: float
+    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
+
+
+def timed_units(units: Sequence[str], times: Times, log_probs: Sequence[float]) -> list[TimedText]:
+    """Units with their times and log-probabilities, as objects."""
+    return [
+        TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob))
+        for text, (start_s, end_s), log_prob in zip(units, times, log_probs, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,32 +84,23 @@ class Segment:
     nbest: Sequence[Alternative]
     """Best first."""
     times: Times | None = None
-    """Of the units of the best hypothesis, from the beginning of the utterance; None if CTC cannot align it."""
+    """Of the units of the best hypothesis; None if CTC cannot align it."""
     log_probs: Sequence[float] = ()
     """Of the same units, by CTC."""
 
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Segment":
-        """The segment whose fields were written as JSON."""
-        times = record["times"] and [(start, end) for start, end in record["times"]]
-        nbest = [Alternative(**one) for one in record["nbest"]]
-        return cls(**{**record, "nbest": nbest, "times": times})
 
-    def timed_units(self) -> list[TimedText] | None:
-        """The units of the best hypothesis with their times."""
-        return None if self.times is None else timed_units(self.nbest[0].units, self.times, self.log_probs)
-
-
-def make_segment(nbest: Sequence[Hypothesis], begin_s: float, tokenizer: Tokenizer, clock: FrameClock) -> Segment:
+def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experiment) -> Segment:
     """The hypotheses of a segment as text and seconds."""
-    names, alignment = tokenizer.table.units, nbest[0].alignment
+    tokenizer, alignment = experiment.tokenizer, nbest[0].alignment
+    names = tokenizer.table.units
     alternatives = [
         Alternative(text=tokenizer.decode(one.ids), score=one.score, units=tuple(names[unit] for unit in one.ids))
         for one in nbest
     ]
     if alignment is None:
         return Segment(begin_s, alternatives)
-    return Segment(begin_s, alternatives, clock.times(alignment, begin_s=begin_s), alignment.log_probs)
+    times = unit_times(alignment, experiment.model.encoder, experiment.config.dataset_conf, begin_s)
+    return Segment(begin_s, alternatives, times, alignment.log_probs)
 
 
 def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
@@ -104,8 +144,6 @@ class Recognition:
     """Language → seconds of the utterances that were decoded."""
     failed: dict[str, str] = field(default_factory=dict)
     """Key of each utterance that could not be read → reason."""
-    too_short: list[str] = field(default_factory=list)
-    """Keys of the utterances without an encoder frame; their hypothesis is empty."""
     incomplete: set[str] = field(default_factory=set)
     """Keys of the clips that lack a little of the length in their header."""
 

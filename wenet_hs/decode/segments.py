@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut points of long audio: pauses, found by their energy.   Dimension key: N samples, T frames of 10 ms."""
+"""Pieces of a data list: long clips cut at pauses, and batches of pieces of similar length.
+
+Dimension key: N samples, T frames of 10 ms.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.data.audio import length_fault, read_audio_file, segment_duration
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.devices import lacks_memory
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.manifest import Utterance
 
 DEFAULT_MAX_SEGMENT_S = 60.0
 """A longer clip is cut before it is decoded."""
 MIN_SEGMENT_S = 4.0
 """Smallest `max_segment_s`: a segment has at least one second on both sides of a cut."""
+MAX_BATCH_S = 600.0
+"""Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
 FRAMES_PER_SECOND = 100
 _BLOCK_S = 600.0  # seconds of a long clip that are read at a time
 _PAUSE = 20  # frames: the closure of a stop lasts a third of that
@@ -23,6 +34,66 @@ _MIN_RANGE_DB = 12.0  # below this range there is only noise, or only speech, an
 _SMOOTH = 5  # frames over which the highest level is measured: a click is not speech
 
 Levels = NDArray[np.float64]
+
+
+class Piece(NamedTuple):
+    """A clip, or a segment of one."""
+
+    row: int
+    """Index of the utterance in the list."""
+    duration_s: float
+    begin_s: float = 0.0
+    """From the beginning of the utterance."""
+    end_s: float | None = None
+    """None: to the end of the utterance."""
+
+    def select(self, utterances: Sequence[Utterance]) -> Utterance:
+        """The utterance, limited to this piece."""
+        utterance = utterances[self.row]
+        if self.begin_s == 0 and self.end_s is None:
+            return utterance
+        origin = utterance.start or 0.0
+        end = utterance.end if self.end_s is None else origin + self.end_s
+        return replace(utterance, start=origin + self.begin_s, end=end, duration=self.duration_s)
+
+
+def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece]:
+    """The segments between the cuts (seconds, rising) of a clip."""
+    bounds, ends = [0.0, *cuts, duration_s], [*cuts, None]
+    return [Piece(row, bounds[number + 1] - bounds[number], bounds[number], end) for number, end in enumerate(ends)]
+
+
+def plan_batches(pieces: Iterable[Piece], batch_size: int) -> list[list[Piece]]:
+    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order."""
+    batches: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: piece.duration_s, reverse=True):
+        last = batches[-1] if batches else []
+        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= MAX_BATCH_S:
+            last.append(piece)
+        else:
+            batches.append([piece])
+    return batches
+
+
+@contextmanager
+def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, remedy: str) -> Iterator[None]:
+    """Raise ConfigError with the keys of the batch if the block runs out of memory.
+
+    Args:
+        longest_s: seconds of the longest clip, to which the others are padded.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        named = list_names([utterance.key for utterance in utterances])
+        raise ConfigError(
+            f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named}); {remedy}"
+        ) from error
+
+
+# ---- cut points
 
 
 def check_max_segment(seconds: float) -> None:
