@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognition results as text and seconds, and the files that `recognize` writes from them."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wenet_hs.build import Experiment
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis, mean_probability
 from wenet_hs.files import one_field, write_atomic
@@ -17,6 +18,9 @@ from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import SPACE
+
+if TYPE_CHECKING:
+    from wenet_hs.build import Experiment
 
 Times = list[tuple[float, float]]
 """Per unit its begin and end, in seconds from the beginning of the utterance."""
