@@ -20,8 +20,7 @@ from paired import alternate, common_arguments, markdown_table, medians_ms, numb
 from torch import Tensor, nn
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 DIM = 256
 SIZES = (150, 300, 1_000, 5_000, 10_000, 50_000, 267_735)

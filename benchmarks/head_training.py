@@ -28,8 +28,7 @@ from paired import (
 from torch import nn
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 DIM = 256
 SIZES = (150, 500, 1_000, 5_000, 10_000, 50_000, 267_735)

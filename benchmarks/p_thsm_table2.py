@@ -29,8 +29,7 @@ from paired import (
 from torch import Tensor, nn
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 NUM_UNITS, DIM = 267_735, 256
 BASELINE = "Softmax"

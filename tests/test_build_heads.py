@@ -19,8 +19,7 @@ from wenet_hs.heads.hsoftmax import RouteOption
 from wenet_hs.heads.kernels.search import SearchMethod
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 TABLE = UnitTable.from_units("abcdefgh")
 BASE = """

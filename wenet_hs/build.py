@@ -44,8 +44,7 @@ from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsam
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable, check_special
-from wenet_hs.tree.nary import NaryTree, load_tree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
 AnyTree = Tree | NaryTree
 Cmvn = tuple[Tensor, Tensor]

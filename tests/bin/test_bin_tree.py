@@ -12,8 +12,7 @@ from wenet_hs.bin import tree as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import load_tree
+from wenet_hs.tree import Tree, load_tree
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_show_prints_units_and_draws(corpus: Path, capsys: pytest.CaptureFixture
 def test_a_users_fault_is_one_line_and_exit_code_2(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (corpus / "tree.json").write_text(json.dumps({"format": "other"}), "utf-8")
     assert run_command(command, ["show", f"{corpus}/tree.json"]) == 2
-    assert 'tree.json: format is "other", expected "wenet_hs.tree/1"' in capsys.readouterr().err
+    assert "tree.json: format: Input should be 'wenet_hs.tree/1', found 'other'; build" in capsys.readouterr().err
     assert build(corpus, "--tokenizer", "bpe") == 2
     assert "bpe without a model" in capsys.readouterr().err
 

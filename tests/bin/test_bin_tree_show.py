@@ -12,8 +12,7 @@ from wenet_hs.bin.command import run_command
 from wenet_hs.bin.tree import figures
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 
 @pytest.fixture

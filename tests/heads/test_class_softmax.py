@@ -18,8 +18,7 @@ from trees import merge_levels
 from wenet_hs.heads import class_softmax
 from wenet_hs.heads.class_softmax import ClassHead, group_decisions, log_softmax_of_nodes
 from wenet_hs.heads.kernels import classes as kernels
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree import NaryTree, Tree
 
 DIM = 16
 # Root: the node 1, unit 0, the node 2; below them units 1 2 3, and 4 5.

@@ -21,8 +21,7 @@ from trees import comb, merge_levels
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import smoothing_weights
 from wenet_hs.heads.hsoftmax import RouteOption
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 DIM = 8
 

@@ -15,8 +15,7 @@ from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.ctc import Ctc, compact_alphabet, ctc_feasible
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 """Memory, its lengths, targets, their lengths."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_up_experiment import BAD, GOOD, REF, TRAIN_YAML, write_metrics, write_scores
 
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree import Tree
 
 
 @pytest.fixture

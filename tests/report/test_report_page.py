@@ -19,8 +19,7 @@ from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.page import Heading, build_page, format_summary
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, count_errors, report_to_json, score, split_units
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 Make = Callable[..., Path]
 CER = Rules(metric="cer")

@@ -20,8 +20,7 @@ from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import FineTuneReport, RowCount, load_base_weights, mix_rows
 from wenet_hs.train.mapping import map_head, match_units
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 AnyTree = Tree | NaryTree
 TABLE = UnitTable.from_units("abcdefgh")

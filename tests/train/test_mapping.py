@@ -13,8 +13,7 @@ from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, So
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import mix_rows
 from wenet_hs.train.mapping import map_head, match_units
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 
 AnyTree = Tree | NaryTree
 Nested = Any

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from trees import units_below
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.tree import Tree, articulatory
+from wenet_hs.tree import articulatory
 from wenet_hs.tree.articulatory import articulatory_vectors
+from wenet_hs.tree.build import TreeSource, build_tree
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
 
@@ -117,7 +118,7 @@ def test_symbols_that_are_not_phones() -> None:
 
 def test_the_tree_is_phonology() -> None:
     units = ["<blank>", "<unk>", *CONSONANTS, *VOWELS, "pʰ", "字"]
-    found = units_below(Tree.articulatory(units, np.ones(len(units))))
+    found = units_below(build_tree("articulatory", TreeSource(units, np.ones(len(units)))))
     for subtree in (["<blank>", "<unk>", "字"], VOWELS, ["p", "pʰ", "b"], ["s", "z"], ["m", "n", "ɲ", "ŋ"]):
         assert frozenset(map(units.index, subtree)) in found
 

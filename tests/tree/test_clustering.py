@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from trees import units_below
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.tree import Tree, clustering
-from wenet_hs.tree.clustering import ward_children
+from wenet_hs.tree import Tree, embedding
+from wenet_hs.tree.embedding import ward_children
 
 NAN = float("nan")
 
@@ -130,7 +130,7 @@ def test_wrong_vectors_are_refused(vectors: object, message: str) -> None:
 
 
 def test_more_vectors_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clustering, "MAX_VECTORS", 3)
+    monkeypatch.setattr(embedding, "MAX_VECTORS", 3)
     with pytest.raises(ConfigError, match="vectors: 4 units have one, clustering takes at most 3; use --kind brown"):
         built(line(1, 2, 3, 4))
     assert built(line(1, 2, 3, NAN)).num_units == 4

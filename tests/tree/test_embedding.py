@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.tree import Tree
+from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.embedding import checkpoint_vectors, log_without_vector, read_embeddings, skip_gram_vectors
 
 UNITS = ("<blank>", "a", "b", "é", "▁")
@@ -42,7 +42,8 @@ def trained() -> NDArray[np.float32]:
 def test_units_of_the_same_contexts_have_like_vectors(trained: NDArray[np.float32]) -> None:
     assert trained.shape == (11, 8)
     assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
-    tree = Tree.embedding(trained, [0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
+    counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
+    tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
     codes = dict(enumerate(tree.codes()))
     below = {
         prefix: {unit for unit, code in codes.items() if code.startswith(prefix)}

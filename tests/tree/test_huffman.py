@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
+from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, code_lengths, least_depth, random_order
 
 FIBONACCI = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]  # the depth of their Huffman tree is 9
@@ -183,7 +184,8 @@ def test_balanced_halves_the_order_of_the_ids() -> None:
 def test_alphabetical_halves_the_order_of_the_texts() -> None:
     units = ["z", "б", "E", "é", "e", "ea", "f", "α", "a"]
     assert [units[unit] for unit in alphabetical_order(units)] == ["a", "E", "e", "ea", "é", "f", "z", "α", "б"]
-    tree = Tree.alphabetical([1, 1, 1, 1], ["d", "C", "b", "a"])
+    tree = build_tree("alphabetical", TreeSource(["d", "C", "b", "a"], np.ones(4)))
+    assert isinstance(tree, Tree)
     assert (tree.kind, tree.codes()) == ("alphabetical", ["11", "10", "01", "00"])
 
 
@@ -199,8 +201,8 @@ def test_a_seed_is_one_tree_for_ever() -> None:
 
 @pytest.mark.parametrize("num_units", [1, 2, 3, 17, 1000])
 def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
-    counts, names = np.ones(num_units), [f"u{unit}" for unit in range(num_units)]
-    for tree in (Tree.balanced(counts), Tree.alphabetical(counts, names), Tree.random(counts), Tree.fano(0 * counts)):
+    counts = np.ones(num_units)
+    for tree in (Tree.balanced(counts), Tree.random(counts), Tree.fano(0 * counts)):
         depths = tree.depths()
         assert (depths.min(), depths.max()) == (math.floor(math.log2(num_units)), math.ceil(math.log2(num_units)))
 

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from wenet_hs.tree import Tree
-from wenet_hs.tree.nary import NaryTree
+from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.plot import _fonts, layout_tree, tree_png, tree_svg, unit_label
 
 SVG = "{http://www.w3.org/2000/svg}"

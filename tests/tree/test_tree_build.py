@@ -4,6 +4,7 @@
 import logging
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree
-from wenet_hs.tree.build import KINDS, build_tree, needs_sequences
+from wenet_hs.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
 from wenet_hs.tree.counts import LanguageCost, language_costs, unit_frequencies, unit_sequences, with_blank_share
-from wenet_hs.tree.nary import NaryTree, load_tree
 
 TABLE = UnitTable.from_units("abc")  # <blank> <unk> <sos/eos> a b c
 UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
@@ -102,7 +102,7 @@ def sequences_of(counts: list[int]) -> list[list[int]]:
 def built(kind: str, counts: list[int], **options: Any) -> Tree | NaryTree:
     units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
     frequencies = np.array(counts, dtype=np.float64)
-    return build_tree(kind, units, frequencies, sequences=sequences_of(counts), options=options)
+    return build_tree(kind, TreeSource(units, frequencies, sequences_of(counts), options=options))
 
 
 @pytest.mark.parametrize("kind", UNTRAINED)
@@ -132,7 +132,7 @@ def test_one_unit_two_units_and_nothing_counted(kind: str, counts: list[int], tm
 @pytest.mark.parametrize("kind", UNTRAINED)
 @pytest.mark.parametrize("counts", [[1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
 def test_counts_of_any_size(kind: str, counts: list[float]) -> None:
-    tree = build_tree(kind, tuple("aeioub"), np.array(counts), sequences=[[0, 1, 2], [3, 2, 1]])
+    tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts), [[0, 1, 2], [3, 2, 1]]))
     binary = tree.binary() if isinstance(tree, NaryTree) else tree
     assert sum(0.5 ** binary.depths()) == 1
     assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
@@ -156,25 +156,18 @@ def test_transcripts_are_read_for_brown_and_trained_embeddings_alone(tmp_path: P
     assert not needs_sequences("embedding", {"embeddings": tmp_path})
     assert not needs_sequences("embedding", {"checkpoint": tmp_path})
     assert needs_sequences("classes", {"by": "top-of brown"})
-    with pytest.raises(ValueError, match="sequences: kind brown is built from transcripts"):
-        build_tree("brown", ("a", "b"), np.ones(2))
-    with pytest.raises(ValueError, match="vectors: --checkpoint is set, so they must be given"):
-        build_tree("embedding", ("a", "b"), np.ones(2), options={"checkpoint": tmp_path})
+    for kind, options in (("brown", {}), ("embedding", {"checkpoint": tmp_path})):
+        with pytest.raises(ValueError, match=f"kind {kind} is built from sequences, or embedding from vectors; give"):
+            build_tree(kind, TreeSource(("a", "b"), np.ones(2), options=options))
 
 
 def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     vectors = np.array([[9.0, 1.0], [1.0, 0.1], [-1.0, 0.2], [-8.0, 1.5], [np.nan, np.nan]])
-    tree = build_tree("embedding", tuple("abcde"), np.array([5.0, 4, 3, 2, 1]), vectors=vectors)
+    source = TreeSource(tuple("abcde"), np.array([5.0, 4, 3, 2, 1]), vectors=vectors)
+    tree = build_tree("embedding", source)
     assert isinstance(tree, Tree)
     assert tree.codes() == ["111", "110", "101", "100", "0"]
-    assert tree == Tree.embedding(vectors, [5, 4, 3, 2, 1], tuple("abcde"))
-    classes = build_tree(
-        "classes",
-        tuple("abcde"),
-        np.array([5.0, 4, 3, 2, 1]),
-        vectors=vectors,
-        options={"by": "top-of embedding", "num_classes": 3},
-    )
+    classes = build_tree("classes", replace(source, options={"by": "top-of embedding", "num_classes": 3}))
     assert isinstance(classes, NaryTree)
     assert classes.rows() == NaryTree.from_binary(tree, 3).rows()
 
@@ -198,7 +191,7 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
 )
 def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as fault:
-        build_tree(kind, ("a", "b", "c"), np.ones(3), sequences=[[0]], options=options)
+        build_tree(kind, TreeSource(("a", "b", "c"), np.ones(3), [[0]], options=options))
     assert "\n" not in str(fault.value)
 
 

@@ -25,7 +25,7 @@ from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
-from wenet_hs.tree.build import KINDS, build_tree, check_options, needs_sequences
+from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs_sequences
 from wenet_hs.tree.counts import (
     HEADINGS,
     WEIGHTINGS,
@@ -102,23 +102,17 @@ def _build(args: argparse.Namespace) -> None:
     utterances = read_transcripts(args)
     tokenizer = make_tokenizer(args.tokenizer, table, args.bpe_model)
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)
-    source = "text" if args.text else "data_list"
+    flag = "text" if args.text else "data_list"
     record = {"weighting": args.weighting, "tokenizer": args.tokenizer}
-    record |= {source: " ".join(map(str, getattr(args, source))), "num_utterances": len(utterances)}
+    record |= {flag: " ".join(map(str, getattr(args, flag))), "num_utterances": len(utterances)}
     if args.bpe_model is not None:
         record["bpe_model"] = str(args.bpe_model)
     if args.blank_share is not None:
         frequencies = with_blank_share(frequencies, table.special.blank, args.blank_share)
         record["blank_share"] = args.blank_share
-    tree = build_tree(
-        args.kind,
-        table.units,
-        frequencies,
-        sequences=unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None,
-        vectors=_read_vectors(args, table),
-        options=options,
-        record=record,
-    )
+    sequences = unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None
+    source = TreeSource(table.units, frequencies, sequences, _read_vectors(args, table), options, record)
+    tree = build_tree(args.kind, source)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
 

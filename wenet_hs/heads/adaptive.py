@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import OutputHead, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.fields import check_frequencies
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.tree import NaryTree, Tree
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
 """Default cutoffs: a cluster begins after the fewest units that have this share of all occurrences."""

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, compile_disable, weighted_cost
 from wenet_hs.nn.cpu import linear
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
 

@@ -20,8 +20,7 @@ from wenet_hs.heads.kernels import tree as reference
 from wenet_hs.heads.kernels.search import SearchMethod, best_leaves
 from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
 from wenet_hs.nn.cpu import linear
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.tree import NaryTree, Tree
 
 Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
 """How a cost is computed: with the vectors on the targets' paths or with those of all nodes, by Numba kernels (float32

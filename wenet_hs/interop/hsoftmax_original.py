@@ -62,16 +62,12 @@ def renumber(pairs: NDArray[np.int64], root: int) -> RenumberedTree:
         ValueError: not every node is a child exactly once, or the root is a child.
     """
     num_inner = len(pairs)
-    rows = np.arange(num_inner)
-    if num_inner:
-        rows[[root, -1]] = rows[[-1, root]]  # `breadth_first` needs the root last; a swap is its own inverse
-    number = np.concatenate([np.arange(num_inner + 1), rows + num_inner + 1])
-    swapped = number[pairs[rows]] if num_inner else pairs
-    uses = np.bincount(swapped.reshape(-1), minlength=2 * num_inner + 1)[: 2 * num_inner]
-    order = breadth_first_order(swapped) if (uses == 1).all() else rows[:0]
-    if len(order) < num_inner:
+    uses = np.bincount(pairs.reshape(-1), minlength=2 * num_inner + 1)
+    uses[num_inner + 1 + root :][:1] += 1  # no node is the parent of the root
+    order = breadth_first_order(pairs, root) if (uses == 1).all() else np.arange(0)
+    if num_inner and len(order) < num_inner:
         raise ValueError("the nodes are not one tree: some are reached twice, in a cycle, or not at all")
-    return RenumberedTree(breadth_first(swapped), rows[order])
+    return RenumberedTree(breadth_first(pairs, root), order)
 
 
 def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> RenumberedTree:

@@ -36,7 +36,7 @@ from wenet_hs.interop.weights import (
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.train.mapping import RowMapping, UnitMap, map_head, match_units
-from wenet_hs.tree.nary import load_tree
+from wenet_hs.tree.tree import load_tree
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
 

@@ -28,7 +28,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from wenet_hs.tree.huffman import add_unplaced, huffman_rows
+from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
 
 FULL_UP_TO = 1000
 """The most units for which every unit is a class of its own from the start."""
@@ -70,7 +70,7 @@ def brown_children(
         window = max(1, len(ids_M)) if len(ids_M) <= FULL_UP_TO else WINDOW
     if window < 1:
         raise ValueError(f"window: must be at least 1 class, got {window}")
-    pairs = np.zeros((0, 2), dtype=np.int64)
+    rows = NO_ROWS
     if len(ids_M) > 1:
         rank_V = np.zeros(len(frequencies), dtype=np.int64)
         rank_V[ids_M] = np.arange(len(ids_M))
@@ -79,8 +79,8 @@ def brown_children(
         window = min(window, len(ids_M))
         classes = _empty_classes(min(window + 1, len(ids_M)), int(counts.sum()))
         merges = np.asarray(_all_merges(classes, follow, precede, frequencies[ids_M], ids_M, window))
-        pairs = _whole_tree(merges, window, ids_M, frequencies)
-    return add_unplaced(pairs, ids_M, frequencies)
+        rows = _whole_tree(merges, window, ids_M, frequencies)
+    return add_unplaced(rows, ids_M, frequencies)
 
 
 def _bigrams(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
@@ -120,13 +120,14 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
     for row in range(num_within - 1, -1, -1):
         class_of[merges[row]] = class_of[num_seen + row]
     new_node = np.arange(num_seen + len(merges)) - num_seen + num_units
-    rows, num_rows = [], 0
+    rows, next_node = [], num_units
     by_class = np.argsort(class_of[:num_seen], kind="stable")
     nodes, starts = np.unique(class_of[by_class], return_index=True)
     for node, members in zip(nodes, np.split(ids_M[by_class], starts[1:]), strict=True):
-        rows.append(huffman_rows(np.sort(members), frequencies, num_rows))
-        num_rows += len(members) - 1
-        new_node[node] = num_units + num_rows - 1 if len(members) > 1 else members[0]
+        units = np.sort(members)
+        below, new_node[node] = huffman_rows(units, frequencies[units], next_node)
+        rows.append(below)
+        next_node += len(below)
     return np.concatenate([*rows, new_node[merges[num_within:]]])
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, write_embeddings
-from wenet_hs.tree.huffman import least_depth
-from wenet_hs.tree.nary import KIND as CLASSES
-from wenet_hs.tree.nary import NaryTree
-from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, ward_children, write_embeddings
+from wenet_hs.tree.huffman import alphabetical_order, balanced_children, fano_children, least_depth
+from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 BINS, TOP_OF = "frequency", "top-of"
 
 
@@ -28,16 +28,20 @@ class TreeSource:
     """The inputs of a tree builder."""
 
     units: Sequence[str]
-    frequencies: NDArray[np.float64]
+    frequencies: Floats
     """(V,) as `unit_frequencies` gives them."""
     sequences: Sequence[Sequence[int]] | None = None
-    """The unit ids of each transcript, with the end of sentence."""
+    """The unit ids of each transcript, with the end of sentence; required where `needs_sequences`."""
     vectors: NDArray[np.floating[Any]] | None = None
-    """(V, F) embeddings; a row of NaN is a unit without one."""
+    """(V, F), a row of NaN for a unit without one; for embedding, instead of training on `sequences`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of the kind that were given, by name."""
+    """The options of the kind that were given, by name; they are recorded in the tree's own `options`."""
     record: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values for the tree's own `options`: what the user recorded, and the options of the kind."""
+    """What else is recorded there; JSON values."""
+
+    def tree(self, kind: str, children_of: Callable[[Floats], Ints], **recorded: Any) -> Tree:
+        """The binary tree whose children (V-1, 2) a function computes from the checked frequencies."""
+        return Tree.build(kind, children_of, self.frequencies, self.units, {**self.record, **recorded})
 
 
 @dataclass(frozen=True)
@@ -63,39 +67,20 @@ class TreeKind:
     """Whether it is built from transcripts."""
 
 
-def build_tree(
-    kind: str,
-    units: Sequence[str],
-    frequencies: NDArray[np.float64],
-    *,
-    sequences: Sequence[Sequence[int]] | None = None,
-    vectors: NDArray[np.floating[Any]] | None = None,
-    options: Mapping[str, Any] | None = None,
-    record: Mapping[str, Any] | None = None,
-) -> Tree | NaryTree:
-    """Build the tree of one kind over these units.
+def build_tree(kind: str, source: TreeSource) -> Tree | NaryTree:
+    """Build the tree of one kind over the units.
 
-    Args:
-        frequencies: (V,) as `unit_frequencies` gives them.
-        sequences: the unit ids of each transcript, required where `needs_sequences`.
-        vectors: (V, F), a row of NaN for a unit without one; for embedding, instead of training on `sequences`.
-        options: options of the kind by name; they are recorded in the tree's options.
-        record: what else is recorded there.
     Raises:
         ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
         ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
     """
-    options = options or {}
-    check_options(kind, options, len(units))
-    source = TreeSource(units, frequencies, sequences, vectors, options, record or {})
+    check_options(kind, source.options, len(source.units))
     return _build(kind, source)
 
 
 def _build(kind: str, source: TreeSource) -> Tree | NaryTree:
     if KINDS[kind].needs_sequences and source.sequences is None and source.vectors is None:
-        if _vector_options(source.options):
-            raise ValueError(f"vectors: {_vector_options(source.options)[0]} is set, so they must be given")
-        raise ValueError(f"sequences: kind {kind} is built from transcripts")
+        raise ValueError(f"kind {kind} is built from sequences, or embedding from vectors; give them")
     given = {name: str(v) if isinstance(v, Path) else v for name, v in source.options.items()}
     return KINDS[kind].build(replace(source, record={**source.record, **given}))
 
@@ -146,31 +131,38 @@ def _vector_options(options: Mapping[str, Any]) -> list[str]:
 # ---- the kinds that need more than one call
 
 
+def _alphabetical(source: TreeSource) -> Tree:
+    return source.tree("alphabetical", lambda _: balanced_children(alphabetical_order(source.units)))
+
+
 def _random(source: TreeSource) -> Tree:
     return Tree.random(source.frequencies, source.units, source.record, source.options.get("seed", 0))
 
 
 def _brown(source: TreeSource) -> Tree:
+    from wenet_hs.tree.brown import brown_children  # imports numba, which takes seconds
+
     # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise nothing follows it,
     # its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits instead of 2).
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
-    return Tree.brown(sequences, source.frequencies, source.units, source.record)
+    return source.tree("brown", lambda f: brown_children(sequences, f))
 
 
 def _embedding(source: TreeSource) -> Tree:
-    vectors, record = source.vectors, source.record
-    if vectors is None:
-        seed = source.options.get("seed", 0)
-        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
-        record = {**record, "seed": seed}
-        if "save_embeddings" in source.options:
-            write_embeddings(source.options["save_embeddings"], source.units, vectors)
-    return Tree.embedding(vectors, source.frequencies, source.units, record)
+    if source.vectors is not None:
+        vectors = source.vectors
+        return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True))
+    seed = source.options.get("seed", 0)
+    trained = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
+    if "save_embeddings" in source.options:
+        write_embeddings(source.options["save_embeddings"], source.units, trained)
+    return source.tree("embedding", lambda f: ward_children(trained, f, cosine=True), seed=seed)
 
 
 def _articulatory(source: TreeSource) -> Tree:
-    log_without_vector(articulatory_vectors(source.units), source.units, "are not phones in IPA")
-    return Tree.articulatory(source.units, source.frequencies, source.record)
+    vectors = articulatory_vectors(source.units)
+    log_without_vector(vectors, source.units, "are not phones in IPA")
+    return source.tree("articulatory", lambda f: ward_children(vectors, f))
 
 
 def _classes(source: TreeSource) -> NaryTree:
@@ -193,9 +185,9 @@ KINDS: dict[str, TreeKind] = {
         "their frequencies are similar; shortest mean code",
         {"max_depth": KindOption("huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None))},
     ),
-    "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units, s.record), "the same, split from the top"),
+    "fano": TreeKind(lambda s: s.tree("fano", fano_children), "the same, split from the top"),
     "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units, s.record), "their ids are near"),
-    "alphabetical": TreeKind(lambda s: Tree.alphabetical(s.frequencies, s.units, s.record), "they sort together"),
+    "alphabetical": TreeKind(_alphabetical, "they sort together"),
     "random": TreeKind(_random, "chance", {"seed": KindOption(_SEED, limits=lambda _: (0, None))}),
     "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
     "embedding": TreeKind(

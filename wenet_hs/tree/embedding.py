@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
+from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +35,9 @@ _EPOCHS = (5, 100)  # minimum and maximum
 _WINDOW = 3  # the most context units on each side, about a syllable; near ones count more
 _MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
 _MAX_NAMED = 20
+MAX_VECTORS = 20_000
+"""The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
+_NO_DIRECTION = 2.0**-32  # the largest value is near one, so a shorter vector is rounding noise
 _SOFTMAX_LAYERS = (
     "head.output.weight",
     "decoder.output_layer.weight",
@@ -307,3 +311,85 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     if not np.isfinite(vectors).all():
         raise CheckpointError(f"{where}: {name} has a value that is NaN or infinite; use an earlier checkpoint")
     return vectors
+
+
+# ---- clustering
+
+
+def ward_children(
+    vectors: NDArray[np.floating], frequencies: NDArray[np.float64], *, cosine: bool = False
+) -> NDArray[np.int64]:
+    """The children (V-1, 2) of the tree of Ward's clustering, in the numbering of `Tree`.
+
+    The left child is the less frequent one; of equal frequency the one with the lowest unit id. Units with identical
+    vectors form one Huffman tree. Units without a vector are placed by `add_unplaced`. Clusters at equal distance are
+    merged in the order of `scipy.cluster.hierarchy.linkage`, which depends only on the unit ids.
+
+    Args:
+        vectors: (V, F); a row of NaN is a unit without a vector.
+        frequencies: (V,) finite, ≥ 0. They order the children and build the Huffman trees. In the clustering all units
+            have the same weight.
+        cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to one. For embeddings and
+            output layers: there the length depends on the frequency of the unit, and a vector added to all rows of a
+            softmax changes no probability.
+    Raises:
+        ValueError: wrong shapes, a row that is partly NaN, an infinite value.
+        ConfigError: more than `MAX_VECTORS` vectors.
+    """
+    rows_VF = np.asarray(vectors, dtype=np.float64)
+    if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):
+        raise ValueError(f"vectors: shape {rows_VF.shape} for {len(frequencies)} units; expected one row per unit")
+    absent_VF = np.isnan(rows_VF)
+    is_absent = absent_VF.all(axis=1) if rows_VF.shape[1] else np.zeros(len(rows_VF), dtype=bool)
+    wrong = np.flatnonzero((absent_VF.any(axis=1) & ~is_absent) | np.isinf(rows_VF).any(axis=1))
+    if len(wrong):
+        raise ValueError(f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN")
+    placed = np.flatnonzero(~is_absent)
+    if len(placed) > MAX_VECTORS:
+        raise ConfigError(
+            f"vectors: {len(placed):,} units have one, clustering takes at most {MAX_VECTORS:,}; use --kind brown"
+        )
+    rows = _ward_rows(_prepared(rows_VF[placed], cosine), placed, frequencies) if len(placed) > 1 else NO_ROWS
+    return add_unplaced(rows, placed, frequencies)
+
+
+def _prepared(rows_SF: NDArray[np.float64], cosine: bool) -> NDArray[np.float64]:
+    """The vectors scaled so that no square overflows; with `cosine` their directions, zero for the mean itself."""
+    largest = np.abs(rows_SF).max(initial=0.0)
+    rows_SF = np.ldexp(rows_SF, -int(np.frexp(largest)[1]))  # exact
+    if not cosine:
+        return rows_SF
+    rows_SF = rows_SF - rows_SF.mean(axis=0)
+    lengths_S = np.sqrt(np.square(rows_SF).sum(axis=1))
+    return np.asarray(rows_SF / np.where(lengths_S > _NO_DIRECTION, lengths_S, np.inf)[:, None])
+
+
+def _ward_rows(
+    rows_SF: NDArray[np.float64], unit_ids: NDArray[np.int64], frequencies: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The merges as rows (S-1, 2): below V a unit, V+n row n."""
+    from scipy.cluster.hierarchy import linkage  # takes half a second
+    from scipy.spatial.distance import pdist
+
+    distances = pdist(rows_SF if rows_SF.shape[1] else np.zeros((len(rows_SF), 1)))
+    merges = linkage(distances, method="ward")  # given vectors, it may take a square matrix for distances and warn
+    clusters, is_identical = merges[:, :2].astype(np.int64), merges[:, 2] == 0
+    groups = list(unit_ids.reshape(-1, 1))  # the units of each cluster of identical vectors; such merges come first
+    for first, second in clusters[is_identical]:
+        groups.append(np.sort(np.concatenate([groups[first], groups[second]])))
+        groups[first] = groups[second] = unit_ids[:0]
+    rows: list[NDArray[np.int64]] = []
+    next_node = len(frequencies)
+    nodes: dict[int, tuple[float, int, int]] = {}  # of each cluster: weight, lowest unit id, number
+    for cluster, units in enumerate(groups):
+        if len(units):
+            below, root = huffman_rows(units, frequencies[units], next_node)
+            rows.append(below)
+            nodes[cluster] = (float(frequencies[units].sum()), int(units[0]), root)
+            next_node += len(below)
+    for cluster, (first, second) in enumerate(clusters[~is_identical].tolist(), start=len(groups)):
+        left, right = sorted((nodes.pop(first), nodes.pop(second)))
+        rows.append(np.array([[left[2], right[2]]]))
+        nodes[cluster] = (left[0] + right[0], min(left[1], right[1]), next_node)
+        next_node += 1
+    return np.concatenate(rows)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees from frequencies or from an order of the units: Huffman (with a depth limit), Fano, balanced; as arrays.
 
-No function recurses, so a tree may be thousands of levels deep.
+A tree under construction is an array of rows (N, 2): a value below V is the leaf of that unit, V+n is row n.
+`breadth_first` numbers it as `Tree` does. No function recurses, so a tree may be thousands of levels deep.
 
 Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), R ranges of a level,
 S placed units.
@@ -16,6 +17,32 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Cut = Callable[[Ints, Ints], Ints]
 """From the begins and ends (R,) of ranges of at least two units to where each is cut: begin < cut < end."""
+NO_ROWS: Ints = np.zeros((0, 2), dtype=np.int64)
+
+
+def breadth_first(rows: Ints, root: int = -1) -> Ints:
+    """The children (N, 2) of a tree of rows in the numbering of `Tree`: breadth first, left before right.
+
+    `root` is the index of the root's row.
+    """
+    num_inner = len(rows)
+    order = breadth_first_order(rows, root)
+    number = np.arange(2 * num_inner + 1) + num_inner  # units first
+    number[num_inner + 1 + order] = np.arange(len(order))
+    return number[rows[order]]
+
+
+def breadth_first_order(rows: Ints, root: int = -1) -> Ints:
+    """(N,) the index of the row of each inner node in breadth-first order.
+
+    Shorter than N if some rows are not in the tree; no row may be a child twice.
+    """
+    num_inner = len(rows)
+    levels = [np.arange(num_inner)[root:][:1]]
+    while len(levels[-1]):
+        below = rows[levels[-1]].reshape(-1)
+        levels.append(below[below > num_inner] - num_inner - 1)
+    return np.concatenate(levels)
 
 
 # ---- Huffman
@@ -28,75 +55,42 @@ def huffman_children(frequencies: NDArray[np.float64]) -> Ints:
     So units that never occur (weight 0) form a balanced subtree, and equal frequencies give a balanced tree.
     """
     num_units = len(frequencies)
-    by_weight = np.argsort(frequencies, kind="stable")
+    return breadth_first(huffman_rows(np.arange(num_units), frequencies, num_units)[0])
+
+
+def huffman_rows(nodes: Ints, weights: NDArray[np.float64], next_node: int) -> tuple[Ints, int]:
+    """Huffman's tree over some nodes; of equal weights the first node is taken first.
+
+    Args:
+        nodes: (S,) S ≥ 1. weights: (S,).
+        next_node: the number of the first row.
+    Returns:
+        The rows (S-1, 2), and the root: the last row, or the only node.
+    """
+    num_nodes = len(nodes)
+    by_weight = np.argsort(weights, kind="stable")
     # Two queues replace a heap: merged weights come out in ascending order by themselves.
-    leaf_ids, leaf_weights = by_weight.tolist(), frequencies[by_weight].tolist()
+    leaves, leaf_weights = nodes[by_weight].tolist(), weights[by_weight].tolist()
     merged: list[float] = []
+    rows: list[list[int]] = []
     taken_leaves = taken_merged = 0
-    pairs: list[tuple[int, int]] = []
-    for _ in range(num_units - 1):
-        nodes, weight = [], 0.0
+    for _ in range(num_nodes - 1):
+        row, weight = [], 0.0
         for _ in range(2):
-            leaf_first = taken_leaves < num_units and (
+            if taken_leaves < num_nodes and (
                 taken_merged == len(merged) or leaf_weights[taken_leaves] <= merged[taken_merged]
-            )
-            if leaf_first:
-                nodes.append(leaf_ids[taken_leaves])
+            ):
+                row.append(leaves[taken_leaves])
                 weight += leaf_weights[taken_leaves]
                 taken_leaves += 1
             else:
-                nodes.append(num_units + taken_merged)
+                row.append(next_node + taken_merged)
                 weight += merged[taken_merged]
                 taken_merged += 1
-        pairs.append((nodes[0], nodes[1]))
+        rows.append(row)
         merged.append(weight)
-    return breadth_first(np.array(pairs, dtype=np.int64).reshape(-1, 2))
-
-
-def huffman_rows(ids: Ints, weights: NDArray[np.float64], first_row: int) -> Ints:
-    """Huffman's tree over some units in ascending order as rows `first_row`…; its root is the last row.
-
-    Args:
-        weights: (V,) of all units.
-    Returns:
-        (len(ids)-1, 2) as `breadth_first` takes them.
-    """
-    num_units, children = len(weights), huffman_children(weights[ids])
-    inner = len(children)  # the root is row 0 there, so the order of rows is reversed
-    rows = num_units + first_row + inner - 1 - children
-    return np.where(children < inner, rows, ids[np.maximum(children - inner, 0)])[::-1]
-
-
-def breadth_first(pairs: Ints) -> Ints:
-    """Renumber a tree whose last row is the root.
-
-    Args:
-        pairs: (N, 2); a value below V = N+1 is the leaf of that unit, V+n is row n.
-    Returns:
-        (N, 2) in the numbering of `Tree`: root 0, inner nodes breadth first, left before right, unit i at V-1+i.
-    """
-    num_inner = len(pairs)
-    num_units = num_inner + 1
-    order = breadth_first_order(pairs)
-    new_number = np.zeros(num_inner, dtype=np.int64)
-    new_number[order] = np.arange(len(order))
-    ordered = pairs[order]
-    is_leaf = ordered < num_units
-    inner = new_number[np.where(is_leaf, 0, ordered - num_units)] if num_inner else ordered
-    return np.where(is_leaf, ordered + num_inner, inner)
-
-
-def breadth_first_order(pairs: Ints) -> Ints:
-    """(N,) the rows of `pairs` as `breadth_first` numbers them: inner node n of `Tree` is row order[n].
-
-    Shorter than N if some rows are not in the tree; no row may be a child twice.
-    """
-    num_inner = len(pairs)
-    levels = [np.array([num_inner - 1], dtype=np.int64)] if num_inner else []
-    while levels and len(levels[-1]):
-        below = pairs[levels[-1]].reshape(-1)
-        levels.append(below[below > num_inner] - num_inner - 1)
-    return np.concatenate(levels) if levels else np.zeros(0, dtype=np.int64)
+    root = next_node + num_nodes - 2 if rows else int(nodes[0])
+    return np.array(rows, dtype=np.int64).reshape(-1, 2), root
 
 
 # ---- Huffman with a depth limit: package-merge (Larmore & Hirschberg 1990)
@@ -107,39 +101,27 @@ def least_depth(num_units: int) -> int:
     return (num_units - 1).bit_length()
 
 
-def check_max_depth(max_depth: int, num_units: int) -> None:
-    """Raise ValueError when no binary tree over so many units has that depth or less."""
-    if max_depth < least_depth(num_units):
-        raise ValueError(
-            f"max_depth: {max_depth} is too small for {num_units} units, which need at least {least_depth(num_units)}"
-        )
-
-
 def limited_children(frequencies: NDArray[np.float64], max_depth: int) -> Ints:
     """The children (N, 2) of the tree with the least mean code length among trees of depth ≤ `max_depth`.
 
     At every node the less probable child is the left one; equal weights are ordered as in Huffman's tree.
-    Raises ValueError when V units do not fit that depth.
+    V units must fit that depth.
     """
-    check_max_depth(max_depth, len(frequencies))
     units = np.argsort(frequencies, kind="stable")
     # Scaling by a power of two is exact, and then no sum of packages can overflow.
     weights = np.ldexp(frequencies[units], -int(np.frexp(frequencies.max())[1]))
     lengths = code_lengths(weights, max_depth)
-    num_units, num_pairs = len(units), 0
-    pairs = np.empty((num_units - 1, 2), dtype=np.int64)
+    rows = NO_ROWS
     nodes, node_weights = units[:0], weights[:0]
     for length in range(int(lengths.max()), 0, -1):  # from the deepest level up, nodes are paired by weight
         here = lengths == length
         nodes = np.concatenate([units[here], nodes])
         node_weights = np.concatenate([weights[here], node_weights])
         order = np.argsort(node_weights, kind="stable")
-        row = nodes[order].reshape(-1, 2)
         node_weights = node_weights[order].reshape(-1, 2).sum(1)
-        nodes = np.arange(num_units + num_pairs, num_units + num_pairs + len(row))
-        pairs[num_pairs : num_pairs + len(row)] = row
-        num_pairs += len(row)
-    return breadth_first(pairs)
+        rows = np.concatenate([rows, nodes[order].reshape(-1, 2)])
+        nodes = np.arange(len(units) + len(rows) - len(node_weights), len(units) + len(rows))
+    return breadth_first(rows)
 
 
 def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
@@ -247,11 +229,27 @@ def _split_levels(order: Ints, cut: Cut) -> Ints:
     return children
 
 
+def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """Offsets (I+1,) and children (E,) of the n-ary tree of two levels that cuts `order` (V,) into classes of `sizes`.
+
+    A class of one unit is a leaf of the root; a single class is a flat tree.
+    """
+    if len(order) == 1:
+        return np.zeros(1, dtype=np.int64), order[:0]
+    if len(sizes) == 1:
+        return np.array([0, len(order)]), 1 + order
+    is_inner = sizes > 1
+    leaves = order + 1 + np.count_nonzero(is_inner)
+    at_root = np.where(is_inner, np.cumsum(is_inner), leaves[np.cumsum(sizes) - sizes])
+    offsets = np.cumsum([0, len(sizes), *sizes[is_inner].tolist()])
+    return offsets, np.concatenate([at_root, leaves[np.repeat(is_inner, sizes)]])
+
+
 # ---- units without features
 
 
-def add_unplaced(pairs: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> Ints:
-    """Complete a tree of some units (those with bigrams, with a vector) by all other units.
+def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> Ints:
+    """The children (V-1, 2) of a tree of rows over some units (those with bigrams, with a vector) and all other units.
 
     Other units that occur form a Huffman tree together with the given tree, which counts as one leaf of its total
     weight. Other units that never occur form a Huffman tree of their own, the sibling of the least frequent unit that
@@ -259,41 +257,27 @@ def add_unplaced(pairs: Ints, placed: Ints, frequencies: NDArray[np.float64]) ->
     one with the lowest unit id. If no unit occurs, all count as equal.
 
     Args:
-        pairs: (S-1, 2) as `breadth_first` takes them: a value below V is the leaf of that unit, V+n is row n, the last
-            row is the root.
+        rows: (S-1, 2); the last row is the root.
         placed: (S,) ids of the units in this tree, S ≥ 0.
         frequencies: (V,) finite, ≥ 0.
-    Returns:
-        (V-1, 2) in the numbering of `Tree`.
     """
-    weights = frequencies if frequencies.any() else np.ones(len(frequencies))
-    is_other = np.ones(len(weights), dtype=bool)
+    num_units = len(frequencies)
+    weights = frequencies if frequencies.any() else np.ones(num_units)
+    is_other = np.ones(num_units, dtype=bool)
     is_other[placed] = False
     others, never = np.flatnonzero(is_other & (weights > 0)), np.flatnonzero(is_other & (weights == 0))
     if len(others):
-        pairs = _join_occurring(pairs, placed, others, weights)
-    if len(never):
-        pairs = _join_never_occurring(pairs, never, weights)
-    return breadth_first(pairs)
-
-
-def _join_occurring(pairs: Ints, placed: Ints, others: Ints, weights: NDArray[np.float64]) -> Ints:
-    if not len(placed):
-        return huffman_rows(others, weights, len(pairs))
-    lowest = int(placed.min())  # the leaf of this unit represents the tree
-    with_tree = weights.copy()
-    with_tree[lowest] = weights[np.sort(placed)].sum()
-    rows = huffman_rows(np.sort(np.append(others, lowest)), with_tree, len(pairs))
-    root = len(weights) + len(pairs) - 1 if len(pairs) else lowest
-    return np.concatenate([pairs, np.where(rows == lowest, root, rows)])
-
-
-def _join_never_occurring(pairs: Ints, never: Ints, weights: NDArray[np.float64]) -> Ints:
-    num_units = len(weights)
+        nodes, node_weights = others, weights[others]
+        if len(placed):
+            root = num_units + len(rows) - 1 if len(rows) else placed[0]
+            at = np.searchsorted(others, placed.min())  # the tree is sorted by its lowest unit id
+            nodes = np.insert(others, at, root)
+            node_weights = np.insert(node_weights, at, weights[np.sort(placed)].sum())
+        rows = np.concatenate([rows, huffman_rows(nodes, node_weights, num_units + len(rows))[0]])
+    if not len(never):
+        return breadth_first(rows)
     sibling = int(np.argmin(np.where(weights > 0, weights, np.inf)))
-    rows = huffman_rows(never, weights, 0)
-    root = num_units + len(rows) - 1 if len(rows) else int(never[0])
-    new = np.concatenate([rows, np.array([[root, sibling]])])
-    # The new rows come first, so that the last row stays the root.
-    pairs = np.where(pairs >= num_units, pairs + len(new), pairs)
-    return np.concatenate([new, np.where(pairs == sibling, num_units + len(new) - 1, pairs)])
+    below, top = huffman_rows(never, weights[never], num_units + len(rows))
+    parent = num_units + len(rows) + len(below)
+    joined = np.concatenate([np.where(rows == sibling, parent, rows), below, [[top, sibling]]])
+    return breadth_first(joined, len(rows) - 1)

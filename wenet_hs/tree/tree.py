@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The binary tree over the output units, and what it shares with n-ary trees.
+"""Trees over the output units: binary trees, n-ary trees, and their file `tree.json`.
 
 Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to deepest leaf).
 
@@ -7,10 +7,13 @@ Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the
 In a binary tree I = V-1. Bit 0 is the left child (probability σ(z) in the tree head), bit 1 the right one (σ(-z)).
 """
 
+import heapq
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +22,18 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.fields import check_children, check_frequencies, check_names, format_fields, parse_fields
+from wenet_hs.tree.fields import FORMAT, TreeFile, check_children, check_frequencies, check_names
 from wenet_hs.tree.huffman import (
-    alphabetical_order,
+    NO_ROWS,
     balanced_children,
-    check_max_depth,
+    breadth_first,
     fano_children,
     huffman_children,
+    huffman_rows,
+    least_depth,
     limited_children,
     random_order,
+    two_levels,
 )
 
 Numbers = Sequence[float] | NDArray[np.float64]
@@ -38,7 +43,12 @@ Names = Sequence[str] | None
 Options = Mapping[str, Any] | None
 """What else is recorded in `options` and in the file; JSON values."""
 
+CLASSES = "classes"
+"""The kind of every n-ary tree built here. A file of this kind is an `NaryTree` even if all its rows are pairs."""
 MAX_PATH_CELLS = 2**30  # entries of `paths()`; a larger table means a tree too deep for any head
+
+
+_ARRAYS = ("offsets", "children", "frequencies")
 
 
 class UnitTree:
@@ -48,11 +58,17 @@ class UnitTree:
     """
 
     kind: str
+    """How it was built: a name in `wenet_hs.tree.build.KINDS`, or the name of another builder."""
     units: tuple[str, ...]
+    """The V unit names, in the order of the unit table."""
     offsets: NDArray[np.int64]
+    """(I+1,) where the row of each inner node starts in the flat `children`."""
     children: NDArray[np.int64]
+    """The children of all inner nodes, node by node, left to right; empty for a single unit."""
     frequencies: NDArray[np.float64]
+    """(V,) the counts or relative frequencies it was built from, finite, ≥ 0."""
     options: dict[str, Any]
+    """What else the builder recorded; JSON values."""
 
     def _set_checked(self, offsets: NDArray[np.int64], children: NDArray[np.int64]) -> None:
         """Set all fields after their checks. Raises ValueError unless they are one tree over distinct units."""
@@ -60,8 +76,7 @@ class UnitTree:
         units = tuple(self.units)
         check_names(self.kind, units, len(frequencies))
         check_children(offsets, children.reshape(-1), len(units))
-        arrays = {"offsets": offsets, "children": children, "frequencies": frequencies}
-        for name, array in arrays.items():
+        for name, array in zip(_ARRAYS, (offsets, children, frequencies), strict=True):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         object.__setattr__(self, "units", units)
@@ -134,10 +149,14 @@ class UnitTree:
     def code(self, node: int) -> str:
         """The child indexes from the root to a node: "0110" in a binary tree, else "12.0.3"; "" for the root."""
         indexes = []
-        while (parent := int(self.parents[node])) >= 0:
+        while node:
             indexes.append(str(self.child_index(node)))
-            node = parent
+            node = int(self.parents[node])
         return ("" if isinstance(self, Tree) else ".").join(reversed(indexes))
+
+    def codes(self) -> list[str]:
+        """The code of each unit; "" for a single unit."""
+        return [self.code(self.num_inner + unit_id) for unit_id in range(self.num_units)]
 
     def depths(self) -> NDArray[np.int64]:
         """(V,) int64: the number of edges from the root to each unit's leaf."""
@@ -194,23 +213,26 @@ class UnitTree:
         return [flat[start:end] for start, end in pairwise(self.offsets.tolist())]
 
     def save(self, path: Path | str) -> None:
-        """Write `tree.json` atomically."""
-        names = {"kind": self.kind, "units": self.units, "children": self.rows()}
-        fields = names | {"frequencies": self.frequencies.tolist(), "options": self.options}
-        write_atomic(path, format_fields(fields))
+        """Write `tree.json` atomically, one field per line."""
+        fields = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "units": self.units,
+            "children": self.rows(),
+            "frequencies": self.frequencies.tolist(),
+            "options": self.options,
+        }
+        lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in fields.items()]
+        write_atomic(path, "{" + ",\n ".join(lines) + "}\n")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UnitTree) or type(self) is not type(other):
             return NotImplemented
-        names = (self.kind, self.units, self.options) == (other.kind, other.units, other.options)
-        pairs = zip(self._arrays(), other._arrays(), strict=True)
-        return names and all(np.array_equal(mine, others) for mine, others in pairs)
+        is_equal = (self.kind, self.units, self.options) == (other.kind, other.units, other.options)
+        return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))
-
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.offsets, self.children, self.frequencies
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,17 +240,13 @@ class Tree(UnitTree):
     """A binary tree over `units`. Raises ValueError when the fields are not one complete binary tree."""
 
     kind: str
-    """How it was built: a name in `wenet_hs.tree.build.KINDS`, or the name of another builder."""
     units: tuple[str, ...]
-    """The V unit names, in the order of the unit table."""
     children: NDArray[np.int64]
     """(V-1, 2) left and right child of each inner node; shape (0, 2) for a single unit."""
     frequencies: NDArray[np.float64]
-    """(V,) the counts or relative frequencies it was built from, finite, ≥ 0."""
     options: dict[str, Any] = field(default_factory=dict)
-    """What else the builder recorded; JSON values."""
     offsets: NDArray[np.int64] = field(init=False, repr=False)
-    """(V,) where the row of each inner node starts in the flat `children`: 0, 2, 4, …."""
+    """(V,): 0, 2, 4, …."""
 
     def __post_init__(self) -> None:
         children = np.array(self.children, dtype=np.int64).reshape(-1, 2)
@@ -242,6 +260,21 @@ class Tree(UnitTree):
     # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or units.
 
     @classmethod
+    def build(
+        cls,
+        kind: str,
+        children_of: Callable[[NDArray[np.float64]], NDArray[np.int64]],
+        frequencies: Numbers,
+        units: Names = None,
+        options: Options = None,
+    ) -> "Tree":
+        """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
+        weights = check_frequencies(frequencies)
+        names = _names(units, len(weights))
+        check_names(kind, names, len(weights))
+        return cls(kind, names, children_of(weights), weights, dict(options or {}))
+
+    @classmethod
     def huffman(
         cls, frequencies: Numbers, units: Names = None, options: Options = None, max_depth: int | None = None
     ) -> "Tree":
@@ -253,77 +286,30 @@ class Tree(UnitTree):
         Raises ValueError when it is below ⌈log2 V⌉.
         """
         if max_depth is None:
-            return cls._built("huffman", huffman_children, frequencies, units, options)
-        tree = cls._built("huffman", huffman_children, frequencies, units, {**(options or {}), "max_depth": max_depth})
-        check_max_depth(max_depth, tree.num_units)
-        if tree.depth <= max_depth:
-            return tree
-        return replace(tree, children=limited_children(tree.frequencies, max_depth))
+            return cls.build("huffman", huffman_children, frequencies, units, options)
+        tree = cls.build("huffman", huffman_children, frequencies, units, {**(options or {}), "max_depth": max_depth})
+        if max_depth < (least := least_depth(tree.num_units)):
+            raise ValueError(
+                f"max_depth: {max_depth} is too small for {tree.num_units} units, which need at least {least}"
+            )
+        is_limited = tree.depth > max_depth
+        return replace(tree, children=limited_children(tree.frequencies, max_depth)) if is_limited else tree
 
     @classmethod
     def fano(cls, frequencies: Numbers, units: Names = None, options: Options = None) -> "Tree":
         """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of nearly equal mass."""
-        return cls._built("fano", fano_children, frequencies, units, options)
+        return cls.build("fano", fano_children, frequencies, units, options)
 
     @classmethod
     def balanced(cls, frequencies: Numbers, units: Names = None, options: Options = None) -> "Tree":
         """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of an odd number."""
-        return cls._built("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units, options)
-
-    @classmethod
-    def alphabetical(cls, frequencies: Numbers, units: Sequence[str], options: Options = None) -> "Tree":
-        """Units in the order of their text (`huffman.alphabetical_order`), halved repeatedly."""
-        return cls._built(
-            "alphabetical", lambda _: balanced_children(alphabetical_order(units)), frequencies, units, options
-        )
+        return cls.build("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units, options)
 
     @classmethod
     def random(cls, frequencies: Numbers, units: Names = None, options: Options = None, seed: int = 0) -> "Tree":
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
         options = {**(options or {}), "seed": seed}
-        return cls._built(
-            "random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, options
-        )
-
-    @classmethod
-    def brown(
-        cls, sequences: Sequence[Sequence[int]], frequencies: Numbers, units: Names = None, options: Options = None
-    ) -> "Tree":
-        """Brown clusters (Brown et al. 1992) of the bigrams in `sequences` of unit ids; see `tree/brown.py`."""
-        from wenet_hs.tree.brown import brown_children  # imports numba, which takes seconds
-
-        return cls._built("brown", lambda f: brown_children(sequences, f), frequencies, units, options)
-
-    @classmethod
-    def embedding(
-        cls, vectors: NDArray[np.floating[Any]], frequencies: Numbers, units: Names = None, options: Options = None
-    ) -> "Tree":
-        """Ward clusters of the directions of vectors (V, F), NaN for a unit without one; see `tree/clustering.py`."""
-        from wenet_hs.tree.clustering import ward_children  # imports scipy
-
-        return cls._built("embedding", lambda f: ward_children(vectors, f, cosine=True), frequencies, units, options)
-
-    @classmethod
-    def articulatory(cls, units: Sequence[str], frequencies: Numbers, options: Options = None) -> "Tree":
-        """Ward clusters of phones by their phonological features; see `tree/articulatory.py`."""
-        from wenet_hs.tree.clustering import ward_children
-
-        vectors = articulatory_vectors(units)
-        return cls._built("articulatory", lambda f: ward_children(vectors, f), frequencies, units, options)
-
-    @classmethod
-    def _built(
-        cls,
-        kind: str,
-        children_of: Callable[[NDArray[np.float64]], NDArray[np.int64]],
-        frequencies: Numbers,
-        units: Names,
-        options: Options,
-    ) -> "Tree":
-        weights = check_frequencies(frequencies)
-        names = tuple(map(str, range(len(weights)))) if units is None else tuple(units)
-        check_names(kind, names, len(weights))
-        return cls(kind, names, children_of(weights), weights, dict(options or {}))
+        return cls.build("random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, options)
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
@@ -341,45 +327,156 @@ class Tree(UnitTree):
         turn_into[self.children] = np.array([1, -1], dtype=np.int8)
         nodes = np.zeros((num_units, self.depth), dtype=np.int64)
         turns = np.zeros((num_units, self.depth), dtype=np.int8)
-        # Climb from all leaves at once; leaves that have reached the root are dropped.
-        units, here, column = np.arange(num_units), np.arange(num_units) + num_units - 1, self.depths() - 1
-        for _ in range(self.depth):
-            climbing = column >= 0
-            units, here, column = units[climbing], here[climbing], column[climbing]
-            turns[units, column] = turn_into[here]
-            here = self.parents[here]
-            nodes[units, column] = here
-            column = column - 1
+        here, depths = np.arange(num_units) + self.num_inner, self.depths()
+        for column in reversed(range(self.depth)):  # all deep enough leaves climb together
+            units = np.flatnonzero(depths > column)
+            turns[units, column] = turn_into[here[units]]
+            here[units] = nodes[units, column] = self.parents[here[units]]
         return nodes, turns
 
     def leaf_counts(self) -> NDArray[np.int64]:
         """(V-1, 2) int64: L_n and R_n, the number of leaves under the left and the right child of each inner node."""
         return self.num_leaves()[self.children]
 
-    def codes(self) -> list[str]:
-        """The code of each unit, "0" for a left and "1" for a right turn, from the root; "" for a single unit."""
-        _, turns = self.paths()
-        digits = np.where(turns > 0, ord("0"), ord("1")).astype(np.uint8)
-        return [row.tobytes()[:depth].decode("ascii") for row, depth in zip(digits, self.depths(), strict=True)]
-
     @classmethod
     def load(cls, path: Path | str) -> "Tree":
         """Read a `tree.json`. Raises DataError, one line with path and fault, on anything that is not a binary tree.
 
-        `wenet_hs.tree.load_tree` reads binary and n-ary trees.
+        `load_tree` reads binary and n-ary trees.
         """
-        fields = parse_fields("\n".join(read_lines(path)), path)
-        sizes = np.diff(fields.pop("offsets"))
-        if (sizes != 2).any():
-            wide = int(np.argmax(sizes != 2))
-            raise DataError(
-                f"{path}: children: inner node {wide} has {sizes[wide]} children, so this is an n-ary tree, for "
-                "`head: class`; build a binary one with `wenet-hs tree build --kind huffman`"
-            )
-        try:
-            return cls(**fields | {"children": fields["children"].reshape(-1, 2)})
-        except ValueError as error:
-            raise DataError(f"{path}: {error}") from error
+        tree = load_tree(path)
+        if isinstance(tree, Tree):
+            return tree
+        raise DataError(
+            f"{path}: an n-ary tree (kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children), for "
+            "`head: class`; build a binary one with `wenet-hs tree build --kind huffman`"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NaryTree(UnitTree):
+    """A tree over `units` whose inner nodes have two or more children. Raises ValueError when the fields are not one.
+
+    Edge e leads to the node children[e]; the edges of one node are adjacent.
+    """
+
+    kind: str
+    units: tuple[str, ...]
+    offsets: NDArray[np.int64]
+    children: NDArray[np.int64]
+    frequencies: NDArray[np.float64]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._set_checked(np.array(self.offsets, dtype=np.int64), np.array(self.children, dtype=np.int64))
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Sequence[Sequence[int]],
+        frequencies: Numbers,
+        *,
+        units: Names = None,
+        kind: str = CLASSES,
+        options: Options = None,
+    ) -> "NaryTree":
+        """A tree from one list of children per inner node, as in `tree.json`. Raises ValueError as the class does."""
+        offsets = np.cumsum([0, *map(len, rows)])
+        children = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        return cls(kind, _names(units, len(frequencies)), offsets, children, np.array(frequencies), dict(options or {}))
+
+    @classmethod
+    def from_binary(cls, tree: Tree, num_classes: int | None = None) -> "NaryTree":
+        """Two levels from the top of a binary tree (Goodman 2001): its most probable branches are opened until
+        there are C.
+
+        The branches become the root's children, from left to right, with their leaves directly below them. A branch
+        that is a leaf stays a leaf of the root. Equally probable branches are opened by their number.
+
+        Args:
+            num_classes: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
+        """
+        num_classes = _checked_classes(num_classes, tree.num_units)
+        weights, num_leaves = tree.weights().tolist(), tree.num_leaves()
+        branches, closed = {0}, [(-weights[0], 0)][: tree.num_inner]
+        while len(branches) < num_classes and closed:
+            node = heapq.heappop(closed)[1]
+            branches.remove(node)
+            for child in tree.children_of(node):
+                branches.add(child)
+                if child < tree.num_inner:
+                    heapq.heappush(closed, (-weights[child], child))
+        first_leaf = np.zeros_like(num_leaves)  # the position of the first leaf under each node, from the left
+        for nodes, _ in tree._levels():
+            left, right = tree.children[nodes].T
+            first_leaf[left] = first_leaf[nodes]
+            first_leaf[right] = first_leaf[nodes] + num_leaves[left]
+        order = np.argsort(first_leaf[tree.num_inner :])
+        sizes = num_leaves[sorted(branches, key=first_leaf.__getitem__)]
+        options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
+        return cls(CLASSES, tree.units, *two_levels(order, sizes), tree.frequencies, options)
+
+    @classmethod
+    def frequency_bins(cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None) -> "NaryTree":
+        """Two levels: units by falling frequency (ties by id), cut into C classes of about equal mass (cHSM).
+
+        The class of a unit is the share of all occurrences before it, times C, rounded down. So frequent units become
+        leaves of the root, and there may be fewer than C classes. If all frequencies are zero, they count as equal.
+        `num_classes` is C ≥ 1, default √V.
+        """
+        weights = check_frequencies(frequencies)
+        num_classes = _checked_classes(num_classes, len(weights))
+        order = np.argsort(-weights, kind="stable")
+        class_of = np.arange(len(weights)) * num_classes // len(weights)
+        if weights.any():
+            reached = np.cumsum(weights[order] / weights.max())
+            before = np.concatenate([[0.0], reached[:-1]])
+            class_of = np.minimum((before / reached[-1] * num_classes).astype(np.int64), num_classes - 1)
+        sizes = np.unique(class_of, return_counts=True)[1]
+        options = {"bins": "mass", "num_classes": num_classes}
+        return cls(CLASSES, _names(units, len(weights)), *two_levels(order, sizes), weights, options)
+
+    def binary(self) -> Tree:
+        """The binary tree in which every node becomes Huffman's tree over its children's frequencies.
+
+        Its kind is "classes_binary". In a node of two children the less frequent child is on the left.
+        """
+        weights, rows, num_rows = self.weights(), [NO_ROWS], 0
+        nodes = np.concatenate([np.zeros(self.num_inner, dtype=np.int64), np.arange(self.num_units)])
+        for node in reversed(range(self.num_inner)):  # breadth-first numbers: children come before their parents
+            children = self.children[self.offsets[node] : self.offsets[node + 1]]
+            below, nodes[node] = huffman_rows(nodes[children], weights[children], self.num_units + num_rows)
+            rows.append(below)
+            num_rows += len(below)
+        children = breadth_first(np.concatenate(rows))
+        return Tree(f"{self.kind}_binary", self.units, children, self.frequencies, dict(self.options))
+
+
+def load_tree(path: Path | str) -> Tree | NaryTree:
+    """Read any `tree.json`: a `Tree` when all its inner nodes have two children and its kind is not "classes".
+
+    Raises DataError, one line with path and fault, on anything that is not a tree.
+    """
+    file = TreeFile.parse("\n".join(read_lines(path)), path)
+    units, frequencies = tuple(file.units), np.array(file.frequencies)
+    try:
+        if file.kind != CLASSES and all(len(row) == 2 for row in file.children):
+            return Tree(file.kind, units, np.array(file.children), frequencies, file.options)
+        return NaryTree.from_rows(file.children, frequencies, units=units, kind=file.kind, options=file.options)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _names(units: Names, num_units: int) -> tuple[str, ...]:
+    return tuple(map(str, range(num_units))) if units is None else tuple(units)
+
+
+def _checked_classes(num_classes: int | None, num_units: int) -> int:
+    if num_classes is None:
+        return max(2, round(math.sqrt(num_units)))
+    if num_classes < 1:
+        raise ValueError(f"num_classes: must be at least 1, got {num_classes}")
+    return num_classes
 
 
 def to_probabilities(frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
