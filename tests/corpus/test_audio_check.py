@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of audio files: results, the cache of a killed run, crashes."""
+"""Check of audio files: results, the cache of a killed run, crashes, parallel processes."""
 
+import multiprocessing
 import os
+import signal
+import time
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import CheckMode, ClipChecker, parallel_map
 from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
@@ -21,7 +24,7 @@ def log_call(path: Path, what: str) -> None:
         calls.write(f"{what} {path.name}\n")
 
 
-def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
+def check_clip(path: Path, expected_duration_s: float | None) -> ClipCheck:
     """Clips are text files: the text is the fault, or the duration."""
     log_call(path, "check")
     content = path.read_text()
@@ -30,12 +33,18 @@ def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
     return ClipCheck(reason=None if content.replace(".", "").isdigit() else content, is_incomplete=content == "1.996")
 
 
-def probe(path: Path) -> float:
+def read_duration(path: Path) -> float:
     log_call(path, "probe")
     content = path.read_text()
     if not content.replace(".", "").isdigit():
         raise DataError(f"{path}: not audio; restore the file")
     return float(content)
+
+
+@pytest.fixture(autouse=True)
+def clips_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_check, "check_clip", check_clip)
+    monkeypatch.setattr(audio_check, "read_duration", read_duration)
 
 
 def make_clips(folder: Path, **contents: str) -> list[Utterance]:
@@ -48,14 +57,8 @@ def clip(path: Path, duration_s: float | None = None) -> Utterance:
     return Utterance(key=path.name, wav=str(path), txt="", duration=duration_s)
 
 
-def run_check(
-    folder: Path,
-    clips: list[Utterance],
-    mode: Literal["full", "exists", "none"] = "full",
-    num_workers: int = 0,
-) -> Results:
-    checker = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers, check=check, probe=probe)
-    usable, rejected = checker.check(clips, "clips")
+def run_check(folder: Path, clips: list[Utterance], mode: CheckMode = "full", num_workers: int = 0) -> Results:
+    usable, rejected = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers).check(clips, "clips")
     found: dict[str, tuple[float | None, str | None]] = {u.key: (u.duration, None) for u in usable}
     found |= {clip.key: (None, clip.reason) for clip in rejected}
     return [(u.key, *found[u.key]) for u in clips]
@@ -80,19 +83,17 @@ def test_full_check_gives_duration_or_reason(tmp_path: Path) -> None:
     ]
 
 
-def test_exists_reads_no_clip_of_known_duration(tmp_path: Path) -> None:
-    make_clips(tmp_path, a="silent", b="2.5")
-    clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c", 1.0)]
-    expected = [("a", 3.0, None), ("b", 2.5, None), ("c", None, "missing: no such file")]
-    assert run_check(tmp_path, clips, "exists") == expected
-    assert pop_calls(tmp_path) == ["probe b"]
-
-
 def test_known_durations_are_not_read(tmp_path: Path) -> None:
-    make_clips(tmp_path, b="2.5", c="text")
-    clips = [clip(Path("nowhere"), 3.0), clip(tmp_path / "b"), clip(tmp_path / "c")]
-    reason = f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
-    assert run_check(tmp_path, clips, "none") == [("nowhere", 3.0, None), ("b", 2.5, None), ("c", None, reason)]
+    make_clips(tmp_path, a="silent", b="2.5", c="text")
+    clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c"), clip(tmp_path / "no", 1.0)]
+    found = [
+        ("a", 3.0, None),
+        ("b", 2.5, None),
+        ("c", None, f"unreadable: {tmp_path / 'c'}: not audio; restore the file"),
+    ]
+    assert run_check(tmp_path, clips, "exists") == [*found, ("no", None, "missing: no such file")]
+    assert pop_calls(tmp_path) == ["probe b", "probe c"]
+    assert run_check(tmp_path, clips, "none") == [*found, ("no", 1.0, None)]
 
 
 def test_a_clip_is_checked_again_only_if_it_changed(tmp_path: Path) -> None:
@@ -106,29 +107,24 @@ def test_a_clip_is_checked_again_only_if_it_changed(tmp_path: Path) -> None:
     assert pop_calls(tmp_path) == ["check b", "probe b"]
 
 
-def test_a_run_killed_while_writing_continues(tmp_path: Path) -> None:
+def test_a_run_killed_while_writing_its_cache_continues(tmp_path: Path) -> None:
     clips = make_clips(tmp_path, a="1.5", b="2.5", c="3.5")
     expected = run_check(tmp_path, clips)
     content = (tmp_path / "cache").read_bytes()
-    for length in range(0, len(content), 7):
+    for length in range(0, len(content), 40):
         pop_calls(tmp_path)
         (tmp_path / "cache").write_bytes(content[:length])
         assert run_check(tmp_path, clips) == expected
-        num_known = content[:length].count(b"\n")
-        assert len(pop_calls(tmp_path)) == 2 * (3 - num_known)
+        assert len(pop_calls(tmp_path)) == 2 * (3 - content[:length].count(b"\n"))
         assert (tmp_path / "cache").read_bytes() == content
-
-
-def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("nonsense\n")
     with pytest.raises(DataError, match=r"cache: damaged \(.*\); delete this file, it only caches earlier runs"):
         ClipChecker(tmp_path / "cache")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path, num_workers: int) -> None:
+def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path) -> None:
     clips = make_clips(tmp_path, **{f"c{n:02}": "crash" if n == 7 else "1.0" for n in range(20)})
-    results = run_check(tmp_path, clips, num_workers=num_workers)
+    results = run_check(tmp_path, clips, num_workers=2)
     assert results[7] == ("c07", None, "crash: the decoder ended its process or took more than 120 s")
     assert [duration_s for _, duration_s, _ in results].count(1.0) == 19
 
@@ -136,7 +132,48 @@ def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path, num_workers
 def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:
     clips = make_clips(tmp_path, a="1.996", b="2.5", c="1.996")
     for _ in range(2):  # the second time from the cache
-        checker = ClipChecker(tmp_path / "cache", check=check, probe=probe)
+        checker = ClipChecker(tmp_path / "cache")
         usable, _ = checker.check(clips, "clips")
         assert checker.count_incomplete({"train": usable[:2], "dev": usable[2:]}) == 2
         assert checker.count_incomplete({"train": usable[1:2]}) == 0
+
+
+# ---- parallel processes
+
+
+def fragile(number: int) -> int:
+    """A sudden end at 13 and 60, an endless loop at 77, an exception at 1000."""
+    if number in (13, 60):
+        os.kill(os.getpid(), signal.SIGKILL)
+    while number == 77:
+        time.sleep(0.01)
+    if number == 1000:
+        raise ValueError("no 1000")
+    return number * number
+
+
+def negate(number: int) -> int:
+    return -number
+
+
+def test_results_come_in_order_and_exceptions_are_passed_on() -> None:
+    for num_workers in (0, 1, 3):
+        results = parallel_map(fragile, range(900, 1001), num_workers=num_workers, description="", on_crash=negate)
+        assert [next(results) for _ in range(75)] == [number * number for number in range(900, 975)]
+        with pytest.raises(ValueError, match="no 1000"):
+            list(results)
+        assert list(parallel_map(fragile, [], num_workers=num_workers, description="", on_crash=negate)) == []
+
+
+@pytest.mark.slow
+def test_an_item_that_kills_its_process_loses_only_its_own_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_check, "ITEM_LIMIT_S", 0.2)
+    results = list(parallel_map(fragile, range(100), num_workers=2, description="fragile", on_crash=negate))
+    assert results == [-number if number in (13, 60, 77) else number * number for number in range(100)]
+
+
+def test_stopping_early_leaves_no_process_behind() -> None:
+    results = parallel_map(fragile, range(2000, 3000), num_workers=2, description="", on_crash=negate)
+    assert next(results) == 2000**2
+    results.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []

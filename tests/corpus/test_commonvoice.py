@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_release import HEADER_11, HEADER_17, OFFICIAL_HOURS, Row, make_rows, write_language, write_table
 
-from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import CheckMode, ClipChecker
 from wenet_hs.corpus.commonvoice import (
     CommonVoiceOptions,
     find_language_folders,
@@ -157,23 +158,25 @@ NUM_CLIPS = 160
 """Per language of the release."""
 
 
-def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
+def check_clip(path: Path, expected_duration_s: float | None) -> ClipCheck:
     """Each clip whose number ends with 9 is silent."""
     return ClipCheck(reason="silent" if path.stem.endswith("9") else None)
 
 
-def probe(path: Path) -> float:
+def read_duration(path: Path) -> float:
     if path.stem.endswith("8"):
         raise DataError(f"{path}: not audio")
     return 2.0
 
 
-def prepare(
-    options: CommonVoiceOptions, *, mode: Literal["full", "exists", "none"] = "exists", num_workers: int = 0
-) -> dict[str, Any]:
-    cache = options.out / ".checked.jsonl"
-    checker = ClipChecker(cache, mode=mode, num_workers=num_workers, check=check, probe=probe)
-    return prepare_commonvoice(options, checker)
+@pytest.fixture(autouse=True)
+def clips_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_check, "check_clip", check_clip)
+    monkeypatch.setattr(audio_check, "read_duration", read_duration)
+
+
+def prepare(options: CommonVoiceOptions, *, mode: CheckMode = "exists", num_workers: int = 0) -> dict[str, Any]:
+    return prepare_commonvoice(options, ClipChecker(options.out / ".checked.jsonl", mode=mode, num_workers=num_workers))
 
 
 def make_release(corpus: Path, sizes: dict[str, float], num_clips: int, **how: Any) -> None:
@@ -345,7 +348,7 @@ def test_a_killed_run_is_finished_by_the_next(release: Path, tmp_path: Path, num
 
     pid = os.fork()
     if pid == 0:
-        globals()["check"], os.fsync = die_in(check), die_in(os.fsync)
+        audio_check.check_clip, os.fsync = die_in(check_clip), die_in(os.fsync)
         prepare(options_for(release, tmp_path / "out"), mode="full")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""espeak-ng: the same request is the same samples, every language of the paper speaks, and faults have one line."""
+"""espeak-ng: repeatable samples, every language of the paper, what a request sounds like, files that are made once."""
 
 import builtins
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import soundfile
+from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak
+from wenet_hs.corpus.espeak import SAMPLE_RATE, ClipMaker, ClipRequest, clip_name, make_noise, render, voice_name
 from wenet_hs.errors import DataError
 
 PAPER = {
@@ -21,11 +25,28 @@ PAPER = {
     "uk": "Ще не вмерла Україна", "ba": "Һаумыһығыҙ, дуҫтар", "ky": "Кутман таң, достор",
     "tr": "Günaydın, çocuklar", "tt": "Хәерле көн, дуслар", "uz": "Xayrli tong, do'stlar",
 }  # fmt: skip
+REQUEST = ClipRequest(
+    lang="es", sentence="Hola, buenos días.", voice="f2", rate_wpm=170, pitch=50, pitch_range=50, lead_s=0.1,
+    trail_s=0.12, peak_db=-6.0, noise="white", snr_db=30.0, noise_seed=7,
+)  # fmt: skip
+
+
+def speak(lang: str = "es", variant: str | None = None, **settings: int) -> NDArray[np.float32]:
+    return espeak.speak(PAPER[lang], voice=voice_name(lang, variant), **settings)
+
+
+def sound(**changes: Any) -> NDArray[np.float32]:
+    samples = render(replace(REQUEST, **changes))
+    assert samples is not None and samples.dtype == np.float32
+    return samples
+
+
+# ---- engine
 
 
 @pytest.fixture
 def fresh_caches() -> Iterator[None]:
-    """A test that changes what is installed sees it, and leaves no trace."""
+    """A test that changes what is installed sees it, and later tests do not."""
     espeak._find_library.cache_clear()
     espeak.catalogue.cache_clear()
     yield
@@ -35,9 +56,9 @@ def fresh_caches() -> Iterator[None]:
 
 @pytest.mark.parametrize("lang", PAPER)
 def test_every_language_of_the_paper_speaks(lang: str) -> None:
-    samples = espeak.speak(PAPER[lang], lang=lang)
+    samples = speak(lang)
     assert samples.dtype == np.float32 and samples.ndim == 1
-    assert 0.5 * espeak.SAMPLE_RATE < len(samples) < 4 * espeak.SAMPLE_RATE
+    assert 0.5 * espeak.ENGINE_RATE < len(samples) < 4 * espeak.ENGINE_RATE
     assert 0.1 < np.abs(samples).max() <= 1.0
 
 
@@ -51,52 +72,24 @@ def test_the_order_of_requests_changes_nothing() -> None:
         {"lang": "tr", "variant": "klatt5"},  # uses rand() of the C library
         {"lang": "pt", "variant": "klatt6", "rate_wpm": 200},
     ]
-    first = [espeak.speak(PAPER[setting["lang"]], **setting) for setting in settings]
-    for seed in range(3):
-        order = list(range(len(settings)))
-        random.Random(seed).shuffle(order)
-        for number in order:
-            again = espeak.speak(PAPER[settings[number]["lang"]], **settings[number])
-            np.testing.assert_array_equal(again, first[number])
+    first = [speak(**setting) for setting in settings]
+    for number in random.Random(0).sample(range(len(settings)), len(settings)):
+        np.testing.assert_array_equal(speak(**settings[number]), first[number])
 
 
 def test_rate_pitch_and_variant_are_heard() -> None:
-    text = PAPER["es"]
-    assert len(espeak.speak(text, lang="es", rate_wpm=120)) > 1.3 * len(espeak.speak(text, lang="es", rate_wpm=220))
-    plain = espeak.speak(text, lang="es")
-    for changed in ({"pitch": 80}, {"pitch_range": 0}, {"variant": "f1"}):
-        other = espeak.speak(text, lang="es", **changed)
-        assert len(other) != len(plain) or not np.array_equal(other, plain)
-
-
-def test_catalogue() -> None:
-    known = espeak.catalogue()
-    assert known.version.startswith("1.")
-    assert known.languages["es"] == "roa/es" and known.languages["ba"] == "trk/ba"
-    assert {"m1", "m8", "f1", "f5", "whisper"} <= set(known.variants)
-    assert espeak.voice_name("es", "f2") == "roa/es+f2"
+    assert len(speak(rate_wpm=120)) > 1.3 * len(speak(rate_wpm=220))
+    plain = speak()
+    for changed in (speak(pitch=80), speak(pitch_range=0), speak(variant="f1")):
+        assert not np.array_equal(changed, plain)
 
 
 def test_an_unknown_language_names_similar_ones() -> None:
+    assert voice_name("es", "f2") == "roa/es+f2" and voice_name("ba") == "trk/ba"
     with pytest.raises(DataError, match=r"^espeak-ng 1\.\S+: it has no language 'sv-SE'; it has sv "):
-        espeak.speak("hej", lang="sv-SE")
+        voice_name("sv-SE")
     with pytest.raises(DataError, match=r"no language '!!'; it has af am "):
-        espeak.speak("hej", lang="!!")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"variant": "nobody"}, "no variant 'nobody'; it has Alex"),
-        ({"rate_wpm": 20}, "rate 20 "),
-        ({"pitch": 100}, "pitch 100"),
-        ({"pitch_range": -1}, "range -1"),
-        ({"text": "a\0b"}, "NUL"),
-    ],
-)
-def test_wrong_calls(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        espeak.speak(**({"text": "hola", "lang": "es"} | wrong))
+        voice_name("!!")
 
 
 @pytest.mark.usefixtures("fresh_caches")
@@ -110,7 +103,7 @@ def test_missing_extra_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(DataError, match=r"^espeak-ng: not installed; run `pip install 'wenet_hs\[synthetic\]'`$"):
-        espeak.speak("hola", lang="es")
+        speak()
 
 
 @pytest.mark.usefixtures("fresh_caches")
@@ -118,13 +111,13 @@ def test_a_long_path_to_the_data_works(monkeypatch: pytest.MonkeyPatch, tmp_path
     """The library cuts paths at 160 bytes and then reads whatever espeak-ng the machine may have."""
     import espeakng_loader
 
-    expected = espeak.speak("hola", lang="es")
+    expected = speak()
     long_path = tmp_path / ("x" * 180)
     long_path.symlink_to(espeakng_loader.get_data_path(), target_is_directory=True)
     monkeypatch.setattr(espeakng_loader, "get_data_path", lambda: str(long_path))
     espeak._find_library.cache_clear()
     espeak.catalogue.cache_clear()
-    np.testing.assert_array_equal(espeak.speak("hola", lang="es"), expected)
+    np.testing.assert_array_equal(speak(), expected)
     assert len(os.fsencode(espeak._find_library()[1])) < 160
 
 
@@ -135,9 +128,8 @@ def test_missing_data_are_a_fault(
     import espeakng_loader
 
     monkeypatch.setattr(espeakng_loader, "get_data_path", lambda: str(tmp_path))
-    espeak._find_library.cache_clear()
     with pytest.raises(DataError, match="espeak-ng cannot read its data there; reinstall with `pip install"):
-        espeak.speak("hola", lang="es")
+        speak()
     capfd.readouterr()  # the library complains on stderr too
 
 
@@ -148,7 +140,120 @@ def test_a_library_that_is_already_loaded_is_refused() -> None:
         espeak._LOCK.release()  # otherwise the second engine would wait for the first one
         try:
             with pytest.raises(DataError, match="already loaded in this process"):
-                espeak.speak("hola", lang="es")
+                speak()
         finally:
             espeak._LOCK.acquire()
-    assert len(espeak.speak("hola", lang="es"))
+    assert len(speak())
+
+
+# ---- sound
+
+
+@pytest.mark.parametrize("kind", ["white", "pink"])
+@pytest.mark.parametrize("num_samples", [1, 2047, 2048, 16007])
+def test_noise_has_unit_energy_and_its_seed(kind: Literal["white", "pink"], num_samples: int) -> None:
+    noise = make_noise(kind, num_samples, seed=1)
+    assert noise.shape == (num_samples,) and noise.dtype == np.float32
+    assert np.sqrt(np.mean(np.square(noise))) == pytest.approx(1.0, rel=1e-4)
+    np.testing.assert_array_equal(noise, make_noise(kind, num_samples, seed=1))
+    assert not np.array_equal(noise, make_noise(kind, num_samples, seed=2)) or num_samples == 1
+
+
+def test_pink_noise_has_equal_energy_in_each_octave_and_white_noise_twice_as_much_in_the_next() -> None:
+    for kind, ratio in (("white", 2.0), ("pink", 1.0)):
+        power = np.abs(np.fft.rfft(make_noise(kind, 2**17, seed=3))) ** 2  # type: ignore[arg-type]
+        octaves = np.array([power[2**k : 2 ** (k + 1)].sum() for k in range(9, 16)])
+        np.testing.assert_allclose(octaves[1:] / octaves[:-1], ratio, rtol=0.15)
+
+
+def test_the_silence_around_the_speech_is_as_requested() -> None:
+    samples = sound(snr_db=90.0)
+    audible = np.flatnonzero(np.abs(samples) > 0.005 * np.abs(samples).max())
+    assert audible[0] / SAMPLE_RATE == pytest.approx(REQUEST.lead_s, abs=0.02)
+    assert (len(samples) - audible[-1]) / SAMPLE_RATE == pytest.approx(REQUEST.trail_s, abs=0.02)
+
+
+@pytest.mark.parametrize(("peak_db", "snr_db"), [(-15.0, 5.0), (-1.0, 40.0)])
+def test_level_and_noise_are_as_requested(peak_db: float, snr_db: float) -> None:
+    samples = sound(peak_db=peak_db, snr_db=snr_db)
+    assert np.abs(samples).max() == pytest.approx(10 ** (peak_db / 20), rel=1e-4)
+    lead = samples[: round(0.09 * SAMPLE_RATE)]
+    speech = samples[round(0.1 * SAMPLE_RATE) : -round(0.12 * SAMPLE_RATE)]
+    noise_energy = np.square(lead).mean()
+    assert 10 * np.log10(np.square(speech).mean() / noise_energy - 1) == pytest.approx(snr_db, abs=1.5)
+
+
+def test_a_shorter_vocal_tract_is_faster_and_higher() -> None:
+    centroids, lengths = [], []
+    for tract in (1.0, 1.25):
+        samples = sound(lead_s=0.0, trail_s=0.0, snr_db=60.0, tract=tract)
+        power = np.square(np.abs(np.fft.rfft(samples)))
+        centroids.append((power * np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)).sum() / power.sum())
+        lengths.append(len(samples))
+    assert lengths[0] / lengths[1] == pytest.approx(1.25, rel=1e-3)
+    assert centroids[1] / centroids[0] == pytest.approx(1.25, rel=0.05)
+
+
+# ---- files
+
+
+def test_every_field_of_a_request_is_in_the_name() -> None:
+    changes = {"lang": "it", "sentence": "Hola", "voice": "f3", "noise": "pink"}
+    names = {clip_name(REQUEST, "flac")}
+    for field in fields(ClipRequest):
+        value = changes.get(field.name) or getattr(REQUEST, field.name) + 1
+        names.add(clip_name(replace(REQUEST, **{field.name: value}), "flac"))
+    assert len(names) == len(fields(ClipRequest)) + 1
+    assert clip_name(REQUEST, "mp3").startswith("simulated_") and clip_name(REQUEST, "mp3").endswith(".mp3")
+
+
+@pytest.mark.parametrize(("audio_format", "tolerance"), [("flac", 1 / 32000), ("wav", 1 / 32000), ("mp3", None)])
+def test_each_format_can_be_read(tmp_path: Path, audio_format: str, tolerance: float | None) -> None:
+    clip = ClipMaker(tmp_path, audio_format)(REQUEST)
+    samples, rate = soundfile.read(tmp_path / "es" / "clips" / clip.name, dtype="float32")
+    expected = sound()
+    assert rate == SAMPLE_RATE and samples.ndim == 1
+    assert clip.duration_s == pytest.approx(len(samples) / rate, abs=1e-6)
+    if tolerance:
+        np.testing.assert_allclose(samples, expected, atol=tolerance)
+    assert clip.duration_s == pytest.approx(len(expected) / rate, abs=0.2)
+
+
+def test_a_clip_is_spoken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = ClipMaker(tmp_path)
+    first = maker(REQUEST)
+    path = tmp_path / "es" / "clips" / first.name
+    content = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(espeak, "speak", lambda *_, **__: pytest.fail("spoken again"))
+        assert maker(REQUEST) == first
+    for damage in (b"", content[:20]):
+        path.write_bytes(damage)  # what a power cut may leave
+        assert maker(REQUEST) == first and path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    requests = [replace(REQUEST, noise_seed=seed, voice=voice) for seed in range(2) for voice in ("f1", "m2")]
+    here = list(ClipMaker(tmp_path / "here").make(requests, "speak"))
+    assert list(ClipMaker(tmp_path / "there", num_workers=2).make(requests, "speak")) == here
+    for clip in here:
+        path = Path("es", "clips", clip.name)
+        assert (tmp_path / "here" / path).read_bytes() == (tmp_path / "there" / path).read_bytes()
+
+
+def kill_process(*_: object, **__: object) -> np.ndarray:
+    os.kill(os.getpid(), 9)
+    raise AssertionError
+
+
+def test_a_sentence_without_sound_or_that_kills_espeak_has_a_reason_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(espeak, "speak", lambda *_, **__: np.zeros(1000, np.float32))
+    (silent,) = ClipMaker(tmp_path).make([REQUEST], "speak")
+    monkeypatch.setattr(espeak, "speak", kill_process)  # forked workers see it
+    (killed,) = ClipMaker(tmp_path, num_workers=1).make([REQUEST], "speak")
+    assert silent.duration_s is None and silent.reason == "silent: espeak-ng gives no sound for it"
+    assert killed.duration_s is None and killed.reason == "crash: espeak-ng ended its process on this sentence"
+    assert not (tmp_path / "es").exists()

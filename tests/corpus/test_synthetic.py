@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.bin import prepare
 from wenet_hs.corpus import espeak, synthetic
+from wenet_hs.corpus.espeak import ClipRequest, voice_name
 from wenet_hs.corpus.synthetic import VOICES, Sentences, choose_voices, draw_requests, read_sentences
-from wenet_hs.corpus.synthetic_clip import ClipRequest
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_data_list, read_text
 
@@ -44,15 +44,14 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared corpus."""
     folder = tmp_path_factory.mktemp("whole") / "out"
-    stats = synthetic.run(arguments(sentences, folder))
-    assert stats == json.loads((folder / "stats.json").read_text("utf-8"))
+    synthetic.run(arguments(sentences, folder))
     return folder
 
 
 def arguments(sentences: Path, out: Path, more: str = "") -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     prepare.add_arguments(parser)
-    line = f"synthetic --langs 'es it' --sentences {sentences} --out {out} --hours 0.01 --num_workers 0"
+    line = f"synthetic --langs 'es it' --sentences {sentences} --out {out} --hours 0.005 --num_workers 0"
     return parser.parse_args(shlex.split(f"{line} --test_sentences 3 --dev_sentences 2 {more}"))
 
 
@@ -93,11 +92,7 @@ def test_no_sentence_and_no_voice_of_dev_and_test_is_in_training(out: Path) -> N
         of = {part: [u for u in utterances if u.lang == lang] for part, utterances in lists.items()}
         spoken = {part: {u.txt for u in utterances} for part, utterances in of.items()}
         assert len(spoken["train"]) == 7  # each of them, though the hours need more clips than that
-        assert (
-            not spoken["train"] & spoken["test"]
-            and not spoken["train"] & spoken["dev"]
-            and not spoken["dev"] & spoken["test"]
-        )
+        assert len(spoken["train"] | spoken["dev"] | spoken["test"]) == 7 + 2 + 3
         held_out = {u.speaker for part in ("dev", "test") for u in of[part]}
         assert held_out.isdisjoint(u.speaker for u in of["train"])
         by_sentence = [[u.speaker for u in of["train"] if u.txt == sentence] for sentence in spoken["train"]]
@@ -114,7 +109,7 @@ def test_lists_and_statistics(out: Path) -> None:
     assert {u.key: u.txt for u in train} == text and all(Path(u.wav).is_file() for u in train)
     for lang in WORDS:  # as long as asked, to the clip that fills it up
         durations = [u.duration or 0.0 for u in train if u.lang == lang]
-        assert 18.0 <= sum(durations) < 18.0 + max(durations)
+        assert 9.0 <= sum(durations) < 9.0 + max(durations)
         of_lang = stats["langs"][lang]
         assert of_lang["left_out"] == {"duplicate": 1, "empty line": 1} and of_lang["rejected"] == {}
         assert of_lang["sentences"] == {"train": 7, "train_unused": 0}
@@ -169,20 +164,23 @@ def test_silent_sentences_are_rejected_and_replaced(
     assert sorted(reason for reason in reasons if reason.startswith("silent")) == sorted(
         f"silent: espeak-ng gives no sound for it: {line}" for line in lines[::3]
     )
-    assert stats["langs"]["es"]["hours"]["train"] >= 0.005
+    assert stats["langs"]["es"]["hours"]["train"] >= 0.0025
 
 
 def test_a_language_without_any_sound_is_a_fault(
     sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(espeak, "speak", lambda *_, **__: np.zeros(100, np.float32))
-    with pytest.raises(DataError, match=r"^es: espeak-ng gives no sound for any dev sentence, such as '\w+ \w+\.'$"):
+    with pytest.raises(DataError, match=r"^es: espeak-ng gives no sound for any sentence, such as '\w+ \w+\.'$"):
         synthetic.run(arguments(sentences, tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ("--langs 'es spa'", "it has no language 'spa'; it has"),
+        ("--langs 'es ru'", r"ru\.txt: no such file"),
+        ("--test_sentences 10", "12 different sentences of 'es', but 10 for test and 2 for dev leave none to train on"),
         ("--langs ''", "^--langs: no language named; name at least one"),
         ("--langs 'es it es'", "^--langs: es named twice"),
         ("--hours 0", "^--hours 0: must be above 0"),
@@ -195,19 +193,11 @@ def test_a_language_without_any_sound_is_a_fault(
         ("--noise_snr '40 15'", "^--noise_snr '40 15': the first number must be the smaller"),
     ],
 )
-def test_impossible_options(sentences: Path, tmp_path: Path, more: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_impossible_options_are_refused_before_any_work(
+    sentences: Path, tmp_path: Path, more: str, message: str
+) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
         synthetic.run(arguments(sentences, tmp_path / "out", more))
-
-
-def test_wrong_languages_and_sentences_are_refused_before_any_work(sentences: Path, tmp_path: Path) -> None:
-    for more, message in (
-        ("--langs 'es spa'", "it has no language 'spa'; it has"),
-        ("--langs 'es ru'", r"ru\.txt: no such file"),
-        ("--test_sentences 10", "12 different sentences of 'es', but 10 for test and 2 for dev leave none to train on"),
-    ):
-        with pytest.raises(DataError, match=message):
-            synthetic.run(arguments(sentences, tmp_path / "out", more))
     assert not (tmp_path / "out").exists()
 
 
@@ -223,7 +213,7 @@ def test_real_sentences_of_every_language_of_the_paper(shared_dir: Path, tmp_pat
         assert all(not shared["sentences"] for shared in of_lang["in_both"].values())
 
 
-# Sentences
+# ---- sentences
 
 
 def write(path: Path, text: str) -> Path:
@@ -231,21 +221,15 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_folder_has_a_file_a_language(tmp_path: Path) -> None:
-    write(tmp_path / "es.txt", "Hola.\nAdiós, amigo.\n")
-    write(tmp_path / "it.txt", "Ciao bella.\n")
-    read = read_sentences(tmp_path, ["it", "es"])
-    assert list(read) == ["it", "es"]
-    assert read["es"].kept == ("Hola.", "Adiós, amigo.") and read["es"].rejected == ()
-
-
 def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> None:
     write(
         tmp_path / "es.txt", "\ufeffÁrbol\tviejo \u2028 y  alto\n\nHola!\n ¡HOLA!\n...\n—\nA\u0301rbol viejo, y alto\n"
     )
-    read = read_sentences(tmp_path, ["es"])["es"]
-    assert read.kept == ("Árbol viejo y alto", "Hola!")
-    assert [(line.key, line.reason, line.is_fault) for line in read.rejected] == [
+    write(tmp_path / "it.txt", "Ciao bella.\n")
+    read = read_sentences(tmp_path, ["it", "es"])
+    assert list(read) == ["it", "es"] and read["it"].kept == ("Ciao bella.",)
+    assert read["es"].kept == ("Árbol viejo y alto", "Hola!")
+    assert [(line.key, line.reason, line.is_fault) for line in read["es"].rejected] == [
         ("es:es.txt:2", "empty line", False),
         ("es:es.txt:4", "duplicate: the same sentence is on line 3", False),
         ("es:es.txt:5", "no letter: ...", True),
@@ -254,71 +238,58 @@ def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> No
     ]
 
 
-def test_one_file_for_one_language(tmp_path: Path) -> None:
-    path = write(tmp_path / "mine.txt", "Hola.\nAdiós.\n")
-    assert read_sentences(path, ["es"])["es"].kept == ("Hola.", "Adiós.")
-    with pytest.raises(
-        DataError, match=r"mine\.txt: sentences without a language, but 2 languages are requested; write"
-    ):
-        read_sentences(path, ["es", "it"])
-
-
-def test_one_file_with_the_language_on_each_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "all.tsv", "es\tHola.\n\nit\tCiao.\nfr\tSalut.\nes\tAdiós.\n")
-    read = read_sentences(path, ["es", "it"])
+def test_one_file_for_one_language_or_with_the_language_on_each_line(tmp_path: Path) -> None:
+    one = write(tmp_path / "mine.txt", "Hola.\nAdiós.\n")
+    assert read_sentences(one, ["es"])["es"].kept == ("Hola.", "Adiós.")
+    several = write(tmp_path / "all.tsv", "es\tHola.\n\nit\tCiao.\nfr\tSalut.\nes\tAdiós.\n")
+    read = read_sentences(several, ["es", "it"])
     assert read["es"].kept == ("Hola.", "Adiós.") and read["it"].kept == ("Ciao.",)
-    with pytest.raises(DataError, match=r"all\.tsv: no sentence of 'pt' in it; add some, or drop the language"):
-        read_sentences(path, ["es", "pt"])
-    write(path, "es\tHola.\nCiao.\n")
-    with pytest.raises(DataError, match=r"all\.tsv:2: no tab in 'Ciao\.'; every line is lang<TAB>sentence, or none is"):
-        read_sentences(path, ["es"])
 
 
-def test_faults_name_the_file(tmp_path: Path) -> None:
-    write(tmp_path / "es.txt", "Hola.\n")
-    with pytest.raises(DataError, match=r"it\.txt: no such file; write its sentences.*\(found: es\)"):
-        read_sentences(tmp_path, ["es", "it"])
-    with pytest.raises(DataError, match="nowhere: no such file or folder; give --sentences a folder"):
-        read_sentences(tmp_path / "nowhere", ["es"])
-    write(tmp_path / "es.txt", "\n...\n")
-    with pytest.raises(DataError, match=r"es\.txt: no sentence of 'es' in it"):
-        read_sentences(tmp_path, ["es"])
-    (tmp_path / "es.txt").write_bytes("Hola.\n¿Qué?\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"es\.txt:2: not UTF-8 at byte 0"):
-        read_sentences(tmp_path, ["es"])
+@pytest.mark.parametrize(
+    ("name", "content", "langs", "message"),
+    [
+        (
+            "mine.txt",
+            "Hola.\n",
+            ["es", "it"],
+            r"mine\.txt: sentences without a language, but 2 languages are requested",
+        ),
+        (
+            "all.tsv",
+            "es\tHola.\n",
+            ["es", "pt"],
+            r"all\.tsv: no sentence of 'pt' in it; add some, or drop the language",
+        ),
+        ("all.tsv", "es\tHola.\nCiao.\n", ["es"], r"all\.tsv:2: no tab in 'Ciao\.'; every line is lang<TAB>sentence"),
+        (".", "Hola.\n", ["es", "it"], r"it\.txt: no such file; write its sentences.*\(found: es\)"),
+        ("nowhere", "", ["es"], "nowhere: no such file or folder; give --sentences a folder"),
+        (".", "\n...\n", ["es"], r"es\.txt: no sentence of 'es' in it"),
+    ],
+)
+def test_faulty_sentences_are_named(tmp_path: Path, name: str, content: str, langs: list[str], message: str) -> None:
+    if content:
+        write(tmp_path / ("es.txt" if name == "." else name), content)
+    with pytest.raises(DataError, match=message):
+        read_sentences(tmp_path / name, langs)
 
 
-def pool(num: int) -> Sentences:
-    kept = tuple(f"sentence {number}" for number in range(num))
-    return Sentences(lang="es", path=Path("es.txt"), kept=kept, rejected=())
-
-
+@settings(max_examples=25, deadline=None)
 @given(num_train=st.integers(1, 30), num_dev=st.integers(1, 9), num_test=st.integers(1, 9), seed=st.integers(0, 99))
 def test_sets_are_disjoint_complete_and_repeatable(num_train: int, num_dev: int, num_test: int, seed: int) -> None:
-    sentences = pool(num_train + num_dev + num_test)
+    kept = tuple(f"sentence {number}" for number in range(num_train + num_dev + num_test))
+    sentences = Sentences(lang="es", path=Path("es.txt"), kept=kept, rejected=())
     split = sentences.split(num_test=num_test, num_dev=num_dev, seed=seed)
-    assert {name: len(of_set) for name, of_set in split.items()} == {
-        "train": num_train,
-        "dev": num_dev,
-        "test": num_test,
-    }
-    assert sorted(split["train"] + split["dev"] + split["test"]) == sorted(sentences.kept)
+    assert [len(split[name]) for name in ("train", "dev", "test")] == [num_train, num_dev, num_test]
+    assert sorted(split["train"] + split["dev"] + split["test"]) == sorted(kept)
     assert split == sentences.split(num_test=num_test, num_dev=num_dev, seed=seed)
-    assert seed == 0 or len(sentences.kept) < 9 or split != sentences.split(num_test=num_test, num_dev=num_dev, seed=-1)
+    assert len(kept) < 9 or split != sentences.split(num_test=num_test, num_dev=num_dev, seed=-1)
 
 
-def test_too_few_sentences() -> None:
-    with pytest.raises(
-        DataError, match=r"^es\.txt: 45 different sentences of 'es', but 30 for test and 15 for dev leave none"
-    ):
-        pool(45).split(num_test=30, num_dev=15, seed=1)
-
-
-# Voices and requests
+# ---- voices and requests
 
 SENTENCES = tuple(f"frase número {number}" for number in range(7))
-
-
+SNR_DB = (15.0, 40.0)
 TRAIN_VOICES, TEST_VOICES = choose_voices(2, seed=1)
 
 
@@ -328,11 +299,11 @@ def draw(
     voices: tuple[str, ...] = TEST_VOICES,
     seed: int = 1,
     num_rounds: int = 1,
-    snr_db: tuple[float, float] = (15.0, 40.0),
 ) -> list[ClipRequest]:
-    return list(draw_requests(sentences, voices, seed=seed, lang=lang, snr_db=snr_db, num_rounds=num_rounds))
+    return list(draw_requests(sentences, voices, seed=seed, lang=lang, snr_db=SNR_DB, num_rounds=num_rounds))
 
 
+@settings(max_examples=25, deadline=None)
 @given(num_test=st.integers(1, len(VOICES) - 1), seed=st.integers(0, 999))
 def test_held_out_voices_are_not_in_training(num_test: int, seed: int) -> None:
     train, test = choose_voices(num_test, seed=seed)
@@ -354,12 +325,16 @@ def test_training_and_test_need_a_voice(num_test: int) -> None:
 
 def test_training_repeats_all_sentences_with_another_voice_each_time() -> None:
     num_rounds = len(TRAIN_VOICES)
-    endless = draw_requests(SENTENCES, TRAIN_VOICES, seed=1, lang="es", snr_db=(15.0, 40.0))
+    endless = draw_requests(SENTENCES, TRAIN_VOICES, seed=1, lang="es", snr_db=SNR_DB)
     requests = list(islice(endless, num_rounds * len(SENTENCES)))
     assert tuple(request.sentence for request in requests) == SENTENCES * num_rounds
     for sentence in SENTENCES:
         assert {r.voice for r in requests if r.sentence == sentence} == set(TRAIN_VOICES)
     assert len({(r.rate_wpm, r.pitch, r.pitch_range, r.snr_db, r.noise_seed) for r in requests}) == len(requests)
+    for request in requests:
+        assert 140 <= request.rate_wpm <= 200 and 30 <= request.pitch <= 70 and 30 <= request.pitch_range <= 70
+        assert 0.05 <= request.lead_s <= 0.15 and 0.05 <= request.trail_s <= 0.15
+        assert -15 <= request.peak_db <= -1 and SNR_DB[0] <= request.snr_db <= SNR_DB[1]
 
 
 def test_held_out_sentences_are_spoken_as_often_as_requested() -> None:
@@ -368,14 +343,6 @@ def test_held_out_sentences_are_spoken_as_often_as_requested() -> None:
     assert {request.voice for request in once} == set(TEST_VOICES)
     assert twice[: len(once)] == once and len(twice) == 2 * len(once)
     assert all(first.voice != second.voice for first, second in zip(twice, twice[len(once) :], strict=False))
-
-
-@given(seed=st.integers(0, 999), low=st.floats(-5, 30), width=st.floats(0, 30))
-def test_drawn_values_are_in_range(seed: int, low: float, width: float) -> None:
-    for request in draw(seed=seed, snr_db=(low, low + width)):
-        assert 140 <= request.rate_wpm <= 200 and 30 <= request.pitch <= 70 and 30 <= request.pitch_range <= 70
-        assert 0.05 <= request.lead_s <= 0.15 and 0.05 <= request.trail_s <= 0.15
-        assert -15 <= request.peak_db <= -1 and low - 0.01 <= request.snr_db <= low + width + 0.01
 
 
 def test_a_request_depends_on_the_sentence_and_not_on_its_position() -> None:
@@ -399,8 +366,9 @@ def periodicity(samples: np.ndarray) -> float:
 def test_every_voice_is_a_voice(voice: str) -> None:
     """Not a whisper (no pitch), not a croak, not clipped, not much slower or faster than espeak-ng's own."""
     for lang, text in (("es", "Regalamos otra información"), ("ru", "Сегодня утром мы пошли в лес")):
-        plain = espeak.speak(text, lang=lang)
-        samples = espeak.speak(text, lang=lang, variant=voice)
+        plain = espeak.speak(text, voice=voice_name(lang))
+        samples = espeak.speak(text, voice=voice_name(lang, voice))
+        assert not np.array_equal(samples, plain)  # espeak-ng ignores a variant that it does not have
         assert 0.5 < len(samples) / len(plain) < 2.0
         assert np.abs(samples).max() > 0.2 and (np.abs(samples) > 0.999).mean() < 1e-3
         assert 0.03 < np.sqrt(np.square(samples).mean()) < 0.3

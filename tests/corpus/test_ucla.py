@@ -5,28 +5,30 @@ import logging
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import CheckMode, ClipChecker
 from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
 from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
 
 
-def check(path: Path, expected_duration_s: float | None) -> ClipCheck:
+def check_clip(path: Path, expected_duration_s: float | None) -> ClipCheck:
     return ClipCheck(reason="silent" if path.read_text() == "silent" else None)
 
 
-def probe(path: Path) -> float:
-    return 0.75
+@pytest.fixture(autouse=True)
+def clips_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_check, "check_clip", check_clip)
+    monkeypatch.setattr(audio_check, "read_duration", lambda path: 0.75)
 
 
-def prepare(options: UclaOptions, mode: Literal["full", "exists"] = "full") -> dict[str, Any]:
-    checker = ClipChecker(options.out / "cache", mode=mode, check=check, probe=probe)
-    return prepare_ucla(options, checker)
+def prepare(options: UclaOptions, mode: CheckMode = "full") -> dict[str, Any]:
+    return prepare_ucla(options, ClipChecker(options.out / "cache", mode=mode))
 
 
 def write_language(folder: Path, text: str, *, ending: str = ".wav", silent: str = "") -> None:

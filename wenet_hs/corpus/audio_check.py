@@ -1,28 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of a corpus's audio files, in parallel. Results are cached in a file, so that a killed run continues."""
+"""Check of a corpus's audio files in parallel processes. Results are cached, so that a killed run continues."""
 
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.parallel import ITEM_LIMIT_S, parallel_map
 from wenet_hs.data.audio import ClipCheck, check_clip, read_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 
+ITEM_LIMIT_S: float = 120
+"""A worker that needs longer for one item is killed (a decoder in an endless loop)."""
+_MAX_CHUNK = 64
+_REFRESH_S = 0.2
+_FLUSH_EVERY = 200
+_MISSING = "missing: no such file"
+# Forking takes milliseconds, but is only safe on Linux.
+_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
+
 CheckMode = Literal["full", "exists", "none"]
 CheckedClip = tuple[float | None, str | None, bool]
 """(duration in seconds, None, whether it lacks a little of the length in its header) of a usable clip; (None, reason,
 False) of another one."""
-_FLUSH_EVERY = 200
-_MISSING = "missing: no such file"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,65 +66,27 @@ def make_checker(args: argparse.Namespace) -> "ClipChecker":
 class ClipChecker:
     """Checks each clip once. Results are cached in a file by path, size and modification time of the clip."""
 
-    def __init__(
-        self,
-        cache: Path,
-        *,
-        mode: CheckMode = "full",
-        num_workers: int = 0,
-        check: Callable[[Path, float | None], ClipCheck] = check_clip,
-        probe: Callable[[Path], float] = read_duration,
-    ) -> None:
+    def __init__(self, cache: Path, *, mode: CheckMode = "full", num_workers: int = 0) -> None:
         """Args:
         cache: file of this class; created if it does not exist.
         mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
             duration without looking for its file. `exists` and `none` read unknown durations from the header.
-        check: (path, expected duration in seconds) → whether the clip is usable. Must be picklable.
-        probe: path → duration in seconds from the header. Must be picklable.
         """
-        self._check, self._probe = check, probe
         self._mode = mode
         self._num_workers = num_workers
         self._cache = cache
         self._known = _read_cache(cache)
         self._incomplete: set[str] = set()
 
-    def check(self, utterances: Sequence[Utterance], description: str) -> tuple[list[Utterance], list[Rejected]]:
-        """The utterances whose clip is usable, with durations, and the others."""
-        return self._run(utterances, self._mode, description)
-
-    def read_durations(
-        self, utterances: Sequence[Utterance], description: str
+    def check(
+        self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None
     ) -> tuple[list[Utterance], list[Rejected]]:
-        """The utterances with durations, from the file's header where unknown, and those with an unreadable file."""
-        return self._run(utterances, "none", description)
-
-    def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
-        """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
-        return sum(utterance.key in self._incomplete for utterances in splits.values() for utterance in utterances)
-
-    def _run(
-        self, utterances: Sequence[Utterance], mode: CheckMode, description: str
-    ) -> tuple[list[Utterance], list[Rejected]]:
+        """The utterances whose clip is usable, with durations, and the others. `mode` overrides the checker's."""
+        mode = mode or self._mode
         cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "none" or u.duration is None}
+        unknown = [u for u in utterances if u.key in cache_keys and cache_keys[u.key] not in self._known]
         results = {key: self._known[cache_key] for key, cache_key in cache_keys.items() if cache_key in self._known}
-        unknown = [u for u in utterances if u.key in cache_keys and u.key not in results]
-        check = partial(_check_one, self._check if mode == "full" else None, self._probe)
-        if unknown:
-            self._cache.parent.mkdir(parents=True, exist_ok=True)
-            found = parallel_map(
-                check, unknown, num_workers=self._num_workers, description=description, on_crash=_report_crash
-            )
-            with self._cache.open("a", encoding="utf-8") as cache:
-                for number, (utterance, result) in enumerate(zip(unknown, found, strict=True), start=1):
-                    results[utterance.key] = result
-                    if result[1] == _MISSING:  # cheap to check again, and the file may be added later
-                        continue
-                    cache_key = cache_keys[utterance.key]
-                    self._known[cache_key] = result
-                    cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
-                    if number % _FLUSH_EVERY == 0:
-                        cache.flush()
+        results |= self._check_unknown(unknown, cache_keys, mode, description) if unknown else {}
         usable, rejected = [], []
         for utterance in utterances:
             duration_s, reason, is_incomplete = results.get(utterance.key, (utterance.duration, None, False))
@@ -119,23 +98,47 @@ class ClipChecker:
                 rejected.append(Rejected(utterance.key, utterance.wav, reason, utterance.lang or ""))
         return usable, rejected
 
+    def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
+        """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
+        return sum(utterance.key in self._incomplete for utterances in splits.values() for utterance in utterances)
 
-def _check_one(
-    check: Callable[[Path, float | None], ClipCheck] | None, probe: Callable[[Path], float], utterance: Utterance
-) -> CheckedClip:
+    def _check_unknown(
+        self, utterances: Sequence[Utterance], cache_keys: Mapping[str, str], mode: CheckMode, description: str
+    ) -> dict[str, CheckedClip]:
+        """The results by key, written to the cache one by one."""
+        check = partial(_check_one, mode)
+        found = parallel_map(
+            check, utterances, num_workers=self._num_workers, description=description, on_crash=_report_crash
+        )
+        results = {}
+        self._cache.parent.mkdir(parents=True, exist_ok=True)
+        with self._cache.open("a", encoding="utf-8") as cache:
+            for number, (utterance, result) in enumerate(zip(utterances, found, strict=True), start=1):
+                results[utterance.key] = result
+                if result[1] == _MISSING:  # cheap to check again, and the file may be added later
+                    continue
+                cache_key = cache_keys[utterance.key]
+                self._known[cache_key] = result
+                cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
+                if number % _FLUSH_EVERY == 0:
+                    cache.flush()
+        return results
+
+
+def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     path = Path(utterance.wav)
     try:
         if not path.is_file():
             return None, _MISSING, False
     except OSError as error:  # a name that no disk can hold
         return None, f"unreadable: {error.strerror}", False
-    checked = ClipCheck(reason=None) if check is None else check(path, utterance.duration)
+    checked = check_clip(path, utterance.duration) if mode == "full" else ClipCheck(reason=None)
     if checked.reason is not None:
         return None, checked.reason, False
     if utterance.duration is not None:
         return utterance.duration, None, checked.is_incomplete
     try:
-        duration_s = probe(path)
+        duration_s = read_duration(path)
     except DataError as error:
         return None, f"unreadable: {error}", False
     if not (math.isfinite(duration_s) and duration_s > 0.0):
@@ -159,17 +162,93 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
 
 def _read_cache(path: Path) -> dict[str, CheckedClip]:
     """Results of earlier runs. An incomplete last line of a killed run is removed."""
-    known: dict[str, CheckedClip] = {}
     if not path.exists():
-        return known
+        return {}
     content = path.read_bytes()
-    complete, newline, _ = content.rpartition(b"\n")
-    if complete + newline != content:
-        write_atomic(path, complete + newline)
-    for line in complete.split(b"\n") if complete else []:
-        try:
+    complete = content[: content.rfind(b"\n") + 1]
+    if complete != content:
+        write_atomic(path, complete)
+    known: dict[str, CheckedClip] = {}
+    try:
+        for line in complete.splitlines():
             cache_key, duration_s, reason, is_incomplete = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
-        known[cache_key] = duration_s, reason, is_incomplete
+            known[cache_key] = duration_s, reason, is_incomplete
+    except ValueError as error:
+        raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
     return known
+
+
+# ---- parallel processes
+
+
+def parallel_map(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    num_workers: int,
+    description: str,
+    on_crash: Callable[[Item], Result],
+) -> Iterator[Result]:
+    """Yield `function(item)` for each item, in order, with a progress bar.
+
+    Args:
+        function: must be picklable.
+        num_workers: processes. 0 runs in this process, where crashes and endless loops are not caught.
+        description: text before the progress bar.
+        on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
+    """
+    results = _map_in_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
+    yield from _show_progress(results, len(items), description)
+
+
+def _map_in_pool(
+    function: Callable[[Item], Result], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Result]
+) -> Iterator[Result]:
+    size = min(_MAX_CHUNK, len(items) // (4 * num_workers) + 1)
+    num_done = 0
+    while num_done < len(items):
+        context = get_context(_START_METHOD)
+        num_processes = min(num_workers, -(-(len(items) - num_done) // size))
+        pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+        try:
+            for result in pool.map(partial(_run_limited, function), items[num_done:], chunksize=size):
+                yield result
+                num_done += 1
+        except BrokenProcessPool:
+            if len(items) == 1:
+                yield on_crash(items[0])
+                return
+            # Any of the running chunks may have killed its process: run the items of the first one separately.
+            chunk = items[num_done : num_done + size]
+            for item in chunk:
+                yield from _map_in_pool(function, [item], 1, on_crash)
+            num_done += len(chunk)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also inside C code
+
+
+def _run_limited(function: Callable[[Item], Result], item: Item) -> Result:
+    signal.setitimer(signal.ITIMER_REAL, ITEM_LIMIT_S)
+    result = function(item)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return result
+
+
+def _show_progress(results: Iterable[Result], total: int, description: str) -> Iterator[Result]:
+    """Yield the results and show their number. Uses no thread, because the pool may fork meanwhile."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False) as progress:
+        task = progress.add_task(description, total=total)
+        shown_s = 0.0
+        for result in results:
+            progress.advance(task)
+            if time.monotonic() - shown_s > _REFRESH_S:
+                progress.refresh()
+                shown_s = time.monotonic()
+            yield result
+        progress.refresh()

@@ -31,11 +31,10 @@ from wenet_hs.corpus.output import (
     SPLITS,
     Rejected,
     check_langs,
-    check_share_rejected,
     count_kinds,
-    describe_splits,
     hours_of,
     most_frequent,
+    split_names,
     write_corpus,
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
@@ -79,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare commonvoice`."""
     default = CommonVoiceOptions
     audio_check.add_arguments(parser)
-    parser.add_argument("--langs", required=True, help='languages, named as their folders: "ca es"')
+    parser.add_argument("--langs", type=split_names, required=True, help='languages, named as their folders: "ca es"')
     parser.add_argument(
         "--alpha",
         type=float,
@@ -116,13 +115,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Prepare a release with the options of a command line."""
-    values = {field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)}
-    return prepare_commonvoice(
-        CommonVoiceOptions(**values | {"langs": tuple(args.langs.split())}), audio_check.make_checker(args)
-    )
+    return prepare_commonvoice(_read_options(args), audio_check.make_checker(args))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def read_hours_table(args: argparse.Namespace) -> dict[str, "LanguageHours"]:
+    """The hours of each language with the options of a command line; `--corpus` is a release or its statistics."""
+    with TemporaryDirectory() as folder:
+        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
+        return make_hours_table(_read_options(args), checker)
+
+
+def _read_options(args: argparse.Namespace) -> CommonVoiceOptions:
+    return CommonVoiceOptions(**{field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)})
+
+
+@dataclass(frozen=True, slots=True)
 class LanguageHours:
     """One line of the paper's Table 1."""
 
@@ -137,41 +144,25 @@ class LanguageHours:
     """Hours of the release's own test set, by the mean duration; None without statistics."""
 
 
-def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    """The hours of each language with the options of a command line; `--corpus` is a release or its statistics."""
-    values = {field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)}
-    options = CommonVoiceOptions(**values | {"langs": tuple(args.langs.split())})
-    with TemporaryDirectory() as folder:
-        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
-        return make_hours_table(options, checker)
-
-
 def make_hours_table(options: CommonVoiceOptions, checker: ClipChecker) -> dict[str, LanguageHours]:
     """The hours of each language, without lists. `options.corpus` is a release, or its statistics in JSON.
 
     Raises DataError when a language is missing, ConfigError for impossible options.
     """
     _check_options(options)
+    sizes: dict[str, tuple[float, float, float | None]] = {}
     if options.corpus.is_file():
         sizes = _read_statistics(options)
     else:
-        sizes = {}
         for lang, folder in find_language_folders(options.corpus, options.langs).items():
             language = _read_language(folder, lang, options, checker)
             validated = hours_of(language.splits["train"])
             if options.split == "paper":
                 _hold_out_test(language, options)
             sizes[lang] = validated, hours_of(language.splits["test"]), None
-    hours = {lang: validated for lang, (validated, _, _) in sizes.items()}
-    ratios = _make_ratios(hours, options)
+    ratios = _make_ratios({lang: validated for lang, (validated, _, _) in sizes.items()}, options)
     return {
-        lang: LanguageHours(
-            validated=validated,
-            ratio=ratios[lang],
-            kept=ratios[lang] * validated,
-            test=test,
-            released_test=released_test,
-        )
+        lang: LanguageHours(validated, ratios[lang], ratios[lang] * validated, test, released_test)
         for lang, (validated, test, released_test) in sizes.items()
     }
 
@@ -200,9 +191,8 @@ def _read_statistics(options: CommonVoiceOptions) -> dict[str, tuple[float, floa
                 f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
                 "buckets.test must be numbers, and a clip must be validated"
             ) from error
-        released = num_released * mean_h
-        test = released if options.split == "released" else _test_size(num_validated, options) * mean_h
-        sizes[lang] = validated_s / 3600.0, test, released
+        num_test = num_released if options.split == "released" else _test_size(num_validated, options)
+        sizes[lang] = validated_s / 3600.0, num_test * mean_h, num_released * mean_h
     return sizes
 
 
@@ -225,7 +215,6 @@ class _Language:
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
-    num_in: int = 0
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
@@ -239,36 +228,27 @@ def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> di
     """
     _check_options(options)
     folders = find_language_folders(options.corpus, options.langs)
-    # λ_i needs the hours of all languages. Each one is read twice, so that only one at a time is in memory.
-    hours = {}
-    for lang, folder in folders.items():
-        hours[lang] = hours_of(_read_language(folder, lang, options, checker).splits["train"])
+    languages = {lang: _read_language(folder, lang, options, checker) for lang, folder in folders.items()}
+    hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
     ratios = _make_ratios(hours, options)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
-    by_lang: dict[str, Any] = {}
-    for lang, folder in folders.items():
+    langs: dict[str, dict[str, Any]] = {}
+    for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]
-        language = _read_language(folder, lang, options, checker)
         _divide(language, wanted_h, options, checker)
         sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
-        by_lang[lang] = {
-            **{name: round(value, 6) for name, value in sizes.items()},
-            "num_in": language.num_in,
-            **describe_splits(language.splits, language.rejected),
-            "removed_characters": most_frequent(language.removed, _MOST_REMOVED),
-        }
+        langs[lang] = {name: round(value, 6) for name, value in sizes.items()}
+        langs[lang]["removed_characters"] = most_frequent(language.removed, _MOST_REMOVED)
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
     if options.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    num_in = sum(stats["num_in"] for stats in by_lang.values())
-    check_share_rejected(options.out, rejected, num_in, options.max_rejected)
     recorded = {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")}
-    stats = {"corpus": "commonvoice", "options": recorded, "num_in": num_in, "langs": by_lang}
-    stats["num_incomplete"] = checker.count_incomplete(splits)
-    return write_corpus(options.out, splits, rejected, stats)
+    num_incomplete = checker.count_incomplete(splits)
+    facts = {"corpus": "commonvoice", "options": recorded, "num_incomplete": num_incomplete}
+    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
 
 
 def _make_ratios(hours: Mapping[str, float], options: CommonVoiceOptions) -> dict[str, float]:
@@ -321,14 +301,19 @@ def read_table(path: Path, lang: str) -> Table:
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
+    header, rows = _read_tsv(path)
+    missing = [column for column in COLUMNS if column not in header]
+    if missing:
+        found = f"no column {missing[0]!r} (has: {', '.join(header)})"
+        raise DataError(f"{path}:1: {found}; is this a table of a Common Voice release?")
     table = Table()
     seen: set[str] = set()
-    for number, row in _read_rows(path):
+    for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
         if isinstance(row, str):
             table.rejected.append(Rejected(where, "", row, lang))
             continue
-        client_id, name, sentence = row
+        client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
         name = name if "." in name or not name else f"{name}.mp3"  # the first releases omit the suffix
         text, removed = normalize_counted(sentence, lang)
         table.removed += removed
@@ -337,9 +322,8 @@ def read_table(path: Path, lang: str) -> Table:
         if reason is None and key in seen:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
-            has_own_key = bool(name) and key not in seen
-            rejected = Rejected(key if has_own_key else where, str(clips / name) if name else "", reason, lang)
-            table.rejected.append(rejected)
+            own_key = key if name and key not in seen else where
+            table.rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
         seen.add(key)
         duration_s, speaker = durations.get(name), client_id or None
@@ -349,35 +333,25 @@ def read_table(path: Path, lang: str) -> Table:
     return table
 
 
-def _read_rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str] | str]]:
-    """Line number and (client_id, path, sentence), or why the line cannot be read."""
+def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
+    """The names of the columns, and the values of each row or why the row cannot be read."""
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); is this a Common Voice release?") from error
-    with file:
-        header = _decode(file.readline().removeprefix(_BOM)).split("\t")
-        missing = [column for column in COLUMNS if column not in header]
-        if missing:
-            has = ", ".join(header)
-            raise DataError(
-                f"{path}:1: no column {missing[0]!r} (has: {has}); is this a table of a Common Voice release?"
-            )
-        client_id, name, sentence = (header.index(column) for column in COLUMNS)
-        for number, raw in enumerate(file, start=2):
-            try:
-                values = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8").split("\t")
-            except UnicodeDecodeError as error:
-                yield number, f"not UTF-8: byte {error.start} of the line"
-                continue
-            if len(values) != len(header):
-                yield number, f"wrong number of columns: {len(values)}, the header has {len(header)}"
-                continue
-            yield number, (values[client_id], values[name], values[sentence])
+    header = lines[0].removeprefix(_BOM).decode("utf-8", errors="backslashreplace").split("\t")
 
+    def read_row(raw: bytes) -> list[str] | str:
+        try:
+            row = raw.decode("utf-8").split("\t")
+        except UnicodeDecodeError as error:
+            return f"not UTF-8: byte {error.start} of the line"
+        if len(row) != len(header):
+            return f"wrong number of columns: {len(row)}, the header has {len(header)}"
+        return row
 
-def _decode(raw: bytes) -> str:
-    return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors="backslashreplace")
+    return header, map(read_row, lines[1:])
 
 
 def _row_fault(name: str, sentence: str, text: str) -> str | None:
@@ -401,23 +375,21 @@ def _make_key(name: str, lang: str) -> str:
 
 def _read_durations(path: Path) -> dict[str, float]:
     """Seconds per clip, where the release gives them; an invalid value counts as not given."""
-    durations: dict[str, float] = {}
     if not path.is_file():
-        return durations
-    with path.open("rb") as file:
-        header = _decode(file.readline().removeprefix(_BOM)).split("\t")
-        if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
-            raise DataError(
-                f"{path}:1: expected columns clip and duration[ms], found {', '.join(header)}; restore the file"
-            )
-        for raw in file:
-            name, _, milliseconds = _decode(raw).partition("\t")
-            try:
-                seconds = round(float(milliseconds) / 1000.0, 3)
-            except ValueError:
-                continue
-            if math.isfinite(seconds) and seconds > 0.0:
-                durations[name] = seconds
+        return {}
+    header, rows = _read_tsv(path)
+    if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
+        raise DataError(
+            f"{path}:1: expected columns clip and duration[ms], found {', '.join(header)}; restore the file"
+        )
+    durations: dict[str, float] = {}
+    for row in rows:
+        try:
+            seconds = round(float(row[1]) / 1000.0, 3) if isinstance(row, list) else math.nan
+        except ValueError:
+            continue
+        if math.isfinite(seconds) and seconds > 0.0:
+            durations[row[0]] = seconds
     return durations
 
 
@@ -428,8 +400,7 @@ def _read_language(folder: Path, lang: str, options: CommonVoiceOptions, checker
     seen: set[str] = set()
     for name, file in files.items():
         table = read_table(folder / f"{file}.tsv", lang)
-        utterances, rejected = checker.read_durations(table.utterances, f"{lang}: durations")
-        language.num_in += len(table.utterances) + len(table.rejected)
+        utterances, rejected = checker.check(table.utterances, f"{lang}: durations", mode="none")
         language.rejected += table.rejected + rejected
         language.removed += table.removed
         for utterance in utterances:

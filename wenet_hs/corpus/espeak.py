@@ -1,32 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speech of espeak-ng as samples. The same request gives the same samples, whatever was spoken before.
+"""Clips spoken by espeak-ng: the engine, the sound of a request, and its file.
 
-The library comes from PyPI's `espeakng-loader` (an extra: espeak-ng is GPL). It keeps flutter, wave phase and noise
-from one sentence to the next, and no call of its interface resets them. So each sentence gets a newly loaded library:
-about half a millisecond, where a sentence takes one to five.
+The same request gives the same samples, whatever was spoken before. The library comes from PyPI's `espeakng-loader` (an
+extra: espeak-ng is GPL). It keeps flutter, wave phase and noise from one sentence to the next, and no call of its
+interface resets them. So each sentence gets a newly loaded library: about half a millisecond, where a sentence takes
+one to five.
 """
 
 import _ctypes
 import atexit
 import ctypes
 import difflib
+import hashlib
+import io
+import json
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import soundfile
+import soxr
 from numpy.typing import NDArray
 
+from wenet_hs.corpus.audio_check import parallel_map
 from wenet_hs.errors import DataError
+from wenet_hs.files import write_atomic
 
-SAMPLE_RATE = 22050  # Hz, of every voice
+SAMPLE_RATE = 16000  # Hz, of the clips
+SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
+_RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
+_SILENCE = 1e-3  # peak below which nothing was spoken
+_TRIM = 3e-3  # of the peak: −50 dB, below the softest consonant
+_RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
+ENGINE_RATE = 22050  # Hz, of every voice of the engine
 _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
@@ -35,6 +50,182 @@ _MAX_PATH = 120  # bytes; the library cuts the path of its data at 160 and would
 _LOCK = threading.Lock()  # one engine at a time: two threads would share the library's globals
 
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClipRequest:
+    """Everything that determines how a clip sounds."""
+
+    lang: str
+    sentence: str
+    voice: str
+    """espeak-ng variant."""
+    rate_wpm: int
+    """80 to 450."""
+    pitch: int
+    """0 to 99, 50 is the speaker's own."""
+    pitch_range: int
+    """0 (monotone) to 99, 50 is the speaker's own."""
+    lead_s: float
+    """Silence before the first sound, seconds."""
+    trail_s: float
+    peak_db: float
+    """Highest sample of the mixture, dB of full scale."""
+    noise: Literal["white", "pink"]
+    snr_db: float
+    """Energy of the speech over that of the noise, over the spoken part."""
+    noise_seed: int
+    tract: float = 1.0
+    """Factor of formants, pitch and rate: > 1 for a shorter vocal tract, < 1 for a longer one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpokenClip:
+    """A request and its file."""
+
+    request: ClipRequest
+    name: str
+    """File name. It contains a digest of the request, so a file of that name is that clip."""
+    duration_s: float | None
+    """None: there is no file, for the reason given."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipMaker:
+    """Makes clips in processes; the files do not depend on their number."""
+
+    corpus: Path
+    """Clips of a language go to `corpus/<lang>/clips`."""
+    audio_format: str = "flac"
+    num_workers: int = 0
+
+    def __call__(self, request: ClipRequest) -> SpokenClip:
+        """The clip of one request, made in this process unless its file is complete."""
+        name = clip_name(request, self.audio_format)
+        path = self.corpus / request.lang / "clips" / name
+        duration_s = _read_duration(path)
+        if duration_s is None:
+            samples = render(request)
+            if samples is None:
+                return self._no_clip(request, "silent: espeak-ng gives no sound for it")
+            encoded = io.BytesIO()
+            subtype = SUBTYPES[self.audio_format]
+            soundfile.write(encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype)
+            write_atomic(path, encoded.getvalue())
+            duration_s = _read_duration(path)
+        return SpokenClip(request=request, name=name, duration_s=duration_s)
+
+    def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[SpokenClip]:
+        """A clip for each request, in the order of the requests, with a progress bar."""
+        batch = _RENEW * max(1, self.num_workers)
+        for start in range(0, len(requests), batch):
+            yield from parallel_map(
+                self,
+                requests[start : start + batch],
+                num_workers=self.num_workers,
+                description=description,
+                on_crash=lambda request: self._no_clip(request, "crash: espeak-ng ended its process on this sentence"),
+            )
+
+    def _no_clip(self, request: ClipRequest, reason: str) -> SpokenClip:
+        name = clip_name(request, self.audio_format)
+        return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+
+
+def clip_name(request: ClipRequest, audio_format: str) -> str:
+    """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
+    fields = [_RENDERING, catalogue().version, SAMPLE_RATE, asdict(request)]
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:16]
+    return f"simulated_{digest}.{audio_format}"
+
+
+def _read_duration(path: Path) -> float | None:
+    """Seconds that the file's header declares; None for no file, or an empty one after a power failure."""
+    try:
+        info = soundfile.info(str(path))
+    except soundfile.LibsndfileError:
+        return None
+    return float(info.frames / info.samplerate) if info.frames else None
+
+
+def render(request: ClipRequest) -> NDArray[np.float32] | None:
+    """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the sentence."""
+    spoken = speak(
+        request.sentence,
+        voice=voice_name(request.lang, request.voice),
+        rate_wpm=request.rate_wpm,
+        pitch=request.pitch,
+        pitch_range=request.pitch_range,
+    )
+    peak = float(np.abs(spoken).max(initial=0.0))
+    if peak < _SILENCE:
+        return None
+    audible = np.flatnonzero(np.abs(spoken) > _TRIM * peak)
+    speech = soxr.resample(spoken[audible[0] : audible[-1] + 1], ENGINE_RATE * request.tract, SAMPLE_RATE)
+    padding = (round(request.lead_s * SAMPLE_RATE), round(request.trail_s * SAMPLE_RATE))
+    noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
+    loudness = float(np.sqrt(np.mean(np.square(speech))))
+    mixture = np.pad(speech, padding) + noise * np.float32(loudness * 10 ** (-request.snr_db / 20))
+    scaled: NDArray[np.float32] = mixture * np.float32(10 ** (request.peak_db / 20) / np.abs(mixture).max())
+    return scaled
+
+
+def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -> NDArray[np.float32]:
+    """Noise (num_samples,) of unit energy; "pink" has equal energy in each octave."""
+    draw = np.random.default_rng(seed)
+    if kind == "white":
+        noise = draw.standard_normal(num_samples, dtype=np.float32)
+    else:
+        period = -(-num_samples // 2048) * 2048  # a length with a large prime factor makes the FFT ten times slower
+        real, imaginary = draw.standard_normal((2, period // 2), dtype=np.float32)
+        spectrum = np.zeros(period // 2 + 1, dtype=np.complex64)
+        spectrum[1:] = (real + 1j * imaginary) / np.sqrt(np.arange(1, period // 2 + 1, dtype=np.float32))
+        noise = np.fft.irfft(spectrum, period)[:num_samples].astype(np.float32)
+    unit: NDArray[np.float32] = noise / np.sqrt(np.mean(np.square(noise)))
+    return unit
+
+
+# ---- engine
+
+
+def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50) -> NDArray[np.float32]:
+    """One sentence, plain text, as samples (samples,) at 22,050 Hz in [-1, 1]; empty when there is nothing to say.
+
+    `voice` is the engine's name of a speaker, see `voice_name`; the ranges of the others are those of `ClipRequest`.
+    Raises DataError when espeak-ng is missing.
+    """
+    chunks: list[bytes] = []
+
+    def collect(samples: int | None, num_samples: int, _events: int | None) -> int:
+        if samples and num_samples:
+            chunks.append(ctypes.string_at(samples, 2 * num_samples))
+        return 0
+
+    callback = _SynthCallback(collect)
+    with _load_engine() as engine:
+        engine.espeak_SetSynthCallback(callback)
+        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        for parameter, value in ((_RATE, rate_wpm), (_VOLUME, 100), (_PITCH, pitch), (_RANGE, pitch_range)):
+            _check(engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}")
+        encoded = text.encode("utf-8")
+        _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None), f"text {text!r}")
+        _check(engine.espeak_Synchronize(), "end of speech")
+    return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise RuntimeError(f"espeak-ng refused {what} (status {status})")
+
+
+def voice_name(lang: str, variant: str | None = None) -> str:
+    """The engine's name of a speaker of a language, such as "roa/es+f2". Raises DataError for an unknown language."""
+    known = catalogue()
+    if lang not in known.languages:
+        similar = difflib.get_close_matches(lang, known.languages, n=5, cutoff=0.3) or sorted(known.languages)
+        raise DataError(f"espeak-ng {known.version}: it has no language {lang!r}; it has {' '.join(similar)}")
+    return known.languages[lang] + (f"+{variant}" if variant else "")
 
 
 class _Voice(ctypes.Structure):
@@ -60,89 +251,26 @@ class Catalogue:
     version: str
     languages: Mapping[str, str]
     """Language code → the engine's name of the voice, such as "es" → "roa/es"."""
-    variants: tuple[str, ...]
-    """Speakers that every language can have, such as "f2"; sorted."""
-
-
-def speak(
-    text: str, *, lang: str, variant: str | None = None, rate_wpm: int = 175, pitch: int = 50, pitch_range: int = 50
-) -> NDArray[np.float32]:
-    """One sentence as samples at 22,050 Hz.
-
-    Args:
-        text: plain text without markup.
-        lang: an espeak-ng language code, such as "es".
-        variant: the speaker, one of `catalogue().variants`; None is the voice of the language.
-        rate_wpm: words per minute, 80 to 450.
-        pitch: 0 to 99, 50 is the speaker's own.
-        pitch_range: 0 (monotone) to 99, 50 is the speaker's own.
-    Returns: (samples,) in [-1, 1]; empty when there is nothing to say.
-    Raises: DataError when the language or espeak-ng is missing; ValueError for values out of range.
-    """
-    voice = voice_name(lang, variant)
-    if not (80 <= rate_wpm <= 450 and 0 <= pitch <= 99 and 0 <= pitch_range <= 99):
-        raise ValueError(f"rate {rate_wpm} (80 to 450), pitch {pitch} or range {pitch_range} (0 to 99) out of range")
-    if "\0" in text:
-        raise ValueError("the text contains a NUL")
-    chunks: list[bytes] = []
-
-    def collect(samples: int | None, num_samples: int, _events: int | None) -> int:
-        if samples and num_samples:
-            chunks.append(ctypes.string_at(samples, 2 * num_samples))
-        return 0
-
-    callback = _SynthCallback(collect)
-    with _load_engine() as engine:
-        engine.espeak_SetSynthCallback(callback)
-        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
-        for parameter, value in ((_RATE, rate_wpm), (_VOLUME, 100), (_PITCH, pitch), (_RANGE, pitch_range)):
-            _check(engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}")
-        encoded = text.encode("utf-8")
-        _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None), f"text {text!r}")
-        _check(engine.espeak_Synchronize(), "end of speech")
-    return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
-
-
-def voice_name(lang: str, variant: str | None = None) -> str:
-    """The engine's name of a speaker of a language, such as "roa/es+f2". Raises DataError for an unknown language."""
-    known = catalogue()
-    if lang not in known.languages:
-        similar = difflib.get_close_matches(lang, known.languages, n=5, cutoff=0.3) or sorted(known.languages)
-        raise DataError(f"espeak-ng {known.version}: it has no language {lang!r}; it has {' '.join(similar)}")
-    if variant is not None and variant not in known.variants:
-        raise ValueError(f"espeak-ng has no variant {variant!r}; it has {' '.join(known.variants)}")
-    return known.languages[lang] + (f"+{variant}" if variant else "")
 
 
 @cache
 def catalogue() -> Catalogue:
-    """The languages and variants of the installed espeak-ng. Raises DataError when it is not installed."""
+    """The languages of the installed espeak-ng. Raises DataError when it is not installed."""
     with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
         ranked: dict[str, tuple[int, str]] = {}
-        for voice in _list_voices(engine):
+        voices = engine.espeak_ListVoices(None)
+        index = 0
+        while voices[index]:
+            voice = voices[index].contents
+            index += 1
             address = voice.languages
             while address and (priority := ctypes.string_at(address, 1)[0]):  # the lowest priority is the best voice
                 code = ctypes.string_at(address + 1)
                 address += len(code) + 2
                 lang = code.decode()
                 ranked[lang] = min(ranked.get(lang, (256, "")), (priority, voice.identifier.decode()))
-        variants = [voice.identifier.decode() for voice in _list_voices(engine, "variant")]
-    return Catalogue(
-        version=version,
-        languages={code: identifier for code, (_, identifier) in sorted(ranked.items())},
-        variants=tuple(sorted(variant.removeprefix("!v/") for variant in variants)),
-    )
-
-
-def _list_voices(engine: ctypes.CDLL, language: str | None = None) -> Iterator[_Voice]:
-    wanted = ctypes.create_string_buffer(language.encode()) if language else None
-    spec = _Voice(languages=ctypes.addressof(wanted)) if wanted else None
-    voices = engine.espeak_ListVoices(ctypes.byref(spec) if spec else None)
-    position = 0
-    while voices[position]:
-        yield voices[position].contents
-        position += 1
+    return Catalogue(version=version, languages={code: name for code, (_, name) in sorted(ranked.items())})
 
 
 @contextmanager
@@ -175,7 +303,7 @@ def _initialize(engine: ctypes.CDLL, data: str) -> None:
     rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
     found = ctypes.c_char_p()
     engine.espeak_Info(ctypes.byref(found))
-    if rate != SAMPLE_RATE or found.value != data.encode():
+    if rate != ENGINE_RATE or found.value != data.encode():
         raise DataError(f"{data}: espeak-ng cannot read its data there; reinstall with {_INSTALL}")
     engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
     ctypes.CDLL(None).srand(1)
@@ -196,8 +324,3 @@ def _find_library() -> tuple[str, str]:
         link.symlink_to(data, target_is_directory=True)
         data = str(link)
     return espeakng_loader.get_library_path(), data
-
-
-def _check(status: int, what: str) -> None:
-    if status != 0:
-        raise RuntimeError(f"espeak-ng refused {what} (status {status})")

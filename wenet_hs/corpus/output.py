@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus.splits import overlaps
+from wenet_hs.corpus.splits import count_shared
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
@@ -32,10 +32,10 @@ class Rejected:
     is_fault: bool = True
     """False for a good clip that was not sampled, or that would put a speaker or sentence into two sets."""
 
-    @property
-    def kind(self) -> str:
-        """The reason without its details."""
-        return self.reason.partition(":")[0]
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names in the value of a flag such as `--langs "ca es"`."""
+    return tuple(text.split())
 
 
 def check_langs(langs: Sequence[str]) -> None:
@@ -48,56 +48,88 @@ def check_langs(langs: Sequence[str]) -> None:
 
 
 def write_corpus(
-    out: Path, splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], stats: Mapping[str, Any]
+    out: Path,
+    splits: Mapping[str, Sequence[Utterance]],
+    rejected: Sequence[Rejected],
+    facts: Mapping[str, Any],
+    langs: Mapping[str, Mapping[str, Any]],
+    *,
+    max_rejected: float = 1.0,
 ) -> dict[str, Any]:
-    """Write a prepared corpus. Returns the content of `stats.json`: `stats`, and totals over all languages.
+    """Write a prepared corpus. Returns the content of `stats.json`.
 
-    Raises DataError when two utterances have the same key or a set is empty (omit a set that is not wanted).
+    Args:
+        splits: utterances of each set; a set that is not wanted is omitted.
+        facts: what `stats.json` says of the corpus besides its counts.
+        langs: the same for each language.
+        max_rejected: accepted share of faulty clips.
+    Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.
     """
-    num_kept = sum(len(utterances) for utterances in splits.values())
-    assert stats["num_in"] == num_kept + len(rejected), f"{num_kept} kept, {len(rejected)} rejected: {stats['num_in']}"
     _check_keys(splits)
+    total = _count(splits, rejected)
     (out / "stats.json").unlink(missing_ok=True)
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
-    write_rejected(out, rejected)
-    for name, utterances in splits.items():
-        if not utterances:
+    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
+    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
+    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+    num_faults = sum(total["rejected"].values())
+    if num_faults > max_rejected * total["num_in"]:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
+        raise DataError(
+            f"{out / 'rejected.tsv'}: {num_faults} of {total['num_in']} clips cannot be used ({kinds}); repair the "
+            f"corpus, or allow it with --max_rejected (now {max_rejected:g})"
+        )
+    for name in SPLITS:
+        if name not in splits:  # remove the lists of an earlier run
+            (out / name / "data.list").unlink(missing_ok=True)
+            (out / name / "text").unlink(missing_ok=True)
+        elif not splits[name]:
             raise DataError(f"{out}: no utterance is left for the {name} set; see why in {out / 'rejected.tsv'}")
-    for name in set(SPLITS) - set(splits):  # of an earlier run
-        (out / name / "data.list").unlink(missing_ok=True)
-        (out / name / "text").unlink(missing_ok=True)
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
-    content = {"format": "wenet_hs.prepare/1", **stats, "total": describe_splits(splits, rejected)}
+    counts = {
+        lang: _count(
+            {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()},
+            [clip for clip in rejected if clip.lang == lang],
+        )
+        for lang in langs
+    }
+    by_lang = {lang: {**of_lang, **counts[lang]} for lang, of_lang in langs.items()}
+    num_in = total.pop("num_in")
+    content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
 
 
-def write_rejected(out: Path, rejected: Iterable[Rejected]) -> None:
-    """Write OUT/rejected.tsv: `key path reason`, faulty clips first."""
-    rows = sorted(rejected, key=lambda clip: not clip.is_fault)
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
+    first: dict[str, Utterance] = {}
+    for utterance in (utterance for utterances in splits.values() for utterance in utterances):
+        same = first.setdefault(utterance.key, utterance)
+        if same is not utterance:
+            raise DataError(
+                f"utterance {utterance.key!r}: two clips have this name, {same.wav} and {utterance.wav}; rename one"
+            )
 
 
-def check_share_rejected(out: Path, rejected: Sequence[Rejected], num_in: int, limit: float) -> None:
-    """Raise DataError when more than a share `limit` of the clips is faulty; OUT/rejected.tsv lists them."""
-    faults = [clip for clip in rejected if clip.is_fault]
-    if num_in and len(faults) > limit * num_in:
-        write_rejected(out, rejected)
-        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(faults).items())
-        raise DataError(
-            f"{out / 'rejected.tsv'}: {len(faults)} of {num_in} clips cannot be used ({kinds}); repair the corpus, "
-            f"or allow it with --max_rejected (now {limit:g})"
-        )
+def _count(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected]) -> dict[str, Any]:
+    """The counts that `stats.json` has for each language and in total."""
+    return {
+        "num_in": sum(map(len, splits.values())) + len(rejected),
+        "utterances": {name: len(utterances) for name, utterances in splits.items()},
+        "hours": {name: round(hours_of(utterances), 4) for name, utterances in splits.items()},
+        "speakers": {name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()},
+        "in_both": count_shared(splits),
+        "rejected": count_kinds(clip for clip in rejected if clip.is_fault),
+        "left_out": count_kinds(clip for clip in rejected if not clip.is_fault),
+    }
 
 
 def count_kinds(rejected: Iterable[Rejected]) -> dict[str, int]:
     """Number of clips per kind of reason, the most frequent first."""
-    return most_frequent(Counter(clip.kind for clip in rejected))
+    return most_frequent(Counter(clip.reason.partition(":")[0] for clip in rejected))
 
 
 def most_frequent(counts: Counter[str], limit: int | None = None) -> dict[str, int]:
@@ -105,29 +137,6 @@ def most_frequent(counts: Counter[str], limit: int | None = None) -> dict[str, i
     return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:limit])
 
 
-def describe_splits(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected]) -> dict[str, Any]:
-    """The part of `stats.json` that every corpus has, per language and for all of them."""
-    return {
-        "utterances": {name: len(utterances) for name, utterances in splits.items()},
-        "hours": {name: round(hours_of(utterances), 4) for name, utterances in splits.items()},
-        "speakers": {name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()},
-        "in_both": overlaps(splits),
-        "rejected": count_kinds(clip for clip in rejected if clip.is_fault),
-        "left_out": count_kinds(clip for clip in rejected if not clip.is_fault),
-    }
-
-
 def hours_of(utterances: Iterable[Utterance]) -> float:
     """Hours of audio; every duration must be known."""
     return sum(utterance.duration or 0.0 for utterance in utterances) / 3600.0
-
-
-def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
-    first: dict[str, Utterance] = {}
-    for utterance in (utterance for utterances in splits.values() for utterance in utterances):
-        if utterance.key in first:
-            raise DataError(
-                f"utterance {utterance.key!r}: two clips have this name, {first[utterance.key].wav} and "
-                f"{utterance.wav}; rename one"
-            )
-        first[utterance.key] = utterance

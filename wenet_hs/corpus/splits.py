@@ -68,7 +68,7 @@ def hold_out(utterances: Sequence[Utterance], size: int, *, seed: int, purpose: 
     return HeldOut(held=held, rest=rest, left_out=left_out)
 
 
-def overlaps(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, dict[str, int]]:
+def count_shared(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, dict[str, int]]:
     """For each pair of sets, such as `train-test`: the number of speakers and sentences in both."""
     speakers = {name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()}
     sentences = {name: {u.txt for u in utterances} for name, utterances in splits.items()}

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice import read_table
-from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, describe_splits, most_frequent, write_corpus
-from wenet_hs.corpus.synthetic_clip import SUBTYPES, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.corpus.espeak import SUBTYPES, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
@@ -54,38 +54,9 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 
 
-Clips = dict[str, list[SpokenClip]]
-"""The clips of one language by set."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sentences:
-    """The sentences of one language, in the order of the file."""
-
-    lang: str
-    path: Path
-    kept: tuple[str, ...]
-    """NFC, single spaces, each once."""
-    rejected: tuple[Rejected, ...]
-    """Empty lines, lines without a letter, and repetitions."""
-
-    def split(self, *, num_test: int, num_dev: int, seed: int) -> dict[str, list[str]]:
-        """Test, dev and training sentences in random order. Raises DataError when none is left to train on."""
-        order = list(self.kept)
-        num_held_out = num_test + num_dev
-        if len(order) <= num_held_out:
-            raise DataError(
-                f"{self.path}: {len(order)} different sentences of {self.lang!r}, but {num_test} for test and"
-                f" {num_dev} for dev leave none to train on; add sentences or lower --test_sentences and"
-                " --dev_sentences"
-            )
-        random.Random(f"{seed}/{self.lang}").shuffle(order)
-        return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare synthetic`."""
-    parser.add_argument("--langs", required=True, help='languages of espeak-ng to speak: "es it"')
+    parser.add_argument("--langs", type=split_names, required=True, help='languages of espeak-ng to speak: "es it"')
     parser.add_argument(
         "--sentences",
         type=Path,
@@ -114,71 +85,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
-    langs = args.langs.split()
-    _check_options(args, langs)
+    _check_options(args)
     snr_db = _parse_noise_range(args.noise_snr)
     train_voices, test_voices = choose_voices(args.test_voices, seed=args.seed)
-    sentences = read_sentences(args.sentences, langs)
+    sentences = read_sentences(args.sentences, args.langs)
     splits = {
         lang: of_lang.split(num_test=args.test_sentences, num_dev=args.dev_sentences, seed=args.seed)
         for lang, of_lang in sentences.items()
     }
     corpus = args.out.absolute() / "corpus"
-    held_out, training = {}, {}
+    maker = ClipMaker(corpus, args.format, args.num_workers)
+    lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
+    rejected: list[Rejected] = []
+    langs = {}
     for lang, split in splits.items():
         draw = partial(draw_requests, seed=args.seed, lang=lang, snr_db=snr_db)
-        test_rounds = draw(split["test"], test_voices, num_rounds=args.test_repeats)
-        held_out[lang] = {"dev": list(draw(split["dev"], test_voices, num_rounds=1)), "test": list(test_rounds)}
-        training[lang] = draw(split["train"], train_voices)
-    maker = ClipMaker(corpus, args.format, args.num_workers)
-    spoken = speak_held_out(held_out, maker)
-    num_sentences = {lang: len(split["train"]) for lang, split in splits.items()}
-    speak_training(spoken, training, num_sentences, maker, target_s=args.hours * 3600 / len(langs))
-    (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
-    recorded = (
-        "hours",
-        "seed",
-        "test_sentences",
-        "dev_sentences",
-        "test_repeats",
-        "test_voices",
-        "format",
-        "noise_snr",
-    )
+        dev = draw(split["dev"], test_voices, num_rounds=1)
+        test = draw(split["test"], test_voices, num_rounds=args.test_repeats)
+        clips = {
+            "dev": _speak(maker, list(dev), f"{lang}: speak dev"),
+            "test": _speak(maker, list(test), f"{lang}: speak test"),
+        }
+        held_out = clips["dev"] + clips["test"]
+        pace = _seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out if clip.duration_s is not None)
+        target_s = args.hours * 3600 / len(splits)
+        clips["train"] = speak_training(maker, draw(split["train"], train_voices), target_s, pace, len(split["train"]))
+        (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+        write_tables(corpus / lang, clips)
+        rejected += [*sentences[lang].rejected, *_reject_silent(clips, corpus / lang)]
+        langs[lang] = _add_tables(lists, rejected, corpus / lang)
+        langs[lang]["sentences"] = _count_sentences(lang, split["train"], clips["train"])
+    flags = ("langs", "hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format")
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.catalogue().version}",
-        "options": {"langs": langs, **{name: getattr(args, name) for name in recorded}},
+        "options": {name: getattr(args, name) for name in (*flags, "noise_snr")},
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
-    lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
-    rejected: list[Rejected] = []
-    by_lang = {}
-    for lang in langs:
-        write_tables(corpus / lang, spoken[lang])
-        by_lang[lang] = _add_to_lists(lists, rejected, corpus / lang, spoken[lang], sentences[lang])
-        num_used = len({clip.request.sentence for clip in spoken[lang]["train"]})
-        num_unused = num_sentences[lang] - num_used
-        by_lang[lang]["sentences"] = {"train": num_used, "train_unused": num_unused}
-        if num_unused:
-            logger.warning(
-                "%s: only %d of %d training sentences are spoken; more --hours would use them all",
-                *(lang, num_used, num_sentences[lang]),
-            )
-    num_in = sum(of_lang["num_in"] for of_lang in by_lang.values())
-    return write_corpus(args.out, lists, rejected, {**facts, "num_in": num_in, "langs": by_lang})
+    return write_corpus(args.out, lists, rejected, facts, langs)
 
 
-def _check_options(args: argparse.Namespace, langs: Sequence[str]) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """Raise ConfigError for impossible options, DataError for a language that espeak-ng cannot speak."""
-    check_langs(langs)
+    check_langs(args.langs)
     if not (math.isfinite(args.hours) and args.hours > 0):
         raise ConfigError(f"--hours {args.hours:g}: must be above 0")
     for name in ("test_sentences", "dev_sentences", "test_repeats"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name} {getattr(args, name)}: must be at least 1")
-    for lang in langs:
+    for lang in args.langs:
         espeak.voice_name(lang)
 
 
@@ -192,6 +148,31 @@ def _parse_noise_range(text: str) -> tuple[float, float]:
     return low, high
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sentences:
+    """The sentences of one language, in the order of the file."""
+
+    lang: str
+    path: Path
+    kept: tuple[str, ...]
+    """NFC, single spaces, each once."""
+    rejected: tuple[Rejected, ...]
+    """Empty lines, lines without a letter, and repetitions."""
+
+    def split(self, *, num_test: int, num_dev: int, seed: int) -> dict[str, list[str]]:
+        """Test, dev and training sentences in random order. Raises DataError when none is left to train on."""
+        order = list(self.kept)
+        num_held_out = num_test + num_dev
+        if len(order) <= num_held_out:
+            raise DataError(
+                f"{self.path}: {len(order)} different sentences of {self.lang!r}, but {num_test} for test and"
+                f" {num_dev} for dev leave none to train on; add sentences or lower --test_sentences and"
+                " --dev_sentences"
+            )
+        random.Random(f"{seed}/{self.lang}").shuffle(order)
+        return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
+
+
 def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     """The sentences of each language in `langs`.
 
@@ -200,18 +181,18 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
             language, a file with one sentence per line.
     Raises: DataError when the source or a language is missing, or a line cannot be read.
     """
-    if source.is_dir():
-        for lang in langs:
-            if not (source / f"{lang}.txt").exists():
-                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
-                raise DataError(
-                    f"{source / lang}.txt: no such file; write its sentences, one per line, or drop the language"
-                    f" (found: {found})"
-                )
-        return {lang: _clean(lang, source / f"{lang}.txt", _number(source / f"{lang}.txt")) for lang in langs}
     if not source.exists():
         raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
-    lines = _number(source)
+    if source.is_dir():
+        paths = {lang: source / f"{lang}.txt" for lang in langs}
+        for path in paths.values():
+            if not path.exists():
+                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+                raise DataError(
+                    f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
+                )
+        return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
+    lines = list(enumerate(read_lines(source), start=1))
     if any("\t" in line for _, line in lines):
         return {lang: _clean(lang, source, _select(lang, source, lines)) for lang in langs}
     if len(langs) > 1:
@@ -220,10 +201,6 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
             " write lang<TAB>sentence lines, or give a folder with one <lang>.txt per language"
         )
     return {langs[0]: _clean(langs[0], source, lines)}
-
-
-def _number(path: Path) -> list[tuple[int, str]]:
-    return list(enumerate(read_lines(path), start=1))
 
 
 def _select(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -309,69 +286,50 @@ def draw_requests(
             )
 
 
-def speak_held_out(requests: Mapping[str, Mapping[str, Sequence[ClipRequest]]], maker: ClipMaker) -> dict[str, Clips]:
-    """Speak all requests for dev and test. Raises DataError when a language has no sound at all."""
-    spoken: dict[str, Clips] = {lang: {name: [] for name in SPLITS} for lang in requests}
-    for name in ("dev", "test"):
-        for clip in maker.make(
-            [request for of_lang in requests.values() for request in of_lang[name]], f"speak {name}"
-        ):
-            spoken[clip.request.lang][name].append(clip)
-        for lang, clips in spoken.items():
-            _check_sound(lang, name, clips[name])
-    return spoken
+def _speak(maker: ClipMaker, requests: Sequence[ClipRequest], description: str) -> list[SpokenClip]:
+    """The clips of the requests. Raises DataError when all of them are silent."""
+    clips = list(maker.make(requests, description))
+    _check_sound(clips)
+    return clips
 
 
-def speak_training(
-    spoken: Mapping[str, Clips],
-    requests: Mapping[str, Iterator[ClipRequest]],
-    num_sentences: Mapping[str, int],
-    maker: ClipMaker,
-    *,
-    target_s: float,
-) -> None:
-    """Add training clips until each language has `target_s` seconds. Each round improves the estimate of the rest."""
-    while wanted := [
-        request for lang, clips in spoken.items() for request in _estimate_missing(clips, requests[lang], target_s)
-    ]:
-        for clip in maker.make(wanted, "speak train"):
-            spoken[clip.request.lang]["train"].append(clip)
-        for lang, clips in spoken.items():
-            if len(clips["train"]) >= num_sentences[lang]:
-                _check_sound(lang, "train", clips["train"])
-    for clips in spoken.values():
-        # The shortest sufficient beginning: it does not depend on the size of the rounds.
-        total_s = 0.0
-        for number, clip in enumerate(clips["train"], start=1):
-            total_s += clip.duration_s or 0.0
-            if total_s >= target_s:
-                del clips["train"][number:]
-                break
+def _check_sound(clips: Sequence[SpokenClip]) -> None:
+    if not _seconds(clips):
+        request = clips[0].request
+        raise DataError(f"{request.lang}: espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
 
 
-def _estimate_missing(clips: Clips, requests: Iterator[ClipRequest], target_s: float) -> list[ClipRequest]:
-    """The next training requests, about as many as are missing; empty when there is enough speech."""
-    audible = [clip for clip in chain.from_iterable(clips.values()) if clip.duration_s is not None]
-    pace = _seconds(audible) / sum(len(clip.request.sentence) for clip in audible)  # seconds per letter
-    missing_s = target_s - _seconds(clips["train"])
-    wanted: list[ClipRequest] = []
-    while missing_s > 0:
-        wanted.append(next(requests))
-        missing_s -= pace * len(wanted[-1].sentence)
-    return wanted
-
-
-def _seconds(clips: Sequence[SpokenClip]) -> float:
+def _seconds(clips: Iterable[SpokenClip]) -> float:
     return sum(clip.duration_s or 0.0 for clip in clips)
 
 
-def _check_sound(lang: str, name: str, clips: Sequence[SpokenClip]) -> None:
-    if clips and not _seconds(clips):
-        example = clips[0].request.sentence
-        raise DataError(f"{lang}: espeak-ng gives no sound for any {name} sentence, such as {example!r}")
+def speak_training(
+    maker: ClipMaker, requests: Iterator[ClipRequest], target_s: float, pace: float, num_sentences: int
+) -> list[SpokenClip]:
+    """Clips of the first requests that have `target_s` seconds in total; the result does not depend on `pace`.
+
+    Args:
+        pace: expected seconds per letter, which sets the number of requests per round.
+        num_sentences: after so many clips without a sound it raises DataError.
+    """
+    clips: list[SpokenClip] = []
+    while (missing_s := target_s - _seconds(clips)) > 0:
+        wanted: list[ClipRequest] = []
+        while missing_s > 0:
+            wanted.append(next(requests))
+            missing_s -= pace * len(wanted[-1].sentence)
+        clips += maker.make(wanted, f"{wanted[0].lang}: speak train")
+        if len(clips) >= num_sentences:
+            _check_sound(clips)
+    total_s = 0.0
+    for number, clip in enumerate(clips, start=1):
+        total_s += clip.duration_s or 0.0
+        if total_s >= target_s:
+            return clips[:number]
+    return clips
 
 
-def write_tables(folder: Path, clips: Clips) -> None:
+def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
     """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
     audible = {name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS}
     all_clips = list(chain.from_iterable(audible.values()))
@@ -396,29 +354,32 @@ def _format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join("\t".join(row) + "\n" for row in (header, *rows))
 
 
-def _add_to_lists(
-    lists: dict[str, list[Utterance]], rejected: list[Rejected], folder: Path, clips: Clips, sentences: Sentences
-) -> dict[str, Any]:
-    """Add the utterances and rejected clips of one language. Returns its part of `stats.json`."""
-    lang = sentences.lang
-    tables = {name: read_table(folder / f"{name}.tsv", lang) for name in SPLITS}
-    splits = {name: sorted(table.utterances, key=lambda u: u.key) for name, table in tables.items()}
-    silent = {  # by sentence: every round requests it again
-        clip.request.sentence: Rejected(
-            clip.name, str(folder / "clips" / clip.name), f"{clip.reason}: {clip.request.sentence}", lang
-        )
-        for clip in chain.from_iterable(clips[name] for name in SPLITS)
-        if clip.duration_s is None
-    }
-    of_lang = [*sentences.rejected, *silent.values()]
+def _reject_silent(clips: Mapping[str, Sequence[SpokenClip]], folder: Path) -> Iterable[Rejected]:
+    """The clips without a file, one per sentence: every round requests it again."""
+    silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
+    for sentence, clip in silent.items():
+        path = str(folder / "clips" / clip.name)
+        yield Rejected(clip.name, path, f"{clip.reason}: {sentence}", clip.request.lang)
+
+
+def _add_tables(lists: dict[str, list[Utterance]], rejected: list[Rejected], folder: Path) -> dict[str, Any]:
+    """Add the rows of a language's tables to the lists. Returns the characters that were removed from the sentences."""
     removed: Counter[str] = Counter()
-    for name, table in tables.items():
-        of_lang += table.rejected
+    for name, utterances in lists.items():
+        table = read_table(folder / f"{name}.tsv", folder.name)
+        utterances += sorted(table.utterances, key=lambda utterance: utterance.key)
+        rejected += table.rejected
         removed += table.removed
-        lists[name] += splits[name]
-    rejected += of_lang
-    return {
-        "num_in": sum(map(len, splits.values())) + len(of_lang),
-        **describe_splits(splits, of_lang),
-        "removed_characters": most_frequent(removed),
-    }
+    return {"removed_characters": most_frequent(removed)}
+
+
+def _count_sentences(lang: str, sentences: Sequence[str], clips: Sequence[SpokenClip]) -> dict[str, int]:
+    """The training sentences that are spoken, and a warning if some are not."""
+    num_used = len({clip.request.sentence for clip in clips})
+    num_unused = len(sentences) - num_used
+    if num_unused:
+        logger.warning(
+            "%s: only %d of %d training sentences are spoken; more --hours would use them all",
+            *(lang, num_used, len(sentences)),
+        )
+    return {"train": num_used, "train_unused": num_unused}

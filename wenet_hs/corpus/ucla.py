@@ -17,7 +17,7 @@ from typing import Any
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import ClipChecker
-from wenet_hs.corpus.output import Rejected, check_share_rejected, describe_splits, write_corpus
+from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare ucla`."""
     audio_check.add_arguments(parser)
     parser.add_argument(
-        "--test_langs", default=" ".join(PAPER_TEST_LANGS), help="languages of the test set (default: the paper's)"
+        "--test_langs",
+        type=split_names,
+        default=PAPER_TEST_LANGS,
+        help="languages of the test set (default: the paper's)",
     )
     parser.add_argument(
         "--dev_fraction",
@@ -58,10 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Prepare the corpus with the options of a command line."""
-    values = {field.name: getattr(args, field.name) for field in fields(UclaOptions)}
-    return prepare_ucla(
-        UclaOptions(**values | {"test_langs": tuple(args.test_langs.split())}), audio_check.make_checker(args)
-    )
+    options = UclaOptions(**{field.name: getattr(args, field.name) for field in fields(UclaOptions)})
+    return prepare_ucla(options, audio_check.make_checker(args))
 
 
 def prepare_ucla(options: UclaOptions, checker: ClipChecker) -> dict[str, Any]:
@@ -77,22 +78,18 @@ def prepare_ucla(options: UclaOptions, checker: ClipChecker) -> dict[str, Any]:
     rejected: list[Rejected] = []
     for lang, folder in folders.items():
         _read_language(folder, lang, utterances, rejected)
-    num_in = len(utterances) + len(rejected)
     usable, unusable = checker.check(list(utterances.values()), "clips")
-    rejected += unusable
-    check_share_rejected(options.out, rejected, num_in, options.max_rejected)
     splits = _split(usable, options)
-    stats = {
+    facts = {
         "corpus": "ucla",
         "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
         "options": {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")},
-        "num_in": num_in,
         "num_incomplete": checker.count_incomplete(splits),
-        "langs": {lang: _describe(lang, splits, rejected) for lang in folders},
         "test_langs_absent": absent,
         "phones": _describe_phones(splits),
     }
-    return write_corpus(options.out, splits, rejected, stats)
+    langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
+    return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=options.max_rejected)
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
@@ -137,8 +134,8 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
             continue
         key = name if name.startswith(f"{lang}-") else f"{lang}-{name}"
         txt = normalize_phones(phones)
-        candidates = [folder / "audio" / f"{name}{suffix}" for suffix in _AUDIO_SUFFIXES if "/" not in name]
-        audio = next((path for path in candidates if path.is_file()), None)
+        candidates = [folder / "audio" / f"{name}{suffix}" for suffix in _AUDIO_SUFFIXES]
+        audio = next((path for path in candidates if "/" not in name and path.is_file()), None)
         if key in utterances:
             reason = "repeated: this utterance is on an earlier line"
         elif not txt:
@@ -148,8 +145,7 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         else:
             utterances[key] = Utterance(key=key, wav=str(audio), txt=txt, lang=lang)
             continue
-        path = audio or folder / "audio" / f"{name}{_AUDIO_SUFFIXES[0]}"
-        rejected.append(Rejected(where if key in utterances else key, str(path), reason, lang))
+        rejected.append(Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang))
 
 
 def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
@@ -159,13 +155,6 @@ def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[
     num_dev = max(1, round(options.dev_fraction * len(others)))
     splits = {"train": others[num_dev:], "dev": others[:num_dev], "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
-
-
-def _describe(lang: str, splits: dict[str, list[Utterance]], rejected: Sequence[Rejected]) -> dict[str, Any]:
-    of_lang = {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()}
-    rejected_of_lang = [clip for clip in rejected if clip.lang == lang]
-    num_in = sum(map(len, of_lang.values())) + len(rejected_of_lang)
-    return {"num_in": num_in, **describe_splits(of_lang, rejected_of_lang)}
 
 
 def _describe_phones(splits: dict[str, list[Utterance]]) -> dict[str, Any]:
