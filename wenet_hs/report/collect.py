@@ -9,17 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
-
-from markupsafe import Markup
 
 from wenet_hs.config.load import read_yaml
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.score.error_rate import UNDEFINED, Report, count_of, name_some, percent
+from wenet_hs.score.error_rate import UNDEFINED, Report, count_of, name_some
 from wenet_hs.score.record import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
@@ -27,44 +24,45 @@ logger = logging.getLogger(__name__)
 
 PREFERRED = tuple(dict.fromkeys((DEFAULT_MODE, *reversed(MODES))))
 """Decoding modes in the order in which a page selects one."""
-PROVENANCE = "provenance"  # the section of train.yaml that `train` adds
-_SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
+_RTF = "the rtf.json of `recognize`; decode again"
 _SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """The content of one experiment folder. Files that do not exist are listed in `absent`."""
+    """The content of one experiment folder. Files that do not exist are empty here and listed in `absent`."""
 
     name: str
     """The shortest end of the folder's path that differs from all other experiments."""
     folder: Path
+    test: str = "test"
+    """The sub-folder of the decoding results."""
     settings: dict[str, Any]
-    """train.yaml without its provenance; empty if absent."""
+    """train.yaml without its provenance."""
     provenance: dict[str, Any]
-    """Command, commit and versions of the training; empty if absent."""
+    """Command, commit and versions of the training."""
     curves: dict[str, list[dict[str, float]]]
-    """Records of metrics.jsonl by kind, "train" and "valid"; empty if absent."""
+    """Records of metrics.jsonl by kind, "train" and "valid"."""
     tree: Tree | NaryTree | None
     scores: dict[str, Report]
     """Scoring of each decoding mode, in the order of `MODES`."""
-    speeds: dict[str, dict[str, Any]]
-    """`audio_seconds`, `wall_seconds` and `rtf` of each mode."""
-    speed_conditions: dict[str, Any]
-    """Device, number of threads, beam size and other conditions in rtf.json."""
-    speed_parts: dict[str, float]
-    """Wall seconds of each part of the decoding (features, encoder, …) in rtf.json."""
+    rtf: dict[str, Any]
+    """The content of rtf.json."""
     absent: tuple[str, ...]
     """Names of absent files with their content."""
     outdated: tuple[str, ...]
     """A message per mode whose text was decoded again after its scoring."""
-    test: str = "test"
-    """The sub-folder of the decoding results."""
 
     @property
     def head(self) -> str:
         """The output head in train.yaml."""
         return str(self.settings.get("head", "unknown"))
+
+    @property
+    def speeds(self) -> dict[str, dict[str, Any]]:
+        """`wall_seconds`, `rtf` and `sum_rtf_by_lang` of each mode, in the order of `MODES`."""
+        modes = self.rtf.get("modes", {})
+        return {mode: modes[mode] for mode in sort_modes(modes)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +80,6 @@ class ReportData:
     """The file of `clips`."""
     is_simulated: bool | None = None
     """None: unknown."""
-
-    @property
-    def result_note_html(self) -> Markup:
-        """HTML note behind every result: whether the speech is simulated."""
-        return _SIMULATED_NOTE if self.is_simulated else Markup()
 
     @property
     def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
@@ -134,28 +127,26 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     for message in outdated:
         logger.warning("%s, %s", name, message)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
-    speeds, speed_conditions, speed_parts = _read_speeds(folder / test / "rtf.json")
+    rtf = _read_rtf(folder / test / "rtf.json")
     found = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
         "tree.json (the tree)": tree or settings.get("head") == "softmax",
         f"{test}/<mode>/score.json (error rates)": scores or unreadable,
-        f"{test}/rtf.json (speed)": speeds,
+        f"{test}/rtf.json (speed)": rtf.get("modes"),
     }
     return ExperimentResults(
         name=name,
         folder=folder,
-        provenance=settings.pop(PROVENANCE, None) or {},
+        test=test,
+        provenance=settings.pop("provenance", None) or {},
         settings=settings,
         curves=curves,
         tree=tree,
         scores=scores,
-        speeds=speeds,
-        speed_conditions=speed_conditions,
-        speed_parts=speed_parts,
+        rtf=rtf,
         absent=(*(what for what, content in found.items() if not content), *unreadable),
         outdated=outdated,
-        test=test,
     )
 
 
@@ -197,22 +188,15 @@ def _find_outdated(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
             yield f"{mode}: decoded again after its scoring, its text has changed; run `wenet-hs score` again"
 
 
-def _read_speeds(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any], dict[str, float]]:
-    """The speed of each mode, the conditions of all modes, and the seconds of the parts."""
+def _read_rtf(path: Path) -> dict[str, Any]:
+    """The content of rtf.json; empty without the file."""
     if not path.is_file():
-        return {}, {}, {}
-    record = _read_object(path, "the rtf.json of `recognize`; decode again")
+        return {}
+    record = _read_object(path, _RTF)
     modes = record.get("modes")
     if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
-        raise DataError(f"{path}: not the rtf.json of `recognize`; decode again")
-    conditions = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
-    if isinstance(record.get("lm"), dict):
-        conditions["lm"] = ", ".join(record["lm"])  # only the names of the files, without their hashes
-    audio_seconds = conditions.pop("audio_seconds", None)
-    speeds = {mode: {"audio_seconds": audio_seconds, **modes[mode]} for mode in sort_modes(modes)}
-    parts = record.get("seconds")
-    numbers = parts.items() if isinstance(parts, dict) else ()
-    return speeds, conditions, {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+        raise DataError(f"{path}: not {_RTF}")
+    return record
 
 
 def _read_object(path: Path, expected: str) -> dict[str, Any]:
@@ -249,12 +233,12 @@ def gather_data(
 
     Raises ConfigError for a mode without scores, DataError for experiments with different test sets.
     """
-    _check_same_test(experiments)
+    keys = _keys_of_same_test(experiments)
     paths = [stats] if stats is not None else _find_stats(experiments)
     corpora = {path: _read_object(path, "the stats.json of `prepare`; check --stats") for path in paths}
-    keys = {key for _, report in _reports(experiments) for key in report.utterances}
-    # The names of the clips show it too, even if the experiment was moved to another machine.
-    is_simulated = any(map(_SIMULATED_KEY.search, keys)) or any(map(marks_simulated, corpora.values()))
+    # The keys of the clips show it too, even if the experiment was moved to another machine.
+    is_marked = any('"simulated": true' in json.dumps(record) for record in corpora.values())
+    is_simulated = is_marked or any(map(_SIMULATED_KEY.search, keys))
     clips, source = _read_test_list(keys, paths, data_list)
     return ReportData(
         experiments=experiments,
@@ -268,44 +252,29 @@ def gather_data(
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
     """The mode to show: the one that most experiments have, then the first of `PREFERRED`; None without scores."""
-    scored = [experiment for experiment in experiments if experiment.scores]
-    modes = {mode for experiment in scored for mode in experiment.scores}
-    if requested is not None and requested not in modes:
-        known = ", ".join(sort_modes(modes)) or "none"
+    num_scored = Counter(mode for experiment in experiments for mode in experiment.scores)
+    if requested is not None and requested not in num_scored:
+        known = ", ".join(sort_modes(num_scored)) or "none"
         raise ConfigError(f"--mode {requested}: no experiment is scored in this mode; scored modes are: {known}")
-    if requested is not None:
-        return requested
-    order = [mode for mode in (*PREFERRED, *sorted(modes - set(PREFERRED))) if mode in modes]
-    return max(order, key=lambda mode: sum(mode in experiment.scores for experiment in scored), default=None)
+    order = [*PREFERRED, *sorted(num_scored)]
+    return requested or max(num_scored, key=lambda mode: (num_scored[mode], -order.index(mode)), default=None)
 
 
-def marks_simulated(value: Any) -> bool:
-    """Whether `"simulated": true` is anywhere in a stats.json."""
-    if isinstance(value, Mapping):
-        return value.get("simulated") is True or any(map(marks_simulated, value.values()))
-    return isinstance(value, list) and any(map(marks_simulated, value))
-
-
-def _check_same_test(experiments: Sequence[ExperimentResults]) -> None:
-    """Raise DataError for scorings of different references, because one table shows their rates."""
-    first: tuple[str, dict[str, tuple[str, str]]] | None = None
-    for where, report in _reports(experiments):
-        reference = {key: (found.lang, found.ref) for key, found in report.utterances.items()}
-        if first is None:
-            first = where, reference
-        elif reference != first[1]:
-            keys = reference.keys() | first[1].keys()
-            differing = sorted(key for key in keys if reference.get(key) != first[1].get(key))
-            raise DataError(
-                f"{where}: another test set than {first[0]}: {count_of(len(differing), 'utterance')} differ "
-                f"({name_some(differing)}); report experiments with one test set, or score all again with one --ref"
-            )
-
-
-def _reports(experiments: Sequence[ExperimentResults]) -> Iterator[tuple[str, Report]]:
+def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
+    """The keys of all scorings. Raises DataError for different references, because one table shows their rates."""
+    first_path, first = Path(), dict[str, tuple[str, str]]()
     for experiment in experiments:
         for mode, report in experiment.scores.items():
-            yield str(experiment.folder / experiment.test / mode / "score.json"), report
+            path = experiment.folder / experiment.test / mode / "score.json"
+            reference = {key: (found.lang, found.ref) for key, found in report.utterances.items()}
+            first_path, first = (first_path, first) if first else (path, reference)
+            differing = sorted({key for key, _ in reference.items() ^ first.items()})
+            if differing:
+                raise DataError(
+                    f"{path}: another test set than {first_path}: {count_of(len(differing), 'utterance')} differ "
+                    f"({name_some(differing)}); report experiments with one test set, or score all again with one --ref"
+                )
+    return set(first)
 
 
 def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
@@ -319,12 +288,8 @@ def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
             words = shlex.split(str(experiment.provenance.get("command", "")))
         except ValueError:  # an unclosed quote in an edited train.yaml
             continue
-        flag = ""
-        for word in words:
-            if word.startswith("--"):
-                flag, _, word = word.partition("=")
-            if flag in ("--train_data", "--cv_data") and word:
-                found[Path(word).parent.parent / "stats.json"] = None
+        lists = (Path(word.rpartition("=")[2]) for word in words if word.endswith(".list"))
+        found |= dict.fromkeys(path.parent.parent / "stats.json" for path in lists)
     return [path for path in found if path.is_file()]
 
 
@@ -345,33 +310,19 @@ def _read_test_list(
     return {}, None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeedGroup:
-    """Experiments whose settings differ only in the seed."""
+def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, list[tuple[str, float]]]:
+    """The seed and the macro average of experiments that differ only in the seed, by the name of the first one.
 
-    experiments: list[ExperimentResults]
-
-    def macro_rates(self, mode: str) -> list[tuple[str, float]]:
-        """The seed and the macro average of each experiment that has one in this mode."""
-        rates = [(found, found.scores[mode].macro.rate) for found in self.experiments if mode in found.scores]
-        return [(str(found.settings.get("seed", UNDEFINED)), rate) for found, rate in rates if rate is not None]
-
-    def summary(self, mode: str) -> tuple[str, str, str]:
-        """The mean and the standard deviation of the macro averages, and the rate of each seed, in %."""
-        rates = self.macro_rates(mode)
-        values = [rate for _, rate in rates]
-        each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
-        return percent(fmean(values)), percent(stdev(values)), each
-
-
-def group_seeds(experiments: Sequence[ExperimentResults]) -> list[SeedGroup]:
-    """Group experiments whose settings differ only in the seed. Experiments without a seed are single."""
-    groups: dict[object, SeedGroup] = {}
+    Experiments without a macro average in this mode are left out; those without a seed are single.
+    """
+    groups: dict[object, tuple[str, list[tuple[str, float]]]] = {}
     used = Counter[str]()
-    for experiment in experiments:
-        settings = {key: value for key, value in experiment.settings.items() if key != "seed"}
-        same_seed = repr(experiment.settings)
-        key = (repr(settings), used[same_seed]) if "seed" in experiment.settings else experiment.name
-        used[same_seed] += 1  # a second experiment with equal settings and seed is not another seed
-        groups.setdefault(key, SeedGroup(experiments=[])).experiments.append(experiment)
-    return list(groups.values())
+    for found in experiments:
+        rate = found.scores[mode].macro.rate if mode in found.scores else None
+        if rate is None:
+            continue
+        settings = repr(found.settings)
+        key = (repr(found.settings | {"seed": None}), used[settings]) if "seed" in found.settings else found.name
+        used[settings] += 1  # a second experiment with equal settings and seed is not another seed
+        groups.setdefault(key, (found.name, []))[1].append((str(found.settings.get("seed", UNDEFINED)), rate))
+    return dict(groups.values())

@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
@@ -124,13 +124,13 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
     return _svg(parts, WIDTH, HEIGHT, label)
 
 
-def interval_chart(rows: Sequence[tuple[str, Sequence[Dot]]], *, label: str) -> Markup:
-    """An SVG with one row per language: a dot per system, and a line over its interval; empty without dots."""
-    dots = [dot for _, of_row in rows for dot in of_row]
-    if not dots:
+def interval_chart(rows: Mapping[str, Sequence[Dot]], *, label: str) -> Markup:
+    """An SVG with a row per name that has dots: a dot per system, and a line over its interval; empty without dots."""
+    rows = {name: dots for name, dots in rows.items() if dots}
+    if not rows:
         return Markup()
-    marks = ticks(0, 100 * max(dot.high for dot in dots))
-    left = 14 + 7 * min(16, max(len(name) for name, _ in rows))
+    marks = ticks(0, 100 * max(dot.high for dots in rows.values() for dot in dots))
+    left = 14 + 7 * min(16, max(len(name) for name in rows))
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
     height = TOP + _ROW_HEIGHT * len(rows) + _INTERVAL_BOTTOM
     base = height - _INTERVAL_BOTTOM
@@ -138,11 +138,11 @@ def interval_chart(rows: Sequence[tuple[str, Sequence[Dot]]], *, label: str) -> 
     for tick in marks:
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
-    for index, (name, of_row) in enumerate(rows):
+    for index, (name, dots) in enumerate(rows.items()):
         middle = TOP + _ROW_HEIGHT * (index + 0.5)
         parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
-        for place, dot in enumerate(of_row):
-            y = middle + 6 * (place - (len(of_row) - 1) / 2)
+        for number, dot in enumerate(dots):
+            y = middle + 6 * (number - (len(dots) - 1) / 2)
             colour = f"c{dot.colour % NUM_COLOURS}"
             low, rate, high = (x(100 * value) for value in (dot.low, dot.rate, dot.high))
             line = f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'

@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of the report's sections. Each function returns the variables of the template with the same name."""
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from markupsafe import Markup
 
+from wenet_hs.config.load import flatten
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
+from wenet_hs.errors import DataError
+from wenet_hs.files import file_sha256
+from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, rate_dots, scatter_chart
-from wenet_hs.score.confusions import Confusion, Confusions, count_confusions, script_of, show_pair, show_unit
-from wenet_hs.score.error_rate import (
-    LENGTH,
-    UNDEFINED,
-    LanguageScore,
-    by_length,
-    percent,
-)
+from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
+from wenet_hs.score.confusions import Confusions, count_confusions, script_of, show_pair, show_unit
+from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, Report, by_length, percent
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
 
@@ -38,8 +36,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     foot: Sequence[Sequence[str]] = ()
     """Rows that stay at the end."""
-    langs: Sequence[str] = ()
-    """The language of each row, for a filter; the rows of all languages have an empty one."""
+    is_filtered: bool = False
+    """Whether the first column is a language, by which the page filters the rows."""
 
     @property
     def classes(self) -> list[str]:
@@ -53,12 +51,12 @@ class Table:
 
 
 def format_setting(value: object) -> str:
-    """A setting as text: yes and no, a dash for none, 60 for 60.0."""
-    if value is None:
-        return _NONE
+    """A setting as text: yes and no, a dash for none, 60 for 60.0, names without their hashes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(value)
+    return _NONE if value is None else str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def format_number(value: object, digits: int) -> str:
@@ -66,15 +64,90 @@ def format_number(value: object, digits: int) -> str:
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED
 
 
-# ---- seeds
+# ---- error rates
 
 
-def seeds_section(data: ReportData) -> dict[str, Any]:
-    """Mean, standard deviation and every rate of the systems that were trained with several seeds."""
-    mode = data.mode or ""
-    groups = [group for group in group_seeds(data.experiments) if len(group.macro_rates(mode)) > 1]
-    rows = [[group.experiments[0].name, str(len(group.macro_rates(mode))), *group.summary(mode)] for group in groups]
-    return {"table": Table(names=["system", "seeds", "mean", "standard deviation", "seed: rate"], rows=rows)}
+def errors_section(data: ReportData) -> dict[str, Any]:
+    """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all modes."""
+    assert data.mode is not None
+    experiments, shown, mode = data.experiments, data.shown, data.mode
+    keys = {key for _, _, report in shown for key in report.utterances}
+    speakers = {key: clip.speaker for key, clip in data.clips.items() if key in keys and clip.speaker}
+    (_, first, first_report), *others = shown
+    faults = [
+        f"{found.name} has no scored {mode}." for found in experiments if found.scores and mode not in found.scores
+    ]
+    rivals: dict[int, dict[str, Difference]] = {}
+    for index, experiment, report in others:
+        try:
+            compared = compare(first_report, report, speakers=speakers if len(speakers) == len(keys) else None)
+            rivals[index] = compared.differences
+        except DataError as error:
+            faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
+    rows = _rate_rows([report for _, _, report in shown], rivals)
+    dots = {
+        row["name"]: [
+            dot
+            for (index, experiment, _), score in zip(shown, row["scores"], strict=True)
+            for dot in rate_dots(score, index, f"{experiment.name}, {row['name']}")
+        ]
+        for row in rows
+        if row["name"] != MICRO
+    }
+    modes = sort_modes({name for experiment in experiments for name in experiment.scores})
+    columns = [(name, index) for name in modes for index, found in enumerate(experiments) if name in found.scores]
+    seeds = group_seeds(experiments, mode)
+    return {
+        "faults": faults,
+        "metrics": metric_names(experiments),
+        "rows": rows,
+        "rivals": list(rivals),
+        "has_single_trainings": any(len(rates) == 1 for rates in seeds.values()),
+        "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
+        "min_speakers": MIN_SPEAKERS,
+        "chart": interval_chart(dots, label="Error rates by language"),
+        "seeds": Table(
+            names=["system", "seeds", "mean", "standard deviation", "seed: rate"],
+            rows=[[name, *summarize_seeds(rates)] for name, rates in seeds.items() if len(rates) > 1],
+        ),
+        "modes": Counter(name for name, _ in columns),
+        "columns": columns,
+        "all_rows": _rate_rows([experiments[index].scores[name] for name, index in columns], {}),
+    }
+
+
+def _rate_rows(reports: Sequence[Report], differences: Mapping[int, Mapping[str, Difference]]) -> list[dict[str, Any]]:
+    """A row per language by name, then one per average, with the score of each report.
+
+    The size is a score with the number of utterances and units; the macro average has none.
+    """
+    groups = {
+        lang: [report.languages.get(lang) for report in reports] for report in reports for lang in report.languages
+    }
+    averages = {MACRO: [report.macro for report in reports], MICRO: [report.micro for report in reports]}
+    return [
+        {
+            "name": name,
+            "is_average": name in averages,
+            "scores": scores,
+            "differences": [found.get(name) for found in differences.values()],
+            "size": next((score for score in scores if isinstance(score, LanguageScore)), None),
+        }
+        for name, scores in (*sorted(groups.items()), *averages.items())
+    ]
+
+
+def metric_names(experiments: Sequence[ExperimentResults]) -> str:
+    """The metrics of all scorings: "CER", or "CER and WER"."""
+    reports = [report for experiment in experiments for report in experiment.scores.values()]
+    return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
+
+
+def summarize_seeds(rates: Sequence[tuple[str, float]]) -> list[str]:
+    """The number of seeds, the mean and the standard deviation of their rates, and each rate, in %."""
+    values = [rate for _, rate in rates]
+    each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
+    return [str(len(rates)), percent(fmean(values)), percent(stdev(values)), each]
 
 
 # ---- corpora
@@ -90,14 +163,13 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     for path, stats in data.stats.items():
         langs, total = stats.get("langs"), stats.get("total")
         corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
-        if isinstance(langs, dict) and langs and all(isinstance(found, dict) for found in langs.values()):
+        if isinstance(langs, dict) and langs:
             sampling = [facts for facts in _SAMPLING if any(facts[0] in found for found in langs.values())]
             names = ["language", *(name for _, name, _ in sampling)]
-            rows = [_corpus_row(lang, found, sampling) for lang, found in sorted(langs.items())]
             corpus["table"] = Table(
                 names=[*names, *(f"{split} {what}" for what in _COUNTS for split in _SPLITS)],
-                rows=rows,
-                foot=[_corpus_row("all", total, sampling)] if isinstance(total, dict) else [],
+                rows=[_corpus_row(lang, found, sampling) for lang, found in sorted(langs.items())],
+                foot=[_corpus_row("all", total, sampling)] if total else [],
             )
         corpora.append(corpus)
     return {"corpora": corpora}
@@ -106,8 +178,7 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
 def _corpus_row(lang: str, found: Mapping[str, Any], sampling: Sequence[tuple[str, str, int]]) -> list[str]:
     row = [lang, *(format_number(found[key], digits) if key in found else "" for key, _, digits in sampling)]
     for what, digits in _COUNTS.items():
-        counts = found[what] if isinstance(found.get(what), dict) else {}
-        row += [format_number(counts.get(split), digits) for split in _SPLITS]
+        row += [format_number(found.get(what, {}).get(split), digits) for split in _SPLITS]
     return row
 
 
@@ -124,9 +195,11 @@ _CONDITION_NAMES = {
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
     measured = [found for found in data.experiments if found.speeds]
-    by_mode = [(found, mode, speed) for found in measured for mode, speed in found.speeds.items()]
-    conditions = dict.fromkeys(name for found in measured for name in found.speed_conditions)
-    values = {name: [found.speed_conditions.get(name) for found in measured] for name in conditions}
+    values: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for found in measured for name in found.rtf):
+        of = [found.rtf.get(name) for found in measured]
+        if name == "lm" or (name != "audio_seconds" and not any(isinstance(value, dict) for value in of)):
+            values[name] = of
     differing = [name for name, of in values.items() if len(set(map(format_setting, of))) > 1]
     defaults = {"lm": None, **asdict(DecodeOptions())}
     common = {name: of[0] for name, of in values.items() if name not in differing}
@@ -135,21 +208,18 @@ def speed_section(data: ReportData) -> dict[str, Any]:
         for name, value in common.items()
         if name == "beam_size" or name not in defaults or value != defaults[name]
     }
-    rows = [
-        [found.name, mode, format_number(speed.get("audio_seconds"), 1), format_number(speed.get("wall_seconds"), 1)]
-        + [format_number(speed.get("rtf"), 4)]
-        + [format_setting(found.speed_conditions.get(name)) for name in differing]
-        for found, mode, speed in by_mode
-    ]
-    per_lang = [(e.name, mode, speed["sum_rtf_by_lang"]) for e, mode, speed in by_mode if speed.get("sum_rtf_by_lang")]
-    langs = sorted({lang for *_, rtf in per_lang for lang in rtf})
-    lang_rows = [[name, mode, *(format_number(rtf.get(lang), 4) for lang in langs)] for name, mode, rtf in per_lang]
-    parts = list(dict.fromkeys(part for found in data.experiments for part in found.speed_parts))
-    part_rows = [
-        [found.name, *(format_number(found.speed_parts.get(part), 2) for part in parts)]
-        for found in data.experiments
-        if found.speed_parts
-    ]
+    rows, lang_rows, part_rows = [], [], []
+    langs = sorted({lang for e in measured for speed in e.speeds.values() for lang in speed.get("sum_rtf_by_lang", {})})
+    parts = list(dict.fromkeys(part for found in measured for part in found.rtf.get("seconds", {})))
+    for found in measured:
+        for mode, speed in found.speeds.items():
+            row = [found.name, mode, format_number(found.rtf.get("audio_seconds"), 1)]
+            row += [format_number(speed.get("wall_seconds"), 1), format_number(speed.get("rtf"), 4)]
+            rows.append([*row, *(format_setting(found.rtf.get(name)) for name in differing)])
+            if rtf := speed.get("sum_rtf_by_lang"):
+                lang_rows.append([found.name, mode, *(format_number(rtf.get(lang), 4) for lang in langs)])
+        if seconds := found.rtf.get("seconds"):
+            part_rows.append([found.name, *(format_number(seconds.get(part), 2) for part in parts)])
     names = ["experiment", "mode", "speech, s", "decoding, s", "RTF", *map(_condition_name, differing)]
     return {
         "table": Table(names=names, rows=rows),
@@ -192,7 +262,7 @@ def training_section(data: ReportData) -> dict[str, Any]:
         row += [format_number(minutes, 1), format_number(lowest, 3), format_number(end.get("bits_per_unit"), 3)]
         rows.append([*row, percent(end.get("accuracy"))])
     names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss, nats per target"]
-    flat = [_flatten(found.settings) for found in data.experiments]
+    flat = [flatten(found.settings) for found in data.experiments]
     settings = [[key, *(format_setting(of.get(key)) for of in flat)] for key in sorted({k for of in flat for k in of})]
     return {
         "table": Table(names=[*names, "last validation, bits per unit", "last validation accuracy, %"], rows=rows),
@@ -227,14 +297,6 @@ def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[t
     return charts
 
 
-def _flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested settings as one mapping with dotted keys."""
-    flat: dict[str, object] = {}
-    for key, value in settings.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 # ---- trees
 
 MAX_LEAVES = 60
@@ -246,16 +308,17 @@ def trees_section(data: ReportData) -> dict[str, Any]:
     for experiment in data.experiments:
         if experiment.tree is not None:
             owners.setdefault(experiment.tree, []).append(experiment.name)
-    drawings = [tree_svg(tree, max_leaves=MAX_LEAVES) for tree in owners]
-    svgs = [Markup(drawing[drawing.index("<svg") :]) for drawing in drawings]
-    return {"trees": list(zip(owners, map(", ".join, owners.values()), svgs, strict=True)), "max_leaves": MAX_LEAVES}
+    trees = []
+    for tree, names in owners.items():
+        drawing = tree_svg(tree, max_leaves=MAX_LEAVES)
+        trees.append((tree, ", ".join(names), Markup(drawing[drawing.index("<svg") :])))
+    return {"trees": trees, "max_leaves": MAX_LEAVES}
 
 
 # ---- confusions
 
 MAX_CONFUSIONS = 15  # of each kind in the table
 MAP_SIZE = 16  # rows and columns of the map
-_KINDS = (("substituted", "substitutions"), ("deleted", "deletions"), ("inserted", "insertions"))
 _OTHERS = ""  # no unit is empty
 
 
@@ -266,13 +329,12 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
         found = count_confusions(report.utterances.values(), report.rules, 1_000_000)
         has_scripts = report.rules.metric != "per"  # all phones are one alphabet
         langs = found.languages if len(found.languages) > 1 else {}
+        names = ["language", "kind", "reference", "recognised", "count", "of errors, %", "of the unit, %"]
         rows = [
-            (lang, [lang or "all", *row])
-            for lang, confusions in {"": found.overall, **langs}.items()
+            [lang, *row]
+            for lang, confusions in {"all": found.overall, **langs}.items()
             for row in _confusion_rows(confusions, has_scripts)
         ]
-        names = ["language", "kind", "reference", "recognised", "count", "of errors, %", "of the unit, %"]
-        table = Table(names=names, rows=[row for _, row in rows], langs=[lang for lang, _ in rows])
         systems.append(
             {
                 "name": experiment.name,
@@ -280,15 +342,15 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
                 "num_errors": found.overall.num_errors,
                 "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
                 "langs": list(langs),
-                "table": table,
+                "table": Table(names=names, rows=rows, is_filtered=True),
             }
         )
     return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
 
 
-def _confusion_rows(confusions: Confusions, name_scripts: bool) -> Iterator[list[str]]:
-    for kind, attribute in _KINDS:
-        pairs: Sequence[Confusion] = getattr(confusions, attribute)
+def _confusion_rows(found: Confusions, name_scripts: bool) -> Iterator[list[str]]:
+    kinds = {"substituted": found.substitutions, "deleted": found.deletions, "inserted": found.insertions}
+    for kind, pairs in kinds.items():
         for pair in pairs[:MAX_CONFUSIONS]:
             units = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
@@ -301,32 +363,33 @@ def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     All rarer units are one row and one column, so that all errors are in the map. A cell's weight is the root of its
     share of the largest count, so that small counts stay visible.
     """
-    pairs = [pair for of_kind in (found.substitutions, found.deletions, found.insertions) for pair in of_kind]
+    pairs = (*found.substitutions, *found.deletions, *found.insertions)
     totals = Counter[str]()
     for pair in pairs:
-        totals.update({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
-    units: list[str | None] = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]  # type: ignore[assignment]
+        totals += Counter({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
+    units = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]
     counts = Counter[tuple[str | None, str | None]]()
     for pair in pairs:
         ref, hyp = (unit if unit is None or unit in units else _OTHERS for unit in (pair.ref, pair.hyp))
         counts[ref, hyp] += pair.count
-    columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
     rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
+    columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
     top = max((count for cell, count in counts.items() if _OTHERS not in cell), default=1)
-    scripts = {unit: script_of(unit) for unit in units if unit and has_scripts}
-    if len(set(scripts.values()) - {""}) < 2:
-        scripts = {}
+    scripts = {unit: script_of(unit) for unit in units} if has_scripts else {}
+    has_several = len({*scripts.values()} - {""}) > 1
 
     def label(unit: str | None, none: str) -> tuple[str, str]:
-        text = none if unit is None else "others" if unit == _OTHERS else show_unit(unit)
-        return text, scripts.get(unit, "") if unit else ""
+        if unit is None or unit == _OTHERS:
+            return none if unit is None else "others", ""
+        return show_unit(unit), scripts[unit] if has_several else ""
 
-    def weight(ref: str | None, hyp: str | None) -> float | None:
-        return None if _OTHERS in (ref, hyp) or not counts[ref, hyp] else (counts[ref, hyp] / top) ** 0.5
+    def cell(ref: str | None, hyp: str | None) -> tuple[int, float]:
+        count = counts[ref, hyp]
+        return count, 0.0 if _OTHERS in (ref, hyp) else (count / top) ** 0.5
 
     return {
         "columns": [label(hyp, "left out") for hyp in columns],
-        "rows": [(label(ref, "inserted"), [(counts[ref, hyp], weight(ref, hyp)) for hyp in columns]) for ref in rows],
+        "rows": [(label(ref, "inserted"), [cell(ref, hyp) for hyp in columns]) for ref in rows],
         "num_units": len(units),
         "has_others": _OTHERS in columns,
     }
@@ -352,10 +415,9 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
         clouds.append(Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index))
     label = f"Error rate of each utterance by its length in {unit}"
-    rows = [(name, dots) for name, dots in bins.items() if dots]
     return {
         "metric": metric.upper(),
-        "bins": interval_chart(rows, label=f"Error rates by length of the reference in {unit}"),
+        "bins": interval_chart(bins, label=f"Error rates by length of the reference in {unit}"),
         "scatter": scatter_chart(clouds, label=label, unit=unit),
         "num_clipped": num_clipped,
         "max_percent": format(100 * MAX_RATE, "g"),
@@ -381,7 +443,8 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
     ]
     keys = dict.fromkeys(key for of in facts for key in of)
     rows = [[str(key), *(str(of.get(key, UNDEFINED)) for of in facts)] for key in keys]
-    files = [_file_row(path) for path in dict.fromkeys(_input_paths(data)) if path.is_file()]
+    paths = [path for path in dict.fromkeys(_input_paths(data)) if path.is_file()]
+    files = [[str(path), _changed(path), f"{path.stat().st_size:,}", file_sha256(path)] for path in paths]
     return {
         "scores": Table(names=["experiment", "mode", "signature", "counts", "resamples", "missing"], rows=scores),
         "provenance": Table(names=["training", *(found.name for found in data.experiments)], rows=rows),
@@ -408,9 +471,5 @@ def _input_paths(data: ReportData) -> Iterable[Path]:
         yield data.data_list
 
 
-def _file_row(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    status = path.stat()
-    changed = datetime.fromtimestamp(status.st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return [str(path), changed, f"{status.st_size:,}", digest]
+def _changed(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")

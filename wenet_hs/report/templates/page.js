@@ -63,7 +63,7 @@ for (const table of all("table.sortable")) {
 for (const select of all("select[data-filter]"))
   select.addEventListener("change", () => {
     for (const row of byId(select.dataset.filter).tBodies[0].rows)
-      row.hidden = row.dataset[select.dataset.field] !== select.value;
+      row.hidden = row.cells[0].textContent !== select.value;
   });
 
 // ---- utterances
