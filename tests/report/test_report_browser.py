@@ -9,7 +9,7 @@ from headless import VARIABLE, Page, find_browser
 from made_up_experiment import REF, write_data
 
 from wenet_hs.report.collect import gather_data, read_experiments
-from wenet_hs.report.page import Heading, build_page
+from wenet_hs.report.page import build_page
 
 Make = Callable[..., Path]
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def opened(make_experiment: Make, tmp_path: Path) -> Iterator[Page]:
     stats = write_data(tmp_path / "data", simulated=True)
     data = gather_data(read_experiments(folders), mode="attention", stats=stats)
     path = tmp_path / "report.html"
-    path.write_text(build_page(data, Heading(title="a against b", date="today", command="wenet-hs")), "utf-8")
+    path.write_text(build_page(data, title="a against b", command="wenet-hs"), "utf-8")
     with Page(browser, tmp_path / "profile") as page:
         page.resize(1280)
         page.open(path)

@@ -6,25 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_experiment import BAD, GOOD, LANGS, REF, write_data
+from made_up_experiment import BAD, GOOD, LANGS, REF, replace_text, write_data, write_report
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_text, write_text
-from wenet_hs.report.collect import (
-    choose_mode,
-    gather_data,
-    marks_simulated,
-    read_curves,
-    read_experiments,
-    short_names,
-    sort_modes,
-)
-from wenet_hs.score import Rules, report_to_json, score
+from wenet_hs.report.collect import choose_mode, gather_data, read_curves, read_experiments, short_names, sort_modes
+from wenet_hs.score import Rules, score
 
 Make = Callable[..., Path]
-
-
-# ---- experiment folders
 
 
 def test_a_complete_folder(make_experiment: Make) -> None:
@@ -37,11 +26,7 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     assert experiment.tree is not None and experiment.tree.num_units == 5
     assert [record["step"] for record in experiment.curves["valid"]] == [10, 20, 30, 40, 50]
     assert experiment.curves["train"][0]["loss_ctc"] == 9
-    speed = experiment.speeds["attention"]
-    assert (speed["audio_seconds"], speed["wall_seconds"], speed["rtf"]) == (100.0, 25.0, 0.25)
-    options = {"beam_size": 10, "finished_list": True, "nbest": None, "lm": "units.arpa"}
-    assert experiment.speed_conditions == {"device": "cpu", "num_threads": 2, **options}
-    assert experiment.speed_parts == {"encoder": 9.0}
+    assert experiment.speeds["attention"]["rtf"] == 0.25
     (softmax,) = read_experiments([make_experiment("b", head="softmax")])
     assert (softmax.tree, softmax.absent) == (None, ()), "a softmax head needs no tree"
 
@@ -85,9 +70,13 @@ def test_wrong_folders_are_refused(make_experiment: Make, tmp_path: Path) -> Non
     ("file", "content", "message"),
     [
         ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); create it again"),
-        ("test/rtf.json", '{"modes": {"attention": 3}}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", "[]", "rtf.json: not the rtf.json of `recognize`; decode again"),
+        (
+            "test/attention/score.json",
+            "cut off",
+            r"score.json: not a file of `score --json` \(.*; run `wenet-hs score` a",
+        ),
         ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
     ],
 )
@@ -102,20 +91,6 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train", "step": 1, "loss": 2, "note": "x"}\n{"kind": "train", "st')
     assert read_curves(path) == {"train": [{"step": 1.0, "loss": 2.0}]}
-
-
-@pytest.mark.parametrize("content", ['{"format": "wenet_hs.score/0"}', "cut off"])
-def test_an_unreadable_score_is_left_out_with_a_message(
-    content: str, make_experiment: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = make_experiment("a")
-    (folder / "test/attention/score.json").write_text(content)
-    (experiment,) = read_experiments([folder])
-    assert list(experiment.scores) == ["ctc_greedy_search"]
-    (line,) = caplog.messages
-    assert line.startswith(f"{folder / 'test/attention/score.json'}: not a file of `score --json` (")
-    assert line.endswith("; run `wenet-hs score` again; the mode is left out") and "\n" not in line
-    assert experiment.absent == ("test/attention/score.json that this version can read (run `wenet-hs score` again)",)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +116,8 @@ def test_a_scoring_of_the_present_text_is_up_to_date(make_experiment: Make, capl
     folder, path = make_experiment("a"), Path("test/ctc_greedy_search")
     write_text(folder / path / "text", BAD | {"ca1": "a\u0301  b\u00a0c ", "ca2": "", "xx": "?"})
     report = score(REF, read_text(folder / path / "text"), rules=Rules(metric="cer"), allow_extra=True)
-    (folder / path / "score.json").write_text(report_to_json(report), "utf-8")
+    write_report(folder, report, "ctc_greedy_search")
     assert (read_experiments([folder])[0].outdated, caplog.messages) == ((), [])
-
-
-# ---- the shown mode, the test set, simulated speech
 
 
 def test_the_mode_is_never_chosen_by_its_result(make_experiment: Make) -> None:
@@ -168,7 +140,7 @@ def test_different_test_sets_are_refused(make_experiment: Make) -> None:
     folders = [make_experiment("a"), make_experiment("b", head="softmax")]
     other = {**REF, "ky2": "кыргызча", "ky3": "ооба"}
     report = score(other, other, rules=Rules(metric="cer"), langs={**LANGS, "ky3": "ky"}, num_resamples=0)
-    (folders[1] / "test/attention/score.json").write_text(report_to_json(report))
+    write_report(folders[1], report, "attention")
     with pytest.raises(DataError) as found:
         gather_data(read_experiments(folders))
     (line,) = str(found.value).splitlines()
@@ -179,24 +151,25 @@ def test_different_test_sets_are_refused(make_experiment: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stats", "expected"),
+    ("marks", "expected"),
     [
         ({"simulated": True}, True),
-        ({"speech": {"simulated": True}}, True),
-        ({"parts": [{"simulated": True}]}, True),
-        ({"simulated": False, "name": "simulated"}, False),
+        ({"parts": [{"speech": {"simulated": True}}]}, True),
+        ({"simulated": False, "name": 'simulated", "simulated": true'}, False),
     ],
 )
-def test_stats_mark_simulated_speech(stats: dict[str, object], expected: bool) -> None:
-    assert marks_simulated(stats) is expected
+def test_stats_mark_simulated_speech(
+    marks: dict[str, object], expected: bool, make_experiment: Make, tmp_path: Path
+) -> None:
+    stats = write_data(tmp_path / "data", **marks)
+    assert gather_data(read_experiments([make_experiment("a")]), stats=stats).is_simulated is expected
 
 
 def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make, tmp_path: Path) -> None:
     folder, data = make_experiment("a"), tmp_path / "data"
     assert gather_data(read_experiments([folder])).is_simulated is None
     command = f"wenet-hs train --train_data {data}/train/data.list --cv_data={data}/dev/data.list --model_dir x"
-    settings = (folder / "train.yaml").read_text()
-    (folder / "train.yaml").write_text(settings.replace("wenet-hs train --model_dir exp/hsoftmax", command))
+    replace_text(folder / "train.yaml", "wenet-hs train --model_dir exp/hsoftmax", command)
     assert gather_data(read_experiments([folder])).is_simulated is None, "the data do not exist any more"
     stats = write_data(data, simulated=True)
     found = gather_data(read_experiments([folder]))
@@ -204,7 +177,7 @@ def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make,
     assert found.data_list == stats.parent / "test/data.list" and found.clips["ca1"].duration == 0.5
     stats.write_text(json.dumps({"langs": {}}))
     assert gather_data(read_experiments([folder])).is_simulated is False
-    (folder / "train.yaml").write_text(settings.replace("wenet-hs train", "wenet-hs 'train"))
+    replace_text(folder / "train.yaml", "wenet-hs train", "wenet-hs 'train")
     assert gather_data(read_experiments([folder])).stats == {}, "a command that cannot be split"
 
 
@@ -214,8 +187,7 @@ def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make,
 )
 def test_keys_mark_simulated_speech(key: str, expected: bool | None, make_experiment: Make) -> None:
     folder = make_experiment("a")
-    for path in folder.glob("test/*/score.json"):
-        path.write_text(report_to_json(score({key: "a"}, {key: "a"}, rules=Rules(metric="cer"))))
+    write_report(folder, score({key: "a"}, {key: "a"}, rules=Rules(metric="cer")))
     assert gather_data(read_experiments([folder])).is_simulated is expected
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import soundfile
-from made_up_experiment import REF, write_data
+from made_up_experiment import REF, replace_text, write_data, write_report
 
 from wenet_hs.report.collect import gather_data, read_experiments
-from wenet_hs.report.page import Heading, build_page, format_summary
+from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.utterances import align_columns
-from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, count_errors, report_to_json, score, split_units
+from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, count_errors, score, split_units
 from wenet_hs.tree import NaryTree, Tree
 
 Make = Callable[..., Path]
@@ -56,13 +56,8 @@ def text_of(page: str) -> str:
 
 
 def build(*folders: Path, title: str = "a against b", audio_mb: float = 0, **options: Any) -> str:
-    heading = Heading(title=title, date="2026-01-02", command="wenet-hs report")
-    return build_page(gather_data(read_experiments(list(folders)), **options), heading, audio_mb=audio_mb)
-
-
-def write_report(folder: Path, report: Report) -> None:
-    for path in folder.glob("test/*/score.json"):
-        path.write_text(report_to_json(report))
+    data = gather_data(read_experiments(list(folders)), **options)
+    return build_page(data, title=title, command="wenet-hs report", audio_mb=audio_mb)
 
 
 def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
@@ -83,7 +78,7 @@ def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
     assert "git 1a2b3c4 1a2b3c4" in text
     assert "sha256 of units.txt 0123abcd 0123abcd" in text and "seed 777 777" in text
     assert "a hsoftmax 50 5 5.0 8.000 0.800 50.00" in text
-    assert "Not on this page" not in text and "simulated speech" not in text
+    assert "has no" not in text and "simulated speech" not in text
     assert "Speech: not marked as simulated by its stats.json." in text
     assert "ca 9.00 0.2500 1.5000 0.1000 0.2000 10 1 2 n/a n/a n/a ky 1.5000 0.1000" in text
     assert "all 1.5000" in text
@@ -116,7 +111,7 @@ def test_differences_of_single_trainings(make_experiment: Make) -> None:
     assert re.search(r'xx</th>.*<td data-value="-0.5">-50.00<span class="interval">\[-50.00, -50.00\]', page)
     assert "One training each: the interval covers utterances, not trainings." in text_of(page)
     assert 'class="best"' not in page and "Bold" not in text_of(page)
-    (folders[1] / "test/attention/score.json").write_text(report_to_json(scored_with(reference, {})))
+    write_report(folders[1], scored_with(reference, {}))
     text = text_of(build(*folders, mode="attention"))
     assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
 
@@ -131,8 +126,7 @@ def test_systems_with_several_seeds_have_every_seed(make_experiment: Make) -> No
     for number, folder in enumerate(folders):
         hypothesis = {key: "x" if index < number % 3 else text for index, (key, text) in enumerate(reference.items())}
         write_report(folder, scored_with(reference, hypothesis))
-        settings = (folder / "train.yaml").read_text().replace("seed: 777", f"seed: {777 + number % 3}")
-        (folder / "train.yaml").write_text(settings)
+        replace_text(folder / "train.yaml", "seed: 777", f"seed: {777 + number % 3}")
     text = text_of(build(*folders, mode="attention"))
     assert "One training each" not in text
     seeds = "3 33.33 33.33 777: 0.00, 778: 33.33, 779: 66.67"
@@ -181,7 +175,7 @@ def test_absent_files_are_named_in_their_section(make_experiment: Make) -> None:
     for name in ("metrics.jsonl", "tree.json", "test/rtf.json", "test/attention/hyps.jsonl", "train.yaml"):
         (folder / name).unlink()
     page = build(folder, mode="attention", audio_mb=3)
-    assert "Not on this page: a has no train.yaml (settings, versions); a has no metrics.jsonl (tr" in text_of(page)
+    assert "a has no train.yaml (settings, versions); no metrics.jsonl (tr" in text_of(page)
     for line in (
         "No statistics: no stats.json beside the lists of the training; give --stats.",
         "No speed: no experiment has an rtf.json.",
@@ -272,8 +266,7 @@ def test_a_tree_of_classes_is_drawn(make_experiment: Make) -> None:
     NaryTree.frequency_bins([0, 0, 3, 5, 7], 2, units=units).save(folder / "tree.json")
     assert "a: classes, 5 units; depth 2, mean code length" in text_of(build(folder))
     (folder / "tree.json").unlink()
-    settings = (folder / "train.yaml").read_text().replace("head: hsoftmax", "head: class")
-    (folder / "train.yaml").write_text(settings)
+    replace_text(folder / "train.yaml", "head: hsoftmax", "head: class")
     assert "a has no tree.json (the tree)" in text_of(build(folder))
 
 
@@ -312,7 +305,7 @@ def test_messages_about_several_experiments(make_experiment: Make) -> None:
         (folder / "test/rtf.json").unlink()
     (folders[1] / "test/attention/text").write_text("ca1 new\n")
     text = text_of(build(*folders))
-    assert "Not on this page: a and b have no test/rtf.json (speed)." in text
+    assert "a has no test/rtf.json (speed)." in text and "b has no test/rtf.json (speed)." in text
     assert "b, attention: decoded again after its scoring, its text has changed; run `wenet-hs score`" in text
     assert text.count("decoded again") == 1
 

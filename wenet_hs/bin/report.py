@@ -13,7 +13,6 @@ import logging
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from wenet_hs.bin.command import check_at_least, main_of
@@ -21,7 +20,7 @@ from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
-from wenet_hs.report.page import Heading, build_page, format_summary
+from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
@@ -54,12 +53,10 @@ def run(args: argparse.Namespace) -> None:
     experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
-    heading = Heading(
-        title=args.title or " against ".join(experiment.name for experiment in experiments),
-        date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        command=shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]]),
-    )
-    write_atomic(args.out, build_page(data, heading, max_utterances=args.utterances, audio_mb=args.audio_mb))
+    title = args.title or " against ".join(experiment.name for experiment in experiments)
+    command = shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]])
+    page = build_page(data, title=title, command=command, max_utterances=args.utterances, audio_mb=args.audio_mb)
+    write_atomic(args.out, page)
     summary = format_summary(data)
     print(f"{summary}\n{args.out}" if summary else args.out)
 

@@ -61,8 +61,7 @@ class ExperimentResults:
     @property
     def speeds(self) -> dict[str, dict[str, Any]]:
         """`wall_seconds`, `rtf` and `sum_rtf_by_lang` of each mode, in the order of `MODES`."""
-        modes = self.rtf.get("modes", {})
-        return {mode: modes[mode] for mode in sort_modes(modes)}
+        return {mode: self.rtf["modes"][mode] for mode in sort_modes(self.rtf["modes"])}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +117,9 @@ def short_names(folders: Sequence[Path]) -> list[str]:
 def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     settings = dict(read_yaml(folder / "train.yaml").values) if (folder / "train.yaml").is_file() else {}
     curves = read_curves(folder / "metrics.jsonl")
-    scores, unreadable = _read_scores(folder / test, test)
-    if not (settings or curves or scores or unreadable):
+    modes = sort_modes(path.parent.name for path in (folder / test).glob("*/score.json"))
+    scores = {mode: read_report(folder / test / mode / "score.json") for mode in modes}
+    if not (settings or curves or scores):
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
@@ -127,13 +127,15 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     for message in outdated:
         logger.warning("%s, %s", name, message)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
-    rtf = _read_rtf(folder / test / "rtf.json")
+    rtf = _read_object(folder / test / "rtf.json", _RTF) if (folder / test / "rtf.json").is_file() else {"modes": {}}
+    if not isinstance(rtf.get("modes"), dict):
+        raise DataError(f"{folder / test / 'rtf.json'}: not {_RTF}")
     found = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
         "tree.json (the tree)": tree or settings.get("head") == "softmax",
-        f"{test}/<mode>/score.json (error rates)": scores or unreadable,
-        f"{test}/rtf.json (speed)": rtf.get("modes"),
+        f"{test}/<mode>/score.json (error rates)": scores,
+        f"{test}/rtf.json (speed)": rtf["modes"],
     }
     return ExperimentResults(
         name=name,
@@ -145,7 +147,7 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         tree=tree,
         scores=scores,
         rtf=rtf,
-        absent=(*(what for what, content in found.items() if not content), *unreadable),
+        absent=tuple(what for what, content in found.items() if not content),
         outdated=outdated,
     )
 
@@ -167,18 +169,6 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     return curves
 
 
-def _read_scores(folder: Path, test: str) -> tuple[dict[str, Report], list[str]]:
-    """The scorings by mode, and a message per file that is damaged or of another version."""
-    scores, unreadable = {}, []
-    for mode in sort_modes(path.parent.name for path in folder.glob("*/score.json")):
-        try:
-            scores[mode] = read_report(folder / mode / "score.json")
-        except DataError as error:
-            logger.warning("%s; the mode is left out", error)
-            unreadable.append(f"{test}/{mode}/score.json that this version can read (run `wenet-hs score` again)")
-    return scores, unreadable
-
-
 def _find_outdated(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
     """A message per mode whose text differs from the scored one: speed and confidences belong to the new text."""
     for mode, report in scores.items():
@@ -186,17 +176,6 @@ def _find_outdated(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
         texts = read_text(path) if path.is_file() else None
         if texts is not None and any(found.hyp != texts.get(key) for key, found in report.utterances.items()):
             yield f"{mode}: decoded again after its scoring, its text has changed; run `wenet-hs score` again"
-
-
-def _read_rtf(path: Path) -> dict[str, Any]:
-    """The content of rtf.json; empty without the file."""
-    if not path.is_file():
-        return {}
-    record = _read_object(path, _RTF)
-    modes = record.get("modes")
-    if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
-        raise DataError(f"{path}: not {_RTF}")
-    return record
 
 
 def _read_object(path: Path, expected: str) -> dict[str, Any]:

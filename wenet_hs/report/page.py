@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML page of a report, and its error rates as plain text."""
 
-from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 
@@ -18,28 +18,26 @@ from wenet_hs.score.tables import format_columns, format_p, format_signed
 _SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heading:
-    """Title, date and command of the page itself."""
-
-    title: str
-    date: str
-    command: str
-    """The command that created the page."""
-
-
 def build_page(
-    data: ReportData, heading: Heading, *, max_utterances: int = MAX_UTTERANCES, audio_mb: float = AUDIO_MB
+    data: ReportData,
+    *,
+    title: str,
+    command: str,
+    max_utterances: int = MAX_UTTERANCES,
+    audio_mb: float = AUDIO_MB,
 ) -> str:
     """The HTML of one self-contained page. Its content security policy forbids network access.
 
     Args:
+        command: the command that creates the page.
         max_utterances: the number of utterances on the page; the worst ones are shown.
         audio_mb: limit of their audio, in megabytes of the page; 0 for none.
     """
     values = {
         "data": data,
-        "heading": heading,
+        "title": title,
+        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "command": command,
         "note": _SIMULATED_NOTE if data.is_simulated else "",
         "version": version("wenet_hs"),
         "bootstrap_seed": SEED,
@@ -93,8 +91,9 @@ def format_summary(data: ReportData) -> str:
                 rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
         for name, rates_of_seeds in group_seeds(data.experiments, mode).items():
             if len(rates_of_seeds) > 1:
-                number, mean, deviation, each = sections.summarize_seeds(rates_of_seeds)
-                seeds.append(f"{mode}, {name}, {number} seeds: mean {mean}, standard deviation {deviation} ({each})")
+                found = sections.summarize_seeds(rates_of_seeds)
+                spread = f"mean {found['mean']}, standard deviation {found['standard deviation']}"
+                seeds.append(f"{mode}, {name}, {found['seeds']} seeds: {spread} ({found['seed: rate']})")
     note = " (simulated speech)" if data.is_simulated else ""
     metrics = sections.metric_names(data.experiments)
     return "\n".join([f"{metrics} in %{note}", *format_columns(rows, num_left=2), *seeds])

@@ -4,7 +4,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -48,6 +48,25 @@ class Table:
             is_number = bool(known) and all(map(_NUMBER.fullmatch, known))
             found.append("" if is_number else "text long" if max(map(len, column)) > 30 else "text")
         return found
+
+
+Record = dict[str, str]
+"""One row of a table: name of the column → text."""
+
+
+def table_of(records: Sequence[Record], *, total: Record | None = None, is_filtered: bool = False) -> Table:
+    """The table of these rows, `total` as its last one; n/a for a column that a row lacks."""
+    foot = [] if total is None else [total]
+    names = list(dict.fromkeys(name for record in (*records, *foot) for name in record))
+    rows, last = ([[record.get(name, UNDEFINED) for name in names] for record in of] for of in (records, foot))
+    return Table(names=names, rows=rows, foot=last, is_filtered=is_filtered)
+
+
+def compare_columns(first: str, columns: Sequence[tuple[str, Mapping[str, str]]], missing: str) -> Table:
+    """A table with one row per key, one column per experiment, and `first` as the name of the column of keys."""
+    keys = dict.fromkeys(key for _, column in columns for key in column)
+    rows = [[key, *(column.get(key, missing) for _, column in columns)] for key in keys]
+    return Table(names=[first, *(name for name, _ in columns)], rows=rows)
 
 
 def format_setting(value: object) -> str:
@@ -106,10 +125,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
-        "seeds": Table(
-            names=["system", "seeds", "mean", "standard deviation", "seed: rate"],
-            rows=[[name, *summarize_seeds(rates)] for name, rates in seeds.items() if len(rates) > 1],
-        ),
+        "seeds": table_of([{"system": name, **summarize_seeds(of)} for name, of in seeds.items() if len(of) > 1]),
         "modes": Counter(name for name, _ in columns),
         "columns": columns,
         "all_rows": _rate_rows([experiments[index].scores[name] for name, index in columns], {}),
@@ -121,10 +137,9 @@ def _rate_rows(reports: Sequence[Report], differences: Mapping[int, Mapping[str,
 
     The size is a score with the number of utterances and units; the macro average has none.
     """
-    groups = {
-        lang: [report.languages.get(lang) for report in reports] for report in reports for lang in report.languages
-    }
-    averages = {MACRO: [report.macro for report in reports], MICRO: [report.micro for report in reports]}
+    langs = {lang for report in reports for lang in report.languages}
+    groups: dict[str, list[Any]] = {lang: [of.languages.get(lang) for of in reports] for lang in sorted(langs)}
+    averages: dict[str, list[Any]] = {MACRO: [of.macro for of in reports], MICRO: [of.micro for of in reports]}
     return [
         {
             "name": name,
@@ -133,7 +148,7 @@ def _rate_rows(reports: Sequence[Report], differences: Mapping[int, Mapping[str,
             "differences": [found.get(name) for found in differences.values()],
             "size": next((score for score in scores if isinstance(score, LanguageScore)), None),
         }
-        for name, scores in (*sorted(groups.items()), *averages.items())
+        for name, scores in (groups | averages).items()
     ]
 
 
@@ -143,17 +158,16 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
     return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
 
 
-def summarize_seeds(rates: Sequence[tuple[str, float]]) -> list[str]:
+def summarize_seeds(rates: Sequence[tuple[str, float]]) -> Record:
     """The number of seeds, the mean and the standard deviation of their rates, and each rate, in %."""
     values = [rate for _, rate in rates]
     each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
-    return [str(len(rates)), percent(fmean(values)), percent(stdev(values)), each]
+    mean, deviation = percent(fmean(values)), percent(stdev(values))
+    return {"seeds": str(len(rates)), "mean": mean, "standard deviation": deviation, "seed: rate": each}
 
 
 # ---- corpora
 
-_SPLITS = ("train", "dev", "test")
-_COUNTS = {"hours": 4, "utterances": 0, "speakers": 0}
 _SAMPLING = (("hours_before", "hours released", 2), ("lambda", "λ", 4), ("hours_wanted", "λ × hours", 2))
 
 
@@ -161,25 +175,22 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        langs, total = stats.get("langs"), stats.get("total")
         corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
+        langs, total = stats.get("langs"), stats.get("total")
         if isinstance(langs, dict) and langs:
-            sampling = [facts for facts in _SAMPLING if any(facts[0] in found for found in langs.values())]
-            names = ["language", *(name for _, name, _ in sampling)]
-            corpus["table"] = Table(
-                names=[*names, *(f"{split} {what}" for what in _COUNTS for split in _SPLITS)],
-                rows=[_corpus_row(lang, found, sampling) for lang, found in sorted(langs.items())],
-                foot=[_corpus_row("all", total, sampling)] if total else [],
-            )
+            names = [facts for facts in _SAMPLING if any(facts[0] in found for found in langs.values())]
+            records = [_corpus_record(lang, found, names) for lang, found in sorted(langs.items())]
+            corpus["table"] = table_of(records, total=_corpus_record("all", total, names) if total else None)
         corpora.append(corpus)
     return {"corpora": corpora}
 
 
-def _corpus_row(lang: str, found: Mapping[str, Any], sampling: Sequence[tuple[str, str, int]]) -> list[str]:
-    row = [lang, *(format_number(found[key], digits) if key in found else "" for key, _, digits in sampling)]
-    for what, digits in _COUNTS.items():
-        row += [format_number(found.get(what, {}).get(split), digits) for split in _SPLITS]
-    return row
+def _corpus_record(lang: str, found: Mapping[str, Any], sampling: Sequence[tuple[str, str, int]]) -> Record:
+    record = {name: format_number(found[key], digits) if key in found else "" for key, name, digits in sampling}
+    for what, digits in {"hours": 4, "utterances": 0, "speakers": 0}.items():
+        for split in ("train", "dev", "test"):
+            record[f"{split} {what}"] = format_number(found.get(what, {}).get(split), digits)
+    return {"language": lang, **record}
 
 
 # ---- decoding speed
@@ -195,38 +206,38 @@ _CONDITION_NAMES = {
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
     measured = [found for found in data.experiments if found.speeds]
-    values: dict[str, list[Any]] = {}
-    for name in dict.fromkeys(name for found in measured for name in found.rtf):
-        of = [found.rtf.get(name) for found in measured]
-        if name == "lm" or (name != "audio_seconds" and not any(isinstance(value, dict) for value in of)):
-            values[name] = of
-    differing = [name for name, of in values.items() if len(set(map(format_setting, of))) > 1]
+    conditions = [
+        {name: value for name, value in found.rtf.items() if name == "lm" or not isinstance(value, dict)}
+        for found in measured
+    ]
+    names = [name for name in dict.fromkeys(name for of in conditions for name in of) if name != "audio_seconds"]
+    differing = [name for name in names if len({format_setting(of.get(name)) for of in conditions}) > 1]
+    common = {name: conditions[0].get(name) for name in names if name not in differing}
     defaults = {"lm": None, **asdict(DecodeOptions())}
-    common = {name: of[0] for name, of in values.items() if name not in differing}
     not_default = {
         _condition_name(name): format_setting(value)
         for name, value in common.items()
         if name == "beam_size" or name not in defaults or value != defaults[name]
     }
-    rows, lang_rows, part_rows = [], [], []
-    langs = sorted({lang for e in measured for speed in e.speeds.values() for lang in speed.get("sum_rtf_by_lang", {})})
-    parts = list(dict.fromkeys(part for found in measured for part in found.rtf.get("seconds", {})))
+    speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
     for found in measured:
         for mode, speed in found.speeds.items():
-            row = [found.name, mode, format_number(found.rtf.get("audio_seconds"), 1)]
-            row += [format_number(speed.get("wall_seconds"), 1), format_number(speed.get("rtf"), 4)]
-            rows.append([*row, *(format_setting(found.rtf.get(name)) for name in differing)])
-            if rtf := speed.get("sum_rtf_by_lang"):
-                lang_rows.append([found.name, mode, *(format_number(rtf.get(lang), 4) for lang in langs)])
+            record = {"experiment": found.name, "mode": mode}
+            if rates := speed.get("sum_rtf_by_lang"):
+                by_lang.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
+            record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
+            record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
+            record["RTF"] = format_number(speed.get("rtf"), 4)
+            speeds.append(record | {_condition_name(name): format_setting(found.rtf.get(name)) for name in differing})
         if seconds := found.rtf.get("seconds"):
-            part_rows.append([found.name, *(format_number(seconds.get(part), 2) for part in parts)])
-    names = ["experiment", "mode", "speech, s", "decoding, s", "RTF", *map(_condition_name, differing)]
+            of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
+            parts.append({"experiment": found.name, **of_parts})
     return {
-        "table": Table(names=names, rows=rows),
+        "table": table_of(speeds),
         "common": not_default,
         "omits_defaults": len(not_default) < len(common),
-        "languages": Table(names=["experiment", "mode", *langs], rows=lang_rows),
-        "parts": Table(names=["experiment", *(part.replace("_", " ") for part in parts)], rows=part_rows),
+        "languages": table_of(by_lang),
+        "parts": table_of(parts),
     }
 
 
@@ -251,26 +262,25 @@ def training_section(data: ReportData) -> dict[str, Any]:
     """Final values, curves over steps and over wall time, and the settings that differ."""
     rows = []
     for found in data.experiments:
-        valid, train = (found.curves.get(kind, []) for kind in ("valid", "train"))
-        if not (valid or train):
+        train, valid = found.curves.get("train", []), found.curves.get("valid", [])
+        if not (train or valid):
             continue
-        last = max(valid + train, key=lambda record: record["step"])
-        end = valid[-1] if valid else {}
-        minutes = end["seconds"] / 60 if "seconds" in end else None
+        last, end = max(valid + train, key=lambda record: record["step"]), valid[-1] if valid else {}
         lowest = min((record["loss"] for record in valid if "loss" in record), default=None)
+        minutes = end["seconds"] / 60 if "seconds" in end else None
         row = [found.name, found.head, f"{last['step']:,.0f}", format_number(last.get("epoch"), 0)]
         row += [format_number(minutes, 1), format_number(lowest, 3), format_number(end.get("bits_per_unit"), 3)]
         rows.append([*row, percent(end.get("accuracy"))])
     names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss, nats per target"]
-    flat = [flatten(found.settings) for found in data.experiments]
-    settings = [[key, *(format_setting(of.get(key)) for of in flat)] for key in sorted({k for of in flat for k in of})]
+    flat = [(found.name, flatten(found.settings)) for found in data.experiments]
+    shown = [(name, {key: format_setting(value) for key, value in of.items()}) for name, of in flat]
+    settings = compare_columns("setting", shown, _NONE)
     return {
         "table": Table(names=[*names, "last validation, bits per unit", "last validation accuracy, %"], rows=rows),
         "step_charts": _curve_charts(data.experiments, "steps"),
         "time_charts": _curve_charts(data.experiments, "minutes"),
-        "settings": Table(
-            names=["setting", *(found.name for found in data.experiments)],
-            rows=[row for row in settings if len(set(row[1:])) > 1],
+        "settings": replace(
+            settings, rows=sorted((row for row in settings.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
         ),
     }
 
@@ -329,11 +339,10 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
         found = count_confusions(report.utterances.values(), report.rules, 1_000_000)
         has_scripts = report.rules.metric != "per"  # all phones are one alphabet
         langs = found.languages if len(found.languages) > 1 else {}
-        names = ["language", "kind", "reference", "recognised", "count", "of errors, %", "of the unit, %"]
-        rows = [
-            [lang, *row]
+        records = [
+            {"language": lang, **record}
             for lang, confusions in {"all": found.overall, **langs}.items()
-            for row in _confusion_rows(confusions, has_scripts)
+            for record in _confusion_records(confusions, has_scripts)
         ]
         systems.append(
             {
@@ -342,19 +351,20 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
                 "num_errors": found.overall.num_errors,
                 "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
                 "langs": list(langs),
-                "table": Table(names=names, rows=rows, is_filtered=True),
+                "table": table_of(records, is_filtered=True),
             }
         )
     return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
 
 
-def _confusion_rows(found: Confusions, name_scripts: bool) -> Iterator[list[str]]:
+def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[Record]:
     kinds = {"substituted": found.substitutions, "deleted": found.deletions, "inserted": found.insertions}
     for kind, pairs in kinds.items():
         for pair in pairs[:MAX_CONFUSIONS]:
-            units = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
+            ref, hyp = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
             of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
-            yield [kind, *units, f"{pair.count:,}", percent(pair.share), of_unit]
+            record = {"kind": kind, "reference": ref, "recognised": hyp, "count": f"{pair.count:,}"}
+            yield record | {"of errors, %": percent(pair.share), "of the unit, %": of_unit}
 
 
 def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
@@ -437,17 +447,17 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
         for found in data.experiments
         for mode, report in found.scores.items()
     ]
-    facts = [
-        found.provenance | ({"seed": found.settings["seed"]} if "seed" in found.settings else {})
-        for found in data.experiments
-    ]
-    keys = dict.fromkeys(key for of in facts for key in of)
-    rows = [[str(key), *(str(of.get(key, UNDEFINED)) for of in facts)] for key in keys]
-    paths = [path for path in dict.fromkeys(_input_paths(data)) if path.is_file()]
-    files = [[str(path), _changed(path), f"{path.stat().st_size:,}", file_sha256(path)] for path in paths]
+    provenance = []
+    for found in data.experiments:
+        facts = found.provenance | {key: value for key, value in found.settings.items() if key == "seed"}
+        provenance.append((found.name, {str(key): str(value) for key, value in facts.items()}))
+    files = []
+    for path in filter(Path.is_file, dict.fromkeys(_input_paths(data))):
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        files.append([str(path), changed, f"{path.stat().st_size:,}", file_sha256(path)])
     return {
         "scores": Table(names=["experiment", "mode", "signature", "counts", "resamples", "missing"], rows=scores),
-        "provenance": Table(names=["training", *(found.name for found in data.experiments)], rows=rows),
+        "provenance": compare_columns("training", provenance, UNDEFINED),
         "files": Table(names=["file", "changed, UTC", "bytes", "SHA-256"], rows=files),
     }
 
@@ -469,7 +479,3 @@ def _input_paths(data: ReportData) -> Iterable[Path]:
     yield from data.stats
     if data.data_list is not None:
         yield data.data_list
-
-
-def _changed(path: Path) -> str:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")

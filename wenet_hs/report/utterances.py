@@ -25,7 +25,6 @@ MAX_UTTERANCES = 400
 AUDIO_MB = 3.0
 EMPTY = "·"  # shown opposite a deleted or an inserted unit
 _SAMPLE_RATE = 16_000
-_AUDIO_FORMAT = "MP3"  # every browser plays it; about 4 kB per second
 _QUALITY = 0.85  # libsndfile's compression level at a constant bit rate: about 35 kbit/s
 
 
@@ -52,8 +51,7 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
     ordered = worst_first([report for _, _, report in shown])
     keys = ordered[:max_utterances]
     first = shown[0][2]
-    can_encode = _AUDIO_FORMAT in soundfile.available_formats()  # libsndfile 1.1 and later
-    urls, num_omitted, num_unreadable = _embed_audio(data.clips, keys if can_encode else (), int(audio_mb * 10**6))
+    urls, num_omitted, num_unreadable = _embed_audio(data.clips, keys, int(audio_mb * 10**6))
     confidences = [_read_confidences(e.folder / e.test / (data.mode or "") / "hyps.jsonl") for _, e, _ in shown]
     entries = []
     for key in keys:
@@ -82,7 +80,6 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
         "metric": first.rules.metric.upper(),
         "unit": UNIT_NAMES[first.rules.metric],
         "without_confidence": [e for (_, e, _), known in zip(shown, confidences, strict=True) if known is None],
-        "can_encode": can_encode,
         "audio_mb": audio_mb,
         "num_clips": len(urls),
         "num_omitted": num_omitted,
@@ -128,21 +125,17 @@ def _embed_audio(
 ) -> tuple[dict[str, str], int, int]:
     """Data URLs of the first clips that fit into `max_bytes`, the number of omitted and of unreadable clips."""
     urls, num_omitted, num_unreadable = dict[str, str](), 0, 0
-    is_full = max_bytes <= 0
-    for key in keys:
-        if key not in clips:
-            continue
-        if is_full:
+    for key in filter(clips.__contains__, keys):
+        if max_bytes <= 0:
             num_omitted += 1
             continue
         try:
             url = "data:audio/mpeg;base64," + base64.b64encode(_encode_clip(clips[key])).decode("ascii")
-        except DataError:
+        except (DataError, soundfile.LibsndfileError):
             num_unreadable += 1
             continue
         max_bytes -= len(url)
-        is_full = max_bytes < 0
-        if is_full:
+        if max_bytes < 0:
             num_omitted += 1
         else:
             urls[key] = url
@@ -150,16 +143,9 @@ def _embed_audio(
 
 
 def _encode_clip(clip: Utterance) -> bytes:
-    """The audio of one utterance as MP3, mono, 16 kHz. Raises DataError if it cannot be read."""
+    """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per second."""
     waveform = read_audio(clip.wav, start=clip.start, end=clip.end, sample_rate=_SAMPLE_RATE)
     buffer = io.BytesIO()
-    soundfile.write(
-        buffer,
-        waveform.numpy(),
-        _SAMPLE_RATE,
-        format=_AUDIO_FORMAT,
-        subtype="MPEG_LAYER_III",
-        compression_level=_QUALITY,
-        bitrate_mode="CONSTANT",
-    )
+    how: dict[str, Any] = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": "CONSTANT"}
+    soundfile.write(buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=_QUALITY, **how)
     return buffer.getvalue()
