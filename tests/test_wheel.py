@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 FEATURES = """
 from wenet_hs.data.audio import read_audio
-from wenet_hs.data.features import fbank
-print(tuple(fbank(read_audio("clip.wav")).shape))
+from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.data.features import waveform_features
+print(tuple(waveform_features(read_audio("clip.wav"), DatasetConf()).shape))
 """
 
 

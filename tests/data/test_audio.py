@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import (
     ClipCheck,
     SourceFault,
@@ -25,9 +26,11 @@ from wenet_hs.data.audio import (
     read_duration,
     read_utterance,
 )
-from wenet_hs.data.features import fbank
+from wenet_hs.data.features import waveform_features
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
+
+CONF = DatasetConf()
 
 
 def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:
@@ -49,9 +52,9 @@ def wav_header(*, channels: int = 1, rate: int = 16000, data_size: int, payload:
     return riff + b"data" + struct.pack("<I", data_size) + payload
 
 
-def encoded(samples: np.ndarray, rate: int, container: str) -> bytes:
+def encoded(samples: np.ndarray, rate: int, container: str, **options: str) -> bytes:
     file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=container)
+    soundfile.write(file, samples, rate, format=container, **options)
     return file.getvalue()
 
 
@@ -77,22 +80,24 @@ def test_every_format_and_file_name_is_read(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.glob("marker"))
 
 
-def test_stereo_is_averaged(tmp_path: Path) -> None:
+def test_channels_are_averaged_in_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = tone(0.2), tone(0.2, hz=1000.0)
     path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
-    np.testing.assert_allclose(read_audio(path).numpy(), (left + right) / 2, atol=1e-6)
+    whole = read_audio(path)
+    np.testing.assert_allclose(whole.numpy(), (left + right) / 2, atol=1e-6)
+    monkeypatch.setattr("wenet_hs.data.audio._BLOCK_SAMPLES", 1000)
+    assert torch.equal(read_audio(path), whole)
 
 
-@pytest.mark.parametrize("rate", [8000, 22050, 44100, 48000])
+@pytest.mark.parametrize("rate", [8000, 22050, 48000])
 def test_every_rate_is_resampled(tmp_path: Path, rate: int) -> None:
     waveform = read_audio(write(tmp_path / "a.wav", tone(1.0, rate), rate)).numpy()
     assert len(waveform) == pytest.approx(16000, abs=1)
-    middle = slice(2000, 14000)
-    np.testing.assert_allclose(waveform[middle], tone(1.0)[middle], atol=2e-3)
+    np.testing.assert_allclose(waveform[2000:14000], tone(1.0)[2000:14000], atol=2e-3)
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "mp3"])
-def test_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> None:
+def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", noisy(2.0))
     whole = read_audio(path)
     torch.testing.assert_close(read_audio(path, start=0.5, end=1.25), whole[8000:20000], atol=1e-6, rtol=0)
@@ -102,25 +107,11 @@ def test_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (1.0, None), (0.0, 1.2), (3.0, 4.0)])
-def test_segment_outside_the_file(tmp_path: Path, start: float, end: float | None) -> None:
+def test_a_segment_outside_the_file_is_refused(tmp_path: Path, start: float, end: float | None) -> None:
     path = write(tmp_path / "a.wav", tone(1.0))
-    with pytest.raises(
-        DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; correct start and end"
-    ):
+    message = r"a\.wav: a segment from .* s does not lie in its 1\.00 s; correct start and end"
+    with pytest.raises(DataError, match=message):
         read_audio(path, start=start, end=end)
-
-
-def test_long_clip_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.wav", np.stack([noisy(1.0), tone(1.0)], axis=1))
-    whole = read_audio(path)
-    monkeypatch.setattr("wenet_hs.data.audio._BLOCK_SAMPLES", 1000)
-    assert torch.equal(read_audio(path), whole)
-
-
-def test_ten_minutes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.wav", noisy(600.0, 4000), 4000)
-    assert len(read_audio(path)) == 600 * 16000
-    assert check_clip(path).reason is None
 
 
 # What is refused
@@ -136,10 +127,7 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
     made = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(data_size=0, payload=b""), "empty: no samples"),
-        "page.mp3": (
-            b"<html><body>404 Not Found</body></html>" * 20,
-            r"not audio that can be read \(no known format\)",
-        ),
+        "page.mp3": (b"<html>404 Not Found</html>" * 20, r"not audio that can be read \(no known format\)"),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
         "only_riff.wav": (b"RIFF", "not audio that can be read"),
         "cut.wav": (wav[: len(wav) // 2], r"cut off: 0\.999 s of audio, its header declares 2\.000 s"),
@@ -168,9 +156,7 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
 
 
 def _float_wav(samples: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, 16000, format="WAV", subtype="FLOAT")
-    return file.getvalue()
+    return encoded(samples, 16000, "WAV", subtype="FLOAT")
 
 
 def _flac_declaring(num_samples: int) -> bytes:
@@ -184,48 +170,36 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
     for name, (path, text) in hostile(tmp_path).items():
         with pytest.raises(DataError, match=text) as caught:
             read_audio(path)
-        message = str(caught.value)
-        assert message.startswith(f"{path}: "), name
         remedy = "give the path of an audio file" if name == "folder" else "restore the file, or leave it out"
-        assert message.endswith(f"; {remedy}"), name
-        assert "\n" not in message, name
+        message = str(caught.value)
+        assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name
+        reason = check_clip(path).reason
+        assert reason and str(tmp_path) not in reason, name
+        if any(part in text for part in ("missing", "empty: 0 bytes", "1193 hours")):  # visible without decoding
+            with pytest.raises(DataError, match=text):
+                read_duration(path)
 
 
 def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
-    """Floats over 1 are read, also integers of 32 bits that nobody scaled; what is refused would be infinite."""
+    """Floats above 1 are read, also unscaled 32-bit integers. Above the limit features would be infinite."""
     signs = np.sign(np.random.default_rng(0).normal(size=16000)).astype(np.float32)
     for peak in (1.5, 2.0**31, 1e10):
         waveform = read_audio(_float_wav(signs * peak))
         assert waveform.max() == peak
-        assert torch.isfinite(fbank(waveform)).all()
-    assert not torch.isfinite(fbank(torch.from_numpy(signs) * 1e13)).all()
-
-
-def test_check_clip_gives_the_reason_alone(tmp_path: Path) -> None:
-    for name, (path, _) in hostile(tmp_path).items():
-        reason = check_clip(path).reason
-        assert reason, name
-        assert str(tmp_path) not in reason, name
+        assert torch.isfinite(waveform_features(waveform, CONF)).all()
+    assert not torch.isfinite(waveform_features(torch.from_numpy(signs) * 1e13, CONF)).all()
 
 
 def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    message = f"bad/x.flac: missing (looked for in the current folder {tmp_path}); restore the file, or leave it out"
+    reason = f"missing (looked for in the current folder {tmp_path})"
     for read in (read_audio, read_duration):
-        with pytest.raises(DataError) as caught:
+        with pytest.raises(DataError, match=re.escape(f"bad/x.flac: {reason}; restore the file, or leave it out")):
             read("bad/x.flac")
-        assert str(caught.value) == message
-    assert check_clip("bad/x.flac").reason == f"missing (looked for in the current folder {tmp_path})"
+    assert check_clip("bad/x.flac").reason == reason
 
 
-def test_probe_refuses_what_it_can_see(tmp_path: Path) -> None:
-    for text in ("missing", "empty: 0 bytes", "declares 1193 hours"):
-        path = next(path for path, expected in hostile(tmp_path).values() if text in expected)
-        with pytest.raises(DataError, match=text):
-            read_duration(path)
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_wav_that_lacks_more_than_a_twentieth_is_refused(data: st.DataObject) -> None:
     whole = encoded(noisy(0.1), 16000, "WAV")
@@ -272,7 +246,7 @@ def test_what_a_clip_may_lack() -> None:
                 check_length(present_s, declared_s)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_damaged_clip_is_read_or_refused_but_nothing_else(data: st.DataObject) -> None:
     container = data.draw(st.sampled_from(["WAV", "FLAC"]))
@@ -287,10 +261,10 @@ def test_a_damaged_clip_is_read_or_refused_but_nothing_else(data: st.DataObject)
     assert torch.isfinite(waveform).all()
 
 
-def test_an_mp3_with_a_gap_is_not_read_twice_behind_it() -> None:
-    """libsndfile gives up at a gap; asked again it gives earlier samples once more, which would fill the length."""
+def test_an_mp3_with_a_gap_is_refused() -> None:
+    """libsndfile stops at a gap. The next block would repeat earlier samples, and the length would seem complete."""
     whole = encoded(noisy(1.3), 16000, "MP3")
-    for start in (3804, 3900):  # where it does
+    for start in (3804, 3900):
         with pytest.raises(DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"):
             read_audio(whole[:start] + whole[start + 1700 :])
 
@@ -305,22 +279,17 @@ def test_check_clip_compares_lengths(tmp_path: Path) -> None:
     assert check_clip(path).reason is check_clip(path, 2.05).reason is None
     assert check_clip(path, 3.0).reason == "cut off: 2.00 s, the corpus says 3.00 s"
     assert check_clip(path, 1.0).reason == "too long: 2.00 s, the corpus says 1.00 s"
+    for actual, expected, is_close in (
+        *((1.0, 1.09, True), (1.0, 1.11, False), (98.1, 100.0, True)),
+        *((97.9, 100.0, False), (102.1, 100.0, False)),  # 2 %
+    ):
+        assert (length_fault(actual, expected, "the corpus") is None) is is_close
 
 
-def test_silence(tmp_path: Path) -> None:
+def test_silence_is_rejected(tmp_path: Path) -> None:
     silence = np.zeros(16000, dtype=np.float32)
-    assert check_clip(write(tmp_path / "zero.wav", silence)).reason == "silent"
-    assert check_clip(write(tmp_path / "offset.wav", silence + 0.25)).reason == "silent"
-    assert check_clip(write(tmp_path / "zero.mp3", silence)).reason == "silent"
-    assert torch.count_nonzero(read_audio(tmp_path / "zero.wav")) == 0  # legal to decode
-    quiet = torch.from_numpy(tone(0.5)) * 1e-3
-    assert not is_silent(quiet)
+    for name, samples in (("zero.wav", silence), ("offset.wav", silence + 0.25), ("zero.mp3", silence)):
+        assert check_clip(write(tmp_path / name, samples)).reason == "silent"
+    assert torch.count_nonzero(read_audio(tmp_path / "zero.wav")) == 0  # decoding accepts silence
+    assert not is_silent(torch.from_numpy(tone(0.5)) * 1e-3)
     assert is_silent(torch.zeros(0))
-
-
-@pytest.mark.parametrize(
-    ("actual", "expected", "agree"),
-    [(1.0, 1.09, True), (1.0, 1.11, False), (98.1, 100.0, True), (97.9, 100.0, False), (102.1, 100.0, False)],
-)
-def test_durations_agree_within_two_percent_or_a_tenth(actual: float, expected: float, agree: bool) -> None:
-    assert (length_fault(actual, expected, "the corpus") is None) is agree

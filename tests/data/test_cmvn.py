@@ -6,16 +6,14 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
 import torch
+from noise_clips import write_clips
 
 from wenet_hs.config.dataset import DatasetConf, FbankConf
 from wenet_hs.data.cmvn import CMVN_GROUP, global_sums, read_cmvn, write_cmvn
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
 
 
 def row_of(features: torch.Tensor) -> torch.Tensor:
@@ -44,30 +42,24 @@ def test_kaldis_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("[1, 2]", "expected a JSON object with mean_stat"),
-        ("{", r"c:1: not JSON \(.*\); Kaldi's text needs is_json_cmvn: false"),
-        ("[ 1 2\n3 4 ]", r"c:1: not JSON"),
-        ('{"mean_stat": [1], "frame_num": 2}', "no 'var_stat' in it"),
+        ("[1, 2]", "not a JSON object with lists of numbers mean_stat"),
+        ("{", r"not a JSON object .* \(JSONDecodeError: .* line 1 .*\); .*; Kaldi's text needs is_json_cmvn: false"),
+        ('{"mean_stat": [1], "frame_num": 2}', r"not a JSON object .* \(KeyError: 'var_stat'\); compute it again with"),
+        ('{"mean_stat": ["a"], "var_stat": [1], "frame_num": 3}', "not a JSON object with lists of numbers"),
         ('{"mean_stat": [1, 2], "var_stat": [1], "frame_num": 2}', "2 sums and 1 sums of squares"),
         ('{"mean_stat": [], "var_stat": [], "frame_num": 2}', "0 sums and 0 sums of squares"),
-        ('{"mean_stat": [1], "var_stat": [1], "frame_num": 0}', "statistics of 0 frames"),
         ('{"mean_stat": [1], "var_stat": [1], "frame_num": -3}', "statistics of -3 frames"),
         ('{"mean_stat": [1], "var_stat": [NaN], "frame_num": 3}', "values that are not finite"),
-        ('{"mean_stat": ["1"], "var_stat": [1], "frame_num": 3}', "must be lists of numbers"),
-        ('{"mean_stat": 1, "var_stat": [1], "frame_num": 3}', "must be lists of numbers"),
     ],
 )
-def test_faults_of_the_json(tmp_path: Path, content: str, text: str) -> None:
+def test_wrong_json_is_refused(tmp_path: Path, content: str, text: str) -> None:
     (tmp_path / "c").write_text(content)
-    with pytest.raises(DataError, match=text) as caught:
+    with pytest.raises(DataError, match=f"^{tmp_path}/c: {text}"):
         read_cmvn(tmp_path / "c")
-    assert str(tmp_path / "c") in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[ ]", "[ 1 2 3 ]", "1 2 3 4 5 6", "[ 1 2 a 3 4 0 ]", '{"mean_stat": [1]}']
-)
-def test_faults_of_kaldis_text(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["", "{}", "[ ]", "[ 1 2 3 ]", "1 2 3 4 5 6", "[ 1 2 a 3 4 0 ]"])
+def test_wrong_kaldi_text_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "c").write_text(content)
     with pytest.raises(DataError, match="c: not Kaldi's text matrix.*; WeNet's JSON needs is_json_cmvn: true"):
         read_cmvn(tmp_path / "c", is_json=False)
@@ -79,19 +71,9 @@ def test_no_frames_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-def spoken(folder: Path, num: int) -> list[Utterance]:
-    rng = np.random.default_rng(0)
-    utterances = []
-    for i in range(num):
-        samples = 0.1 * rng.normal(size=1600 + 37 * i)
-        soundfile.write(folder / f"{i}.wav", samples, 16000)
-        utterances.append(Utterance(key=f"u{i}", wav=str(folder / f"{i}.wav"), txt="x"))
-    return utterances
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_sums_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    utterances = spoken(tmp_path, 2 * CMVN_GROUP + 3)
+    utterances = write_clips(tmp_path, [0.1 + 0.002 * i for i in range(2 * CMVN_GROUP + 3)])
     conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
     one, two = (reduce(add, global_sums(utterances, conf, num_workers=num)) for num in (0, 2))
     assert torch.equal(one.row, two.row)

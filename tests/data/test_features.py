@@ -9,24 +9,21 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noise_clips import make_dataset, noise, write_clips
 from pydantic import ValidationError
 from torchaudio.compliance import kaldi
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, ResampleConf
-from wenet_hs.data.dataset import SpeechDataset, batches, with_features
-from wenet_hs.data.features import count_frames, fbank, num_frames, utterance_features, waveform_features
+from wenet_hs.data.dataset import batches, with_features
+from wenet_hs.data.features import count_frames, num_frames, utterance_features, waveform_features
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import make_tokenizer
-from wenet_hs.text.units import UnitTable
+
+CONF = DatasetConf()
 
 
-def noise(num_samples: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(num_samples, generator=torch.Generator().manual_seed(seed)) * 0.1
-
-
-def by_hand(frame: torch.Tensor, num_bins: int = 80) -> torch.Tensor:
-    """Kaldi's log-Mel of one frame of 400 samples, from its documentation, in float64."""
+def features_by_formula(frame: torch.Tensor, num_bins: int = 80) -> torch.Tensor:
+    """Kaldi's log-Mel energies of one frame of 400 samples, from its documentation, in float64."""
     x = frame.double() * 32768
     x = x - x.mean()
     x = x - 0.97 * torch.cat([x[:1], x[:-1]])
@@ -39,31 +36,30 @@ def by_hand(frame: torch.Tensor, num_bins: int = 80) -> torch.Tensor:
     return (torch.minimum(rise, fall).clamp(min=0) @ power).log()
 
 
-def test_each_frame_is_kaldis_formula() -> None:
+def test_each_frame_follows_kaldis_formula() -> None:
     waveform = noise(4000)
-    features = fbank(waveform)
+    features = waveform_features(waveform, CONF)
     assert features.shape == (23, 80)
-    for t in (0, 7, len(features) - 1):
-        torch.testing.assert_close(
-            features[t].double(), by_hand(waveform[t * 160 : t * 160 + 400]), atol=2e-3, rtol=1e-4
-        )
+    for t in (0, 7, 22):
+        expected = features_by_formula(waveform[t * 160 : t * 160 + 400])
+        torch.testing.assert_close(features[t].double(), expected, atol=2e-3, rtol=1e-4)
 
 
-def test_no_dither_is_exactly_torchaudio() -> None:
-    assert torch.isfinite(fbank(torch.zeros(1600))).all()
+def test_features_without_dither_equal_torchaudio() -> None:
     waveform = noise(8000)
-    expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=40, dither=0.0, energy_floor=0.0)
-    assert torch.equal(fbank(waveform, num_mel_bins=40), expected)
+    expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=80, dither=0.0, energy_floor=0.0)
+    assert torch.equal(waveform_features(waveform, CONF), expected)
+    assert torch.isfinite(waveform_features(torch.zeros(1600), CONF)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     num_samples=st.integers(0, 5000),
     rate=st.sampled_from([8000, 11025, 16000]),
     length=st.sampled_from([20.0, 25.0, 32.5]),
     shift=st.sampled_from([5.0, 10.0, 12.5]),
 )
-def test_num_frames_is_what_fbank_makes(num_samples: int, rate: int, length: float, shift: float) -> None:
+def test_the_number_of_frames_is_known_before(num_samples: int, rate: int, length: float, shift: float) -> None:
     fbank_conf = FbankConf(num_mel_bins=20, frame_length=length, frame_shift=shift)
     conf = DatasetConf(fbank_conf=fbank_conf, resample_conf=ResampleConf(resample_rate=rate))
     frames = num_frames(num_samples, conf)
@@ -71,110 +67,99 @@ def test_num_frames_is_what_fbank_makes(num_samples: int, rate: int, length: flo
     assert count_frames(np.array([num_samples / rate]), conf).tolist() == [frames]
 
 
-@pytest.mark.parametrize(("num_samples", "frames"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2), (16000, 98)])
-def test_num_frames_snips_edges(num_samples: int, frames: int) -> None:
-    assert num_frames(num_samples, DatasetConf()) == frames
+def test_only_whole_windows_are_frames() -> None:
+    assert [num_frames(n, CONF) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98]
 
 
-def test_dither_is_the_generators_and_leaves_the_global_state_alone() -> None:
-    waveform = noise(4000)
-    before = torch.get_rng_state()
+def test_dither_uses_only_its_generator() -> None:
+    waveform, state = noise(4000), torch.get_rng_state()
     first, again, other = (
-        fbank(waveform, dither=1.0, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+        waveform_features(waveform, CONF, dither=1.0, generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
     )
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert first.shape == fbank(waveform).shape
-    torch.testing.assert_close(first, fbank(waveform), atol=0.1, rtol=0)  # a step of 16 bits is little beside speech
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    torch.testing.assert_close(first, waveform_features(waveform, CONF), atol=0.1, rtol=0)
+    with pytest.raises(ValueError, match="dither needs a generator"):
+        waveform_features(waveform, CONF, dither=1.0)
 
 
 def test_dither_has_kaldis_distribution() -> None:
-    """Of silence nothing is left but the noise: its mean and spread, and frames that share samples but not noise."""
+    """Dithered silence: equal mean and spread; frames that share samples have independent noise."""
     silence = torch.zeros(16000 * 10)
-    ours = fbank(silence, dither=1.0, generator=torch.Generator().manual_seed(0))
+    ours = waveform_features(silence, CONF, dither=1.0, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng():
         torch.manual_seed(1)
         theirs = kaldi.fbank(silence[None], num_mel_bins=80, dither=1.0, energy_floor=0.0)
     torch.testing.assert_close(ours.mean(0), theirs.mean(0), atol=0.25, rtol=0)
     torch.testing.assert_close(ours.std(0), theirs.std(0), atol=0.25, rtol=0)
     centred = ours - ours.mean(0)
-    neighbours = (centred[1:] * centred[:-1]).mean() / centred.square().mean()
-    assert abs(float(neighbours)) < 0.02
+    assert abs(float((centred[1:] * centred[:-1]).mean() / centred.square().mean())) < 0.02
 
 
-def test_faults_of_the_settings() -> None:
-    with pytest.raises(ValueError, match="dither needs a generator"):
-        fbank(noise(1000), dither=1.0)
-    with pytest.raises(ConfigError, match=r"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got 2"):
-        fbank(noise(1000), num_mel_bins=2)
-    with pytest.raises(ConfigError, match=r"fbank_conf: a frame of 0.1 ms is under two samples at 16000 Hz"):
-        fbank(noise(1000), frame_length_ms=0.1)
+@pytest.mark.parametrize(
+    ("fbank_conf", "message"),
+    [
+        (FbankConf(num_mel_bins=2), "fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got 2"),
+        (FbankConf(frame_length=0.1), "fbank_conf: frame_length 0.1 ms or .* is under two samples at 16000 Hz; use"),
+        (FbankConf(frame_shift=0.1), "or frame_shift 0.1 ms is under two samples at 16000 Hz; use more"),
+    ],
+)
+def test_impossible_settings_are_refused(fbank_conf: FbankConf, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        waveform_features(noise(1000), DatasetConf(fbank_conf=fbank_conf))
 
 
 # Features of an utterance
 
 
-def test_an_utterance_is_read_resampled_and_cut_to_its_segment(tmp_path: Path) -> None:
-    path = tmp_path / "a.wav"
+def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.wav")
     soundfile.write(path, noise(16000).numpy(), 8000)
-    conf = DatasetConf(fbank_conf=FbankConf(num_mel_bins=23), resample_conf=ResampleConf(resample_rate=16000))
-    whole = utterance_features(Utterance(key="a", wav=str(path), txt="x", duration=2.0), conf)
-    assert whole.shape == (198, 23)
-    part = utterance_features(Utterance(key="a", wav=str(path), txt="x", start=0.5, end=1.5), conf)
-    assert part.shape == (98, 23)
-    torch.testing.assert_close(part[5:-5], whole[55:-55], atol=0.05, rtol=0)  # the resampler's edges apart
+    whole = utterance_features(Utterance(key="a", wav=path, txt="x", duration=2.0), CONF)
+    part = utterance_features(Utterance(key="a", wav=path, txt="x", start=0.5, end=1.5), CONF)
+    assert (whole.shape, part.shape) == ((198, 80), (98, 80))
+    torch.testing.assert_close(part[5:-5], whole[55:-55], atol=0.05, rtol=0)  # except the resampler's edges
 
 
-def test_faults_name_the_utterance_and_the_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^utterance k7: .*none\.wav: missing; "):
-        utterance_features(Utterance(key="k7", wav=str(tmp_path / "none.wav"), txt="x"), DatasetConf())
-    path = tmp_path / "a.wav"
-    soundfile.write(path, noise(16000).numpy(), 16000)
-    with pytest.raises(
-        DataError, match=r"k7: .*a\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data"
-    ):
-        utterance_features(Utterance(key="k7", wav=str(path), txt="x", duration=2.0), DatasetConf())
-    with pytest.raises(
-        DataError, match=r"k7: .*a\.wav: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"
-    ):
-        utterance_features(Utterance(key="k7", wav=str(path), txt="x", start=0.2, end=99), DatasetConf())
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("none", {}, r"^utterance k7: .*none\.wav: missing; "),
+        ("0", {"duration": 2.0}, r"k7: .*0\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data"),
+        ("0", {"start": 0.2, "end": 99}, r"k7: .*: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"),
+    ],
+)
+def test_errors_name_the_utterance_and_the_file(
+    tmp_path: Path, name: str, options: dict[str, float], message: str
+) -> None:
+    write_clips(tmp_path, [1.0])
+    with pytest.raises(DataError, match=message):
+        utterance_features(Utterance(key="k7", wav=str(tmp_path / f"{name}.wav"), txt="x", **options), CONF)
 
 
 # Features of a batch on the device
 
-WORKER = DatasetConf(
-    speed_perturb=True, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3), max_bad_clips=0.5
-)
-DEVICE = WORKER.model_copy(update={"features_on": "device"})
 
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_same_features_to_a_thousandth(tmp_path: Path, training: bool) -> None:
-    rng, utterances = np.random.default_rng(0), []
-    for number in range(7):
-        path = tmp_path / f"{number}.wav"
-        soundfile.write(path, 0.1 * rng.normal(size=8000 + 1777 * number), 16000)
-        utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=0.5 + 1777 * number / 16000))
-    tokenizer = make_tokenizer("char", UnitTable.from_units(("a",)))
-    one, other = (SpeechDataset(utterances, tokenizer, conf, training=training, seed=0) for conf in (WORKER, DEVICE))
+@pytest.mark.parametrize(("training", "spec_aug"), [(True, True), (True, False), (False, True)])
+def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, training: bool, spec_aug: bool) -> None:
+    options = {"speed_perturb": True, "spec_aug": spec_aug, "max_bad_clips": 0.5}
+    worker = DatasetConf(fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3), **options)
+    device = worker.model_copy(update={"features_on": "device"})
+    utterances = write_clips(tmp_path, [0.5 + 1777 * i / 16000 for i in range(7)])
+    on_worker, on_device = (make_dataset(utterances, conf, training=training) for conf in (worker, device))
     Path(utterances[3].wav).unlink()
-    plan = one.plan(0)
-    made = [with_features(batch, DEVICE) for batch in batches(other, plan, 1)]
-    for batch, reference in zip(made, batches(one, plan, 1), strict=True):
-        assert batch.wave_masks is None
-        assert (batch.keys, batch.num_frames, batch.quarantined, batch.num_targets, batch.audio_seconds) == (
-            *(reference.keys, reference.num_frames, reference.quarantined),
-            *(reference.num_targets, reference.audio_seconds),
-        )
-        assert torch.equal(batch.feature_lengths, reference.feature_lengths)
-        torch.testing.assert_close(batch.features, reference.features, atol=1e-3, rtol=0)
-    assert with_features(made[0], DEVICE) is made[0]
-    again = [with_features(batch, DEVICE) for batch in batches(other, plan, 1, start=1)]
-    assert all(left.features.equal(right.features) for left, right in zip(again, made[1:], strict=True))
+    plan = on_worker.plan(0)
+    made = [with_features(batch, device) for batch in batches(on_device, plan, 1)]
+    for batch, expected in zip(made, batches(on_worker, plan, 1), strict=True):
+        for name in ("keys", "num_frames", "quarantined", "num_targets", "audio_seconds"):
+            assert getattr(batch, name) == getattr(expected, name)
+        assert torch.equal(batch.feature_lengths, expected.feature_lengths)
+        torch.testing.assert_close(batch.features, expected.features, atol=1e-3, rtol=0)
+    assert with_features(made[0], device) is made[0]
 
 
-def test_neither_cache_nor_dither() -> None:
+def test_features_on_the_device_have_neither_cache_nor_dither() -> None:
     with pytest.raises(ValidationError, match="features_on: device does not keep features; set cache_features: false"):
         DatasetConf(features_on="device", cache_features=True)
     with pytest.raises(ValidationError, match="features_on: device has no dither; set fbank_conf.dither: 0, or worker"):

@@ -12,20 +12,14 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from noise_clips import assert_equal_batches, make_dataset
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.data.audio import read_audio
 from wenet_hs.data.batching import Batch
-from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.dataset import batches
 from wenet_hs.data.shards import UtteranceTable, open_list, write_shards
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
-from wenet_hs.text.tokenizer import make_tokenizer
-from wenet_hs.text.units import UnitTable
-
-CONF = DatasetConf(
-    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
-)
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +41,9 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     return made
 
 
-def dataset(utterances: UtteranceTable | list[Utterance]) -> SpeechDataset:
-    tokenizer = make_tokenizer("char", UnitTable.from_units(("b", "é", "▁")))
-    return SpeechDataset(utterances, tokenizer, CONF, training=True, seed=0)
-
-
 def first_epochs(utterances: UtteranceTable | list[Utterance]) -> list[Batch]:
-    data = dataset(utterances)
+    data = make_dataset(utterances)
     return [batch for epoch in (0, 1) for batch in batches(data, data.plan(epoch), epoch)]
-
-
-def assert_same(left: list[Batch], right: list[Batch]) -> None:
-    for a, b in zip(left, right, strict=True):
-        assert (a.keys, a.audio_seconds, a.num_targets) == (b.keys, b.audio_seconds, b.num_targets)
-        assert torch.equal(a.features, b.features)
-        assert torch.equal(a.targets, b.targets)
 
 
 def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
@@ -77,7 +59,7 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
     assert shard_list.read_text() == "".join(f"{tmp_path}/shards_{i:09d}.tar\n" for i in range(3))
     raw = first_epochs(utterances)
     for _ in range(2):  # the pass over the tars, then the index
-        assert_same(first_epochs(open_list(shard_list, "shard")), raw)
+        assert_equal_batches(first_epochs(open_list(shard_list, "shard")), raw)
     table = open_list(shard_list, "shard")
     facts = [(u.key, u.txt, u.lang, u.speaker) for u in utterances]
     assert [(u.key, u.txt, u.lang, u.speaker) for u in table] == facts
@@ -85,7 +67,7 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
     shard_list.write_text(shard_list.read_text().split("\n")[0])
     assert len(open_list(shard_list, "shard")) == 3, "another list is indexed again"
     (tmp_path / "twice").write_text(f"{tmp_path}/shards_000000000.tar\n" * 2)
-    with pytest.raises(DataError, match=r"tar: utterance 'k.0' is also in .*tar; give each a unique key"):
+    with pytest.raises(DataError, match=r"tar: utterance 'k.0' is also in .*tar; each needs its own key"):
         open_list(tmp_path / "twice", "shard")
 
 
@@ -106,7 +88,7 @@ def test_wenets_own_shards_are_probed(utterances: list[Utterance], tmp_path: Pat
             add(tar, f"{utterance.key}.{Path(utterance.wav).suffix[1:]}", Path(utterance.wav).read_bytes())
     (tmp_path / "l").write_text(f"{tmp_path}/w.tar\n\n")
     plain = [replace(utterance, lang=None) for utterance in utterances[:3]]
-    assert_same(first_epochs(open_list(tmp_path / "l", "shard")), first_epochs(plain))
+    assert_equal_batches(first_epochs(open_list(tmp_path / "l", "shard")), first_epochs(plain))
 
 
 def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -117,17 +99,15 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
         store.pipe(f"/shards/{path.name}", path.read_bytes())
         urls.append(f"memory://shards/{path.name}")
     (tmp_path / "urls").write_text("\n".join(urls))
-    assert_same(first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances))
+    assert_equal_batches(first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances))
     wav = open_list(tmp_path / "urls", "shard")[0].wav
     store.pipe("/shards/shards_000000000.tar", b"x" * 600)
-    with pytest.raises(
-        DataError, match=r"memory://shards/shards_000000000.tar: 600 bytes, its index says \d+; restore"
-    ):
+    with pytest.raises(DataError, match=r"memory://shards/shards_000000000.tar: not a whole, uncompressed tar"):
         open_list(tmp_path / "urls", "shard")
     with pytest.raises(DataError, match=r"shards_0{9}.tar#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore"):
         read_audio(wav)
     store.rm("/shards", recursive=True)
-    with pytest.raises(DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore it, or remo"):
+    with pytest.raises(DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore the s"):
         open_list(tmp_path / "urls", "shard")
 
 
@@ -230,21 +210,20 @@ def test_a_compressed_tar_a_missing_one_and_a_member_twice(tmp_path: Path) -> No
     assert "t.tar: not a whole, uncompressed tar (member 'a.txt' is in it twice); restore" in lines[2]
 
 
-def test_a_tar_that_changed_after_it_was_indexed(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path: Path) -> None:
     shard_list = pack(utterances, tmp_path)
     wavs = [utterance.wav for utterance in open_list(shard_list, "shard")]
-    first, second, third = sorted(tmp_path.glob("*.tar"))
+    first, _, third = sorted(tmp_path.glob("*.tar"))
+    pack([replace(utterance, txt="b") for utterance in utterances], tmp_path)
+    assert {utterance.txt for utterance in open_list(shard_list, "shard")} == {"b"}
     with first.open("r+b") as file:
         file.truncate(2048)
-    second.write_bytes(second.read_bytes())
     third.unlink()
     with pytest.raises(DataError) as caught:
         open_list(shard_list, "shard")
     lines = str(caught.value).split("\n")
-    assert lines[0].startswith(f"{first}: 2048 bytes, its index says ")
-    assert lines[0].endswith(f"; restore it, or remove {tmp_path}/data.list.index to index again")
-    assert lines[1].startswith(f"{second}: was changed after it was indexed; restore it, or remove")
-    assert lines[2].startswith(f"{third}: cannot be read (No such file or directory); restore it, or remove")
+    assert lines[0].startswith(f"{first}: not a whole, uncompressed tar (")
+    assert lines[1].startswith(f"{third}: cannot be read (No such file or directory); restore the shard, or make it")
     with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
         read_audio(wavs[2])
     with pytest.raises(DataError, match=rf"^{third}#\d+\+\d+: cannot be read \(No such file or directory\); restore"):

@@ -33,7 +33,7 @@ LENGTH_JITTER = 0.02
 
 Indices = NDArray[np.int64]
 Masks = tuple[Tensor, Tensor]
-"""Frames (T,) and bins (F,) to keep, bool."""
+"""Frames and bins to keep, bool."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Example:
     is_incomplete: bool = False
     """Whether the clip lacks a little of the length in its header."""
     masks: Masks | None = None
-    """SpecAugment's masks of a waveform's features; None for features, which are masked already."""
+    """SpecAugment's masks (T,) and (F,) of a waveform's features; None for features, which are masked already."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +74,8 @@ class Batch:
     """Clips that were drawn for this batch and cannot be read."""
     num_incomplete: int = 0
     """Clips of this batch that lack a little of the length in their header."""
-    wave_masks: tuple[Masks | None, ...] | None = None
-    """(B,) masks, while `features` are waveforms, from which `with_features` computes features on the device."""
+    wave_masks: Masks | None = None
+    """(B, T) and (B, F), while `features` are waveforms, from which `with_features` computes features on the device."""
 
     @property
     def num_drawn(self) -> int:
@@ -96,7 +96,8 @@ class Batch:
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to the longest of them, in their order."""
     target_lengths = torch.tensor([len(example.target) for example in examples])
-    lengths = [len(example.features) for example in examples]
+    masks = [example.masks for example in examples if example.masks is not None]
+    lengths = [len(frames) for frames, _ in masks] or [len(example.features) for example in examples]
     return Batch(
         keys=[example.key for example in examples],
         features=pad_sequence([example.features for example in examples], batch_first=True),
@@ -107,6 +108,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         audio_seconds=sum(example.audio_seconds for example in examples),
         num_targets=int(target_lengths.sum()) + len(examples),
         num_incomplete=sum(example.is_incomplete for example in examples),
+        wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks])) if masks else None,
     )
 
 

@@ -2,14 +2,14 @@
 """Global mean and variance of the features, in WeNet's JSON and Kaldi's text.   Dimension key: T frames, F Mel bins."""
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf
@@ -24,6 +24,8 @@ VARIANCE_FLOOR = 1e-20  # WeNet's: a constant bin then has a huge but finite sca
 CMVN_GROUP = 32
 """Utterances whose sums a worker adds before it sends them."""
 _REMEDY = "compute it again with `wenet-hs cmvn`"
+
+Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,54 +95,39 @@ def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor
     """
     path = Path(path)
     sums, squares, num_frames = _parse_json(path) if is_json else _parse_kaldi(path)
-    if len(sums) != len(squares) or not sums:
+    if len(sums) != len(squares) or not len(sums):
         raise DataError(f"{path}: {len(sums)} sums and {len(squares)} sums of squares; {_REMEDY}")
-    if not all(map(math.isfinite, [*sums, *squares, num_frames])):
+    if not np.isfinite([*sums, *squares, num_frames]).all():
         raise DataError(f"{path}: values that are not finite; {_REMEDY}")
     if num_frames < 1:
         raise DataError(f"{path}: statistics of {num_frames:g} frames; {_REMEDY}")
-    mean_F = torch.tensor(sums, dtype=torch.float64) / num_frames
-    variance_F = torch.tensor(squares, dtype=torch.float64) / num_frames - mean_F.square()
+    mean_F = torch.from_numpy(sums) / num_frames
+    variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
     istd_F = variance_F.clamp(min=VARIANCE_FLOOR).rsqrt()
     return mean_F.float(), istd_F.float()
 
 
-def _parse_json(path: Path) -> tuple[list[float], list[float], float]:
+def _parse_json(path: Path) -> tuple[Row, Row, float]:
     try:
         record = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError as error:
+        sums, squares = (np.array(record[name], np.float64).reshape(-1) for name in ("mean_stat", "var_stat"))
+        return sums, squares, float(record["frame_num"])
+    except (ValueError, LookupError, TypeError) as error:
         raise DataError(
-            f"{path}:{error.lineno}: not JSON ({error.msg}); Kaldi's text needs is_json_cmvn: false"
+            f"{path}: not a JSON object with lists of numbers mean_stat and var_stat and a number frame_num "
+            f"({type(error).__name__}: {error}); {_REMEDY}; Kaldi's text needs is_json_cmvn: false"
         ) from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path}: expected a JSON object with mean_stat, var_stat and frame_num; {_REMEDY}")
-    for name in ("mean_stat", "var_stat", "frame_num"):
-        if name not in record:
-            raise DataError(f"{path}: no {name!r} in it; {_REMEDY}")
-    mean_stat, var_stat, frame_num = record["mean_stat"], record["var_stat"], record["frame_num"]
-    if not (_is_number_list(mean_stat) and _is_number_list(var_stat) and _is_number(frame_num)):
-        raise DataError(f"{path}: mean_stat and var_stat must be lists of numbers, frame_num a number; {_REMEDY}")
-    return mean_stat, var_stat, frame_num
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_number_list(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_number, value))
-
-
-def _parse_kaldi(path: Path) -> tuple[list[float], list[float], float]:
+def _parse_kaldi(path: Path) -> tuple[Row, Row, float]:
     """`[` F sums, N, F sums of squares, 0 `]`."""
     words = " ".join(read_lines(path)).split()
     try:
-        numbers = [float(word) for word in words[1:-1]]
-    except ValueError as error:
-        raise DataError(f"{path}: not Kaldi's text matrix ({error}); WeNet's JSON needs is_json_cmvn: true") from error
-    if len(words) < 6 or words[0] != "[" or words[-1] != "]" or len(numbers) % 2:
+        if words[0] != "[" or words[-1] != "]" or len(words) < 6:
+            raise ValueError("no brackets")
+        sums, squares = np.array(words[1:-1], np.float64).reshape(2, -1)
+    except (ValueError, LookupError) as error:
         raise DataError(
-            f"{path}: not Kaldi's text matrix of two rows in brackets; WeNet's JSON needs is_json_cmvn: true"
-        )
-    dim = len(numbers) // 2 - 1
-    return numbers[:dim], numbers[dim + 1 : -1], numbers[dim]
+            f"{path}: not Kaldi's text matrix of two rows in brackets ({error}); WeNet's JSON needs is_json_cmvn: true"
+        ) from error
+    return sums[:-1], squares[:-1], float(sums[-1])

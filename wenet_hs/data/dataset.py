@@ -17,13 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
-from wenet_hs.data.features import batch_fbank, count_frames, num_frames, waveform_features
+from wenet_hs.data.features import batch_features, count_frames, num_frames, waveform_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.data.table import UtteranceTable
@@ -84,7 +83,11 @@ class SpeechDataset:
         frames = self._encoder_frames(count_frames(durations, conf)).tolist()
         for row, txt in enumerate(self._table.columns["txt"]):
             ids = tokenizer.encode(txt)
-            reason = unreadable.get(row) or self._reason_to_reject(ids, float(durations[row]), frames[row])
+            reason = unreadable.get(row)
+            if reason is None and training:
+                reason = reason_to_reject(ids, float(durations[row]), frames[row], conf.filter_conf)
+            elif reason is None and frames[row] < 1:
+                reason = f"too short for the encoder: {durations[row]:.3f} s"
             if reason is not None:
                 self.rejected.append((self._table.columns["key"][row], reason))
                 continue
@@ -122,14 +125,7 @@ class SpeechDataset:
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The length (N,) in feature frames of each item (N,) at its speed in an epoch."""
-        places = items % len(self)
-        durations = self._durations[places]
-        frames = count_frames(durations, self._conf)
-        if not (self._training and self._conf.speed_perturb):
-            return frames
-        draws = np.array([self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()], np.int64)
-        changed = count_frames(durations, self._conf, np.array(SPEED_FACTORS)[draws])
-        return np.where(self._encoder_frames(changed) >= self._frames_needed[places], changed, frames)
+        return count_frames(self._durations[items % len(self)], self._conf, self._speeds(items, epoch))
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
@@ -157,63 +153,58 @@ class SpeechDataset:
                 f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}: {bad[0].wav}: "
                 f"{bad[0].reason}; is the disk with the audio there?"
             )
-        return replace(self.collate(examples), quarantined=tuple(bad))
+        return replace(collate(examples), quarantined=tuple(bad))
 
     def item(self, index: int, epoch: int) -> Example:
         """The example `index` in an epoch. Raises ClipError naming the utterance and the file.
 
         index: 0…len-1; index + c * len is the same utterance with another augmentation.
         """
-        place, is_wave = index % len(self), self._conf.features_on == "device"
-        utterance = self._table[int(self._rows[place])]
-        speed = self._speed(index, epoch)
-        features = self._cache.get((place, speed))
+        row = index % len(self)
+        utterance = self._table[int(self._rows[row])]
+        speed = float(self._speeds(np.array([index]), epoch)[0])
+        features = self._cache.get((row, speed))
         if features is None:
-            incomplete: list[str] = []
-            waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
-            if incomplete:
-                self._incomplete.add(place)
-            features = speed_perturb(waveform, speed)
-            if self._distortions is not None:
-                features = self._distortions.apply(features, lambda what: self._generator(what, epoch, index))
-            if not is_wave:
-                features = self._features(features, index, epoch, speed)
+            features = self._compute_features(utterance, index, epoch, speed)
             if self.caches:
-                self._cache[place, speed] = features
+                self._cache[row, speed] = features
+        is_wave = self._conf.features_on == "device"
         length = num_frames(len(features), self._conf) if is_wave else len(features)
         if self._subsampled(length) < 1:
             reason = f"{length} frames of audio are too few for the encoder"
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
-        masks = None
+        masks = torch.ones(length, dtype=torch.bool), torch.ones(self._conf.fbank_conf.num_mel_bins, dtype=torch.bool)
         if self._training and self._conf.spec_aug:
-            generator, num_bins = self._generator("mask", epoch, index), self._conf.fbank_conf.num_mel_bins
-            masks = draw_masks(length, num_bins, self._conf.spec_aug_conf, generator)
+            generator = self._generator("mask", epoch, index)
+            masks = draw_masks(length, len(masks[1]), self._conf.spec_aug_conf, generator)
+            features = features if is_wave else apply_masks(features, masks)
         return Example(
             key=utterance.key,
-            features=features if masks is None or is_wave else apply_masks(features, masks),
+            features=features,
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
-            audio_seconds=float(self._durations[place]) / speed,
-            is_incomplete=place in self._incomplete,
+            audio_seconds=float(self._durations[row]) / speed,
+            is_incomplete=row in self._incomplete,
         )
 
-    def collate(self, examples: Sequence[Example]) -> Batch:
-        """A batch of items; of waveforms with `features_on: device`, with the lengths of their features."""
-        batch = collate(examples)
-        if self._conf.features_on == "worker":
-            return batch
-        lengths = [num_frames(len(example.features), self._conf) for example in examples]
-        masks = tuple(example.masks for example in examples)
-        return replace(batch, feature_lengths=torch.tensor(lengths), num_frames=sum(lengths), wave_masks=masks)
-
-    def _features(self, wave: Tensor, index: int, epoch: int, speed: float) -> Tensor:
-        """Features (T, F) of a waveform (N,), with dither in training.
+    def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> Tensor:
+        """The features (T, F) of an item before masking; with `features_on: device` its waveform (N,).
 
         Cached features have the dither of epoch 0, so that a cache filled after a resume contains the same values.
         """
+        incomplete: list[str] = []
+        waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
+        if incomplete:
+            self._incomplete.add(index % len(self))
+        waveform = speed_perturb(waveform, speed)
+        if self._distortions is not None:
+            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, index))
+        if self._conf.features_on == "device":
+            return waveform
         dither = self._conf.fbank_conf.dither if self._training else 0.0
         drawn = (0, index % len(self)) if self.caches else (epoch, index)
-        return waveform_features(wave, self._conf, dither=dither, generator=self._generator("dither", *drawn, speed))
+        generator = self._generator("dither", *drawn, speed)
+        return waveform_features(waveform, self._conf, dither=dither, generator=generator)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
         """(N,) seconds of each utterance; row → reason of those whose header cannot be read, with length 0.
@@ -236,24 +227,19 @@ class SpeechDataset:
                     ) from error
         return durations, unreadable
 
-    def _reason_to_reject(self, ids: Sequence[int], duration_s: float, num_encoder_frames: int) -> str | None:
-        if self._training:
-            return reason_to_reject(ids, duration_s, num_encoder_frames, self._conf.filter_conf)
-        return None if num_encoder_frames > 0 else f"too short for the encoder: {duration_s:.3f} s"
-
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
         """Encoder frames of feature frames (N,) → (N,), with one call of the encoder's function per distinct number."""
         numbers, places = np.unique(frames, return_inverse=True)
         return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[places]
 
-    def _speed(self, index: int, epoch: int) -> float:
-        """The speed of an item: one of three in training, but never one at which CTC cannot align it."""
+    def _speeds(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.float64]:
+        """The speed of each item (N,): one of three in training, but never one at which CTC cannot align it."""
         if not (self._training and self._conf.speed_perturb):
-            return 1.0
-        place = index % len(self)
-        speed = SPEED_FACTORS[self._hash("speed", epoch, index) % len(SPEED_FACTORS)]
-        frames = self._subsampled(int(count_frames(self._durations[[place]], self._conf, speed)[0]))
-        return speed if frames >= self._frames_needed[place] else 1.0
+            return np.ones(len(items))
+        draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
+        speeds, rows = np.array(SPEED_FACTORS)[draws], items % len(self)
+        frames = self._encoder_frames(count_frames(self._durations[rows], self._conf, speeds))
+        return np.where(frames >= self._frames_needed[rows], speeds, 1.0)
 
     def _hash(self, *parts: object) -> int:
         """63 random bits, the same on every machine."""
@@ -285,17 +271,10 @@ def with_features(batch: Batch, conf: DatasetConf) -> Batch:
     """
     if batch.wave_masks is None:
         return batch
-    features_BTF = batch_fbank(batch.features, conf)
-    length, device = features_BTF.size(1), features_BTF.device
-    valid_BT1 = (torch.arange(length, device=device) < batch.feature_lengths[:, None])[:, :, None]
-    features_BTF = features_BTF * valid_BT1
-    if any(masks is not None for masks in batch.wave_masks):
-        all_bins = torch.ones(features_BTF.size(2), dtype=torch.bool)
-        masks = [(torch.ones(0, dtype=torch.bool), all_bins) if one is None else one for one in batch.wave_masks]
-        keep_BT = pad_sequence([frames for frames, _ in masks], batch_first=True, padding_value=True)
-        keep_BT = torch.nn.functional.pad(keep_BT, (0, length - keep_BT.size(1)), value=True).to(device)
-        keep_BF = torch.stack([bins for _, bins in masks]).to(device)
-        mean_B1F = features_BTF.sum(1, keepdim=True) / batch.feature_lengths[:, None, None]
-        keep_BTF = keep_BT[:, :, None] & keep_BF[:, None, :]
-        features_BTF = torch.where(keep_BTF, features_BTF, mean_B1F) * valid_BT1
-    return replace(batch, features=features_BTF, wave_masks=None)
+    features_BTF = batch_features(batch.features, conf)
+    keep_BT, keep_BF = (masks.to(features_BTF.device) for masks in batch.wave_masks)
+    steps_T = torch.arange(features_BTF.size(1), device=features_BTF.device)
+    valid_BT1 = (steps_T < batch.feature_lengths[:, None])[:, :, None]
+    mean_B1F = (features_BTF * valid_BT1).sum(1, keepdim=True) / batch.feature_lengths[:, None, None]
+    masked_BTF = torch.where(keep_BT[:, :, None] & keep_BF[:, None, :], features_BTF, mean_B1F)
+    return replace(batch, features=masked_BTF * valid_BT1, wave_masks=None)

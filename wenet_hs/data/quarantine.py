@@ -10,7 +10,6 @@ workers changes them. A bad clip is drawn and counted in every epoch, but record
 
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 from wenet_hs.data.batching import Batch
@@ -41,22 +40,22 @@ class Quarantine:
         if fresh:
             path.unlink(missing_ok=True)
         self._known = _recorded_keys(path)
-        self._count_at = 2 * _NUM_NAMED
 
     def record(self, clips: Iterable[BadClip]) -> None:
-        """Record new clips. Warnings name the first ones; later ones are counted, in fewer and fewer warnings."""
+        """Record new clips. Warnings name the first ones; the later ones are only in the file."""
         new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known}
         if not new:
             return
         rows = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
         with self.path.open("ab") as file:
             file.write((b"" if file.tell() else _HEADER) + "".join(rows).encode("utf-8"))
-        for clip in islice(new.values(), max(0, _NUM_NAMED - len(self._known))):
+        for number, clip in enumerate(new.values(), start=len(self._known) + 1):
+            if number > _NUM_NAMED:
+                break
             logger.warning("utterance %s: %s: %s; it is skipped", *map(one_field, (clip.key, clip.wav, clip.reason)))
+            if number == _NUM_NAMED:
+                logger.warning("%s lists these %d clips and all further ones that cannot be read", self.path, number)
         self._known.update(map(one_field, new))
-        if len(self._known) >= self._count_at:
-            logger.warning("%d clips cannot be read and are skipped; see %s", len(self._known), self.path)
-            self._count_at = 2 * len(self._known)
 
     def check_share(self, num_bad: int, num_drawn: int, limit: float, *, at_end: bool) -> None:
         """End the run where the share of bad clips is too high.

@@ -42,6 +42,7 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
         conf: WeNet's limits; lengths in frames of 10 ms, ratios in units per frame.
     """
     frames = duration_s * FRAMES_PER_SECOND
+    ratio = len(ids) / frames if frames else 0.0
     if not ids:
         return "empty transcript"
     if frames < conf.min_length:
@@ -54,7 +55,6 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
         return f"too many units: {len(ids)}, filter_conf.token_max_length is {conf.token_max_length}"
     if num_encoder_frames < max(1, ctc_frames_needed(ids)):
         return f"fewer frames than labels: {num_encoder_frames} encoder frames, CTC needs {ctc_frames_needed(ids)}"
-    ratio = len(ids) / frames if frames else 0.0
     if ratio < conf.min_output_input_ratio:
         return f"too few units for its length: {ratio:.4f} per frame, at least {conf.min_output_input_ratio:g} wanted"
     if ratio > conf.max_output_input_ratio:
@@ -65,13 +65,12 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
 class Sampler:
     """The items of each epoch."""
 
-    def __init__(self, groups: Indices, seconds: NDArray[np.float64], quotas: Indices, *, seed: int) -> None:
-        """groups: (N,) the group of each item.  seconds: (N,) of each item.  quotas: (G,) draws per epoch."""
+    def __init__(self, groups: Indices, quotas: Indices, *, seed: int) -> None:
+        """groups: (N,) the group of each item.  quotas: (G,) draws per epoch."""
         order = np.argsort(groups, kind="stable")
         bounds = np.searchsorted(groups[order], np.arange(len(quotas) + 1))
         self._members = [order[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
         self._quotas, self._num_items, self._seed = quotas, len(groups), seed
-        self._seconds = seconds
 
     def items(self, epoch: int) -> Indices:
         """The virtual items of an epoch, ascending. Returns: (sum of the quotas,)."""
@@ -92,20 +91,11 @@ class Sampler:
             parts.append(chosen + self._num_items * (cycle - first_cycle))
         return np.concatenate(parts)
 
-    def summary(self, names: Sequence[str]) -> str:
-        """One line with the speech of each group in the lists and in an epoch. names: of the groups."""
-        hours = [float(self._seconds[members].sum()) / 3600 for members in self._members]
-        drawn = [hours[g] * int(self._quotas[g]) / len(self._members[g]) for g in range(len(hours))]
-        groups = ", ".join(
-            f"{name} {was:.2f} -> {now:.2f} h" for name, was, now in zip(names, hours, drawn, strict=True)
-        )
-        return f"an epoch draws {self._quotas.sum()} times from {self._num_items} utterances: {groups}"
-
 
 def make_sampler(
     conf: SamplingConf, table: UtteranceTable, rows: Indices, seconds: NDArray[np.float64], *, seed: int
 ) -> Sampler:
-    """A sampler of the rows (N,) of a table with these seconds (N,). The log states what an epoch draws.
+    """A sampler of the rows (N,) of a table with these seconds (N,). The log states the hours that an epoch draws.
 
     Raises: DataError where languages are balanced and an utterance has none; ConfigError where the number of weights
         is not the number of lists.
@@ -126,15 +116,16 @@ def make_sampler(
     labels = lists * (num_langs + 1) + (langs + 1 if balances_langs else 0)
     present, groups = np.unique(labels, return_inverse=True)
     list_of, lang_of = np.divmod(present, num_langs + 1)
-    total_s = np.bincount(groups, weights=seconds).astype(np.float64)
-    quotas = _quotas(np.bincount(groups), total_s, list_of, conf)
-    sampler = Sampler(groups, seconds, quotas, seed=seed)
-    names = []
-    for number, lang in zip(list_of.tolist(), lang_of.tolist(), strict=True):
+    sizes, total_s = np.bincount(groups), np.bincount(groups, weights=seconds).astype(np.float64)
+    quotas = _quotas(sizes, total_s, list_of, conf)
+    summary = []
+    for number, lang, was_s, share in zip(list_of, lang_of, total_s, quotas / sizes, strict=True):
         list_name = f"list {number + 1}" if num_lists > 1 or lang == 0 else ""
-        names.append(f"{list_name} {table.lang_names[lang - 1] if lang else ''}".strip())
-    logger.info("sampling: %s", sampler.summary(names))
-    return sampler
+        name = f"{list_name} {table.lang_names[lang - 1] if lang else ''}".strip()
+        summary.append(f"{name} {was_s / 3600:.2f} -> {was_s * share / 3600:.2f} h")
+    times = f"{quotas.sum()} times from {len(rows)} utterances"
+    logger.info("sampling: an epoch draws %s: %s", times, ", ".join(summary))
+    return Sampler(groups, quotas, seed=seed)
 
 
 def _quotas(sizes: Indices, seconds: NDArray[np.float64], list_of: Indices, conf: SamplingConf) -> Indices:

@@ -3,7 +3,8 @@
 
 A shard is a tar with the members `KEY.wav|flac|mp3…` and `KEY.txt`; ours also have `KEY.json` (lang, duration,
 speaker). Shards are not unpacked. One pass over the tar headers writes `LIST.index/data.list`, in which `wav` names the
-bytes of a member as `TAR#OFFSET+SIZE`. After that a list of shards is used like any other data list.
+bytes of a member as `TAR#OFFSET+SIZE`. After that a list of shards is used like any other data list. The index is
+written again when the list or a shard has changed.
 """
 
 import fcntl
@@ -13,13 +14,13 @@ import logging
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, islice
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
+import numpy as np
 import soundfile
 
 from wenet_hs.data.audio import (
@@ -32,7 +33,6 @@ from wenet_hs.data.audio import (
     read_duration,
     segment_duration,
 )
-from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import DataError
 from wenet_hs.files import open_atomic, read_lines, write_atomic
@@ -46,15 +46,8 @@ AUDIO_SUFFIXES = ("wav", "flac", "mp3", "ogg", "opus")
 SHARD_NAME = "shards_{:09d}.tar"
 _SUFFIXES = {"WAV": "wav", "WAVEX": "wav", "FLAC": "flac", "MPEG": "mp3", "MP3": "mp3", "OGG": "ogg"}  # libsndfile's
 _MAX_TEXT_BYTES = 1 << 20
-_ZEROS = bytes(tarfile.BLOCKSIZE)
-_FROM_JSON = ("lang", "duration", "speaker")
-_REMEDY = "restore the shard, or make it again"
-_REQUESTS = 16
-"""Shards whose size is requested at the same time."""
-_MIN_SHARDS_FOR_WORKERS = 4
-
-Stamp = tuple[int, str]
-"""Size of a file in bytes, and its version: the time of its last change, or the server's version of a URL."""
+_NUM_THREADS = 16
+"""Shards that are read at the same time: the time of remote ones is mostly waiting."""
 
 
 def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str = "--train_data") -> UtteranceTable:
@@ -69,13 +62,12 @@ def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str 
     tables = [open_list(path, data_type) for path in paths]
     if len(tables) == 1:
         return tables[0]
-    starts = [sum(map(len, tables[:number])) for number in range(len(tables))]
+    starts = accumulate(map(len, tables[:-1]), initial=0)
     joined = UtteranceTable(chain.from_iterable(tables), tuple(starts))
-    seen: set[str] = set()
-    for key in joined.columns["key"]:
-        if key in seen:
-            raise DataError(f"{flag}: utterance {key!r} is in more than one list; give each a unique key")
-        seen.add(key)
+    keys, counts = np.unique(joined.columns["key"], return_counts=True)
+    if (counts > 1).any():
+        key = keys[counts > 1][0]
+        raise DataError(f"{flag}: utterance {key!r} is in more than one list; give each a unique key")
     return joined
 
 
@@ -88,110 +80,77 @@ def open_list(path: Path, data_type: DataType = "raw") -> UtteranceTable:
 
 
 def _index_of_shards(path: Path) -> Path:
-    """The data list of the utterances in a list of shards. It is written at the first use, by one process."""
+    """The data list of the utterances in a list of shards. Where it is missing or outdated, one process writes it."""
     shards = [line.strip() for line in read_lines(path) if line.strip()]
     if not shards:
         raise DataError(f"{path}: no shards in it; write the path or URL of one tar per line")
     if shards[0].startswith("{"):
         raise DataError(f"{path}:1: not the path of a tar; a list of utterances is read with --data_type raw")
     folder = path.with_name(f"{path.name}.index")
-    stamps = _read_stamps(folder, shards)
-    if stamps is None:
-        with path.with_name(f".{path.name}.lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _read_stamps(folder, shards) is None:  # otherwise another rank has written it
-                _write_index(path, folder, shards)
-    else:
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            faults = pool.map(_stamp_fault, shards, stamps)
-            remedy = f"restore it, or remove {folder} to index again"
-            refuse_faults(folder, [f"{fault}; {remedy}" for fault in faults if fault is not None])
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        versions = list(pool.map(_version, shards))
+        record = json.dumps({"shards": shards, "versions": versions}, indent=1) + "\n"
+        if not _is_current(folder, record):
+            with path.with_name(f".{path.name}.lock").open("wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not _is_current(folder, record):  # otherwise another rank has written it
+                    logger.info("%s: indexing %d shards", path, len(shards))
+                    _write_index(path, folder, shards, pool)
+                    write_atomic(folder / "shards.json", record)
     return folder / "data.list"
 
 
-def _read_stamps(folder: Path, shards: list[str]) -> list[Stamp] | None:
-    """The stamps of the indexed shards; None without a complete index of these shards."""
+def _is_current(folder: Path, record: str) -> bool:
+    """Whether the index is complete and of this record: the list of shards and their versions."""
+    return (folder / "shards.json").exists() and (folder / "shards.json").read_text("utf-8") == record
+
+
+def _version(shard: str) -> str:
+    """Size and time of the last change, or the server's version of a URL; empty where the shard cannot be read."""
     try:
-        record = json.loads((folder / "shards.json").read_text("utf-8"))
-        return [(size, version) for size, version in record["stamps"]] if record["shards"] == shards else None
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+        if is_url(shard):
+            info = call_fsspec(shard, lambda filesystem, path: filesystem.info(path))
+            return " ".join(str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime"))
+        with open_local(shard) as file:
+            status = os.fstat(file.fileno())
+        return f"{status.st_size} {status.st_mtime_ns}"
+    except SourceFault:
+        return ""  # the index is written again, which names the fault
 
 
-def _write_index(path: Path, folder: Path, shards: list[str]) -> None:
-    """Write `data.list`, then `shards.json`, which marks the index as complete."""
-    logger.info("%s: indexing %d shards, once", path, len(shards))
-    num_workers = 0 if len(shards) < _MIN_SHARDS_FOR_WORKERS else min(len(shards), len(os.sched_getaffinity(0)))
-    stamps: list[Stamp] = []
+def _write_index(path: Path, folder: Path, shards: Sequence[str], pool: Executor) -> None:
+    """Write the data list. Raises DataError with one line per fault: a damaged tar, a missing member, a key twice."""
     faults: list[str] = []
-    number_of: dict[str, int] = {}
+    shard_of: dict[str, str] = {}
     (folder / "shards.json").unlink(missing_ok=True)
     with open_atomic(folder / "data.list") as file:
-        scans = load_ahead(partial(_scan_number, shards), range(len(shards)), num_workers=num_workers)
-        for number, scan in enumerate(scans):
-            stamps.append(scan.stamp)
-            faults += [f"{shards[number]}: {fault}; {_REMEDY}" for fault in scan.faults]
-            for utterance in scan.utterances:
-                first = number_of.setdefault(utterance.key, number)
-                if first != number:
-                    also = f"utterance {utterance.key!r} is also in {shards[first]}"
-                    faults.append(f"{shards[number]}: {also}; give each a unique key")
+        for shard, (utterances, found) in zip(shards, pool.map(_scan_shard, shards), strict=True):
+            for utterance in utterances:
+                if utterance.key in shard_of:
+                    found.append(
+                        f"utterance {utterance.key!r} is also in {shard_of[utterance.key]}; each needs its own key"
+                    )
+                shard_of[utterance.key] = shard
                 file.write(f"{format_utterance(utterance)}\n".encode())
+            faults += [f"{shard}: {fault}; restore the shard, or make it again" for fault in found]
         refuse_faults(path, faults)
-    write_atomic(folder / "shards.json", json.dumps({"shards": shards, "stamps": stamps}, indent=1) + "\n")
 
 
-def _stamp_fault(shard: str, indexed: Stamp) -> str | None:
-    """The fault if a shard is missing, or was changed after it was indexed."""
-    try:
-        found = _stamp(shard)
-    except SourceFault as fault:
-        return f"{shard}: {fault}"
-    if found[0] != indexed[0]:
-        return f"{shard}: {found[0]} bytes, its index says {indexed[0]}"
-    return None if found == indexed else f"{shard}: was changed after it was indexed"
-
-
-def _stamp(source: str) -> Stamp:
-    if is_url(source):
-        info = call_fsspec(source, lambda filesystem, path: filesystem.info(path))
-        version = next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "mtime") if info.get(name)), "")
-        return int(info["size"] or 0), version
-    with open_local(source) as file:
-        status = os.fstat(file.fileno())
-    return status.st_size, str(status.st_mtime_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardScan:
-    """The content of a shard, read from its headers."""
-
-    stamp: Stamp
-    utterances: list[Utterance]
-    """In the order of their first members."""
-    faults: list[str]
-    """Each without the shard's name."""
-
-
-def _scan_number(shards: Sequence[str], number: int) -> ShardScan:
-    return scan_shard(shards[number])
-
-
-def scan_shard(path: str) -> ShardScan:
-    """The utterances of a shard (a path or URL), or its faults: not a tar, truncated, a member missing."""
+def _scan_shard(path: str) -> tuple[list[Utterance], list[str]]:
+    """The utterances of a shard in the order of their first members, and its faults."""
     utterances, faults = [], []
     try:
-        found = _stamp(path)
         with call_fsspec(path, lambda fs, name: fs.open(name, "rb")) if is_url(path) else open_local(path) as file:
             for key, parts in _members(file).items():
                 try:
                     utterances.append(_utterance(path, file, key, parts))
                 except (ValueError, DataError) as error:
                     faults.append(f"utterance {key!r}: {error}")
-    except (SourceFault, tarfile.TarError, OSError, EOFError) as error:
-        text = str(error) if isinstance(error, SourceFault) else f"not a whole, uncompressed tar ({error})"
-        return ShardScan((0, ""), [], [text])
-    return ShardScan(found, utterances, faults if utterances or faults else ["no utterances in it"])
+    except SourceFault as fault:
+        return [], [str(fault)]
+    except (tarfile.TarError, OSError, EOFError) as error:
+        return [], [f"not a whole, uncompressed tar ({error})"]
+    return utterances, faults if utterances or faults else ["no utterances in it"]
 
 
 def _members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
@@ -206,25 +165,23 @@ def _members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
                 raise tarfile.ReadError(f"member {member.name!r} is in it twice")
             members[key][suffix] = member
         end = tar.offset
-    # tarfile takes a damaged header, or none, for the end of the tar.
     file.seek(end)
-    if file.read(tarfile.BLOCKSIZE) != _ZEROS:
+    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile ends at a damaged header without an error
         raise tarfile.ReadError(f"cut off or damaged at byte {end}")
     return members
 
 
 def _utterance(path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.TarInfo]) -> Utterance:
     """Raises ValueError with what is missing or wrong."""
-    audio = [parts[suffix] for suffix in parts if suffix.lower() in AUDIO_SUFFIXES]
+    audio = [member for suffix, member in parts.items() if suffix.lower() in AUDIO_SUFFIXES]
     if len(audio) != 1 or "txt" not in parts:
-        kinds = "/".join(AUDIO_SUFFIXES)
-        missing = "txt" if "txt" not in parts else f"{kinds}" if not audio else ""
+        missing = "txt" if "txt" not in parts else "/".join(AUDIO_SUFFIXES)
         there = ", ".join(f".{suffix}" for suffix in parts)
-        raise ValueError(f"no .{missing} beside {there}" if missing else f"two audio members: {there}")
+        raise ValueError(f"two audio members: {there}" if len(audio) > 1 else f"no .{missing} beside {there}")
     record: dict[str, Any] = json.loads(_text(file, parts["json"])) if "json" in parts else {}
     if not isinstance(record, dict):
         raise ValueError(f"{key}.json is not a JSON object")
-    record = {name: record[name] for name in _FROM_JSON if record.get(name) is not None}
+    record = {name: record.get(name) for name in ("lang", "duration", "speaker")}
     wav = f"{path}#{audio[0].offset_data}+{audio[0].size}"
     text = _text(file, parts["txt"]).rstrip("\r\n")
     utterance = parse_utterance(json.dumps({"key": key, "wav": wav, "txt": text, **record}))
@@ -274,15 +231,11 @@ def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
         raise DataError(f"utterance {key}: {error}") from error
     facts = {"lang": utterance.lang, "duration": duration_s, "speaker": utterance.speaker}
     facts = {name: value for name, value in facts.items() if value is not None}
-    _add_member(tar, f"{key}.txt", utterance.txt.encode())
-    _add_member(tar, f"{key}.json", json.dumps(facts, ensure_ascii=False).encode())
-    _add_member(tar, f"{key}.{suffix}", audio)
-
-
-def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
+    contents = {"txt": utterance.txt.encode(), "json": json.dumps(facts, ensure_ascii=False).encode(), suffix: audio}
+    for name, content in contents.items():
+        member = tarfile.TarInfo(f"{key}.{name}")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
 
 
 def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
