@@ -15,18 +15,14 @@ import regex  # type: ignore[import-untyped]
 
 UNKNOWN_SHOWN = "⁇"
 """The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it is an error."""
-_KEPT = frozenset("LMN")
-"""Main Unicode categories that are always kept: letters, marks, numbers."""
 _GLUED = frozenset("'’‘‛`´′＇·՛՜՞")
 """Punctuation inside words that is removed without a space (the Armenian marks are on the stressed vowel)."""
-_ZERO_WIDTH_SPACE = "\u200b"
 
 # Apostrophes that people type. ʼ and ʻ are letters (Lm) of some languages and are never removed.
 _TYPED = "['’‘‛`´′＇]"
 _TYPED_OR_LETTER = "['’‘‛`´′＇ʼʻ]"
 _BEFORE = r"(?<=[\p{L}\p{M}])(?<![ʼʻ])"
 _INSIDE = _BEFORE + r"%s(?=\p{L})(?![ʼʻ])"
-_AFTER = _BEFORE + "%s"
 _OPENING = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){_TYPED}(?=\p{{L}})")
 _FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])")
 
@@ -46,19 +42,18 @@ class _Rules:
     """Patterns that match one character each, and its replacement (None: it is kept); the first match counts."""
     dotless_i: bool = False
     """Whether I is the capital of ı, and İ of i."""
-    elision: bool = False
-    """Whether an apostrophe may end a word (un po'), so that it must be distinguished from a closing quotation mark."""
 
 
-_ELISION = ((_AFTER % _TYPED_OR_LETTER, "'"),)
+_ELISION = (_BEFORE + _TYPED_OR_LETTER, "'")
+"""An apostrophe may end a word (un po'). It must then be distinguished from a closing quotation mark."""
 _LETTER_APOSTROPHE = _Rules(spelling=((_INSIDE % _TYPED_OR_LETTER, "ʼ"),))
 _DOTLESS_I = _Rules(dotless_i=True)
 _DEFAULT = _Rules()
 _RULES: dict[str, _Rules] = {
-    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), *_ELISION), elision=True),
-    "fr": _Rules(spelling=_ELISION, elision=True),
-    "it": _Rules(spelling=_ELISION, elision=True),
-    "oc": _Rules(spelling=((r"(?<=[ns])·(?=h)", "·"), *_ELISION), elision=True),
+    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), _ELISION)),
+    "fr": _Rules(spelling=(_ELISION,)),
+    "it": _Rules(spelling=(_ELISION,)),
+    "oc": _Rules(spelling=((r"(?<=[ns])·(?=h)", "·"), _ELISION)),
     "uk": _LETTER_APOSTROPHE,
     "be": _LETTER_APOSTROPHE,
     "tr": _DOTLESS_I,
@@ -108,7 +103,7 @@ def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counte
     text = text if keep_case else _lower(text, rules.dotless_i)
     lower = _lower_in_place(text) if keep_case else text  # the patterns are in lower case
     spelling = _spelling(lower, rules)
-    if rules.elision:
+    if _ELISION in rules.spelling:
         for position in _closing_quotes(lower):
             spelling.pop(position, None)
     pieces = []
@@ -164,8 +159,8 @@ def _replacement(character: str) -> tuple[str, bool]:
     if character.isspace():
         return " ", False
     category = unicodedata.category(character)
-    if category[0] in _KEPT:
+    if category[0] in "LMN":
         return character, False
-    if character in _GLUED or (category == "Cf" and character != _ZERO_WIDTH_SPACE):
+    if character in _GLUED or (category == "Cf" and character != "\u200b"):
         return "", True
     return " ", True

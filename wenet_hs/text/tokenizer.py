@@ -37,8 +37,7 @@ class Tokenizer(ABC):
         ids = []
         for unit in self.split(text):
             unit_id = self._text_id(unit)
-            if unit_id is None:
-                unit_id = self.table.special.unk
+            unit_id = self.table.special.unk if unit_id is None else unit_id
             if unit_id is None:
                 what = f"transcript {text!r}: unit {unit!r} is not in the unit table, which has no <unk>"
                 raise DataError(f"{what}; use the table of these data, or one with <unk>")
@@ -51,14 +50,9 @@ class Tokenizer(ABC):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids: blank, <sos> and <eos> are left out, `<unk>` is written as `⁇`."""
-        special = self.table.special
-        silent = {special.blank, special.sos, special.eos}
-        shown = (
-            UNKNOWN_SHOWN if unit_id == special.unk else self.table.units[unit_id]
-            for unit_id in ids
-            if unit_id not in silent
-        )
-        return self.join(shown)
+        special, units = self.table.special, self.table.units
+        kept = (unit_id for unit_id in ids if unit_id not in (special.blank, special.sos, special.eos))
+        return self.join(UNKNOWN_SHOWN if unit_id == special.unk else units[unit_id] for unit_id in kept)
 
     def _text_id(self, unit: str) -> int | None:
         # "<blank>" in a transcript is text; it must never become the blank of CTC.
@@ -77,20 +71,10 @@ class CharTokenizer(Tokenizer):
 
 
 class PhoneTokenizer(Tokenizer):
-    """One unit per phone; phones are separated by spaces."""
+    """One unit per phone or word; they are separated by white space."""
 
     def split(self, text: str) -> list[str]:
         return normalize_phones(text).split()
-
-    def join(self, units: Iterable[str]) -> str:
-        return " ".join(units)
-
-
-class WordTokenizer(Tokenizer):
-    """One unit per word; words are separated by white space."""
-
-    def split(self, text: str) -> list[str]:
-        return text.split()
 
     def join(self, units: Iterable[str]) -> str:
         return " ".join(units)
@@ -115,10 +99,8 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     match kind:
         case "char":
             return CharTokenizer(table)
-        case "phone":
+        case "phone" | "word":
             return PhoneTokenizer(table)
-        case "word":
-            return WordTokenizer(table)
         case "bpe":
             if bpe_model is None:
                 raise ConfigError("tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model")
@@ -128,14 +110,14 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
 
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
     """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
-    text_units = [unit for unit_id, unit in enumerate(table.units) if unit_id not in table.special_ids]
-    for unit in text_units:
+    for unit in table.units:
         if kind == "char" and len(unit) > 1 and not unit.startswith("<"):
-            what = f"unit {unit!r} has more than one character, which tokenizer: char never gives"
+            what = "has more than one character"
         elif kind == "phone" and unit == SPACE:
-            what = f"unit {unit!r} is the space of characters, which tokenizer: phone never gives"
+            what = "is the space of characters"
         else:
             continue
+        what = f"unit {unit!r} {what}, which tokenizer: {kind} never gives"
         raise ConfigError(f"{path}: {what}; set the tokenizer of these units, or create the table with --kind {kind}")
 
 
@@ -143,9 +125,6 @@ def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
     """The frequency of each character, phone or word."""
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()))
     return Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
-
-
-_QUIET = 2  # sentencepiece's own log: errors only
 
 
 def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
@@ -165,7 +144,7 @@ def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
             character_coverage=1.0,
             normalization_rule_name="identity",
             num_threads=1,
-            minloglevel=_QUIET,
+            minloglevel=2,  # errors only
         )
     except RuntimeError as error:
         raise ConfigError(f"--vocab_size {vocab_size}: {_explain(str(error))}") from error

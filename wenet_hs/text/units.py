@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.manifest import refuse_faults
 
 SPACE = "▁"
 BLANK = "<blank>"
@@ -17,8 +18,6 @@ SOS_EOS = "<sos/eos>"
 SOS = "<sos>"
 EOS = "<eos>"
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
-_SPECIAL_NAMES = frozenset((*SPECIAL_UNITS, SOS, EOS))
-_MAX_FAULTS = 10
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class UnitTable:
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
         """The table of these units: the special ones, then the others in NFC and code point order, each once."""
-        ordinary = sorted({_nfc(unit) for unit in units} - _SPECIAL_NAMES)
+        ordinary = sorted({_nfc(unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS})
         return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
 
     @classmethod
@@ -80,13 +79,13 @@ class UnitTable:
 
         Raises DataError with one line per fault: `units.txt:12: …`.
         """
-        entries, faults = _parse(path)
-        faults += _faults_of_ids(path, entries) if not faults else []
-        if faults:
-            more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
-            raise DataError("\n".join(faults[:_MAX_FAULTS] + more))
-        units = tuple(unit for unit, _ in sorted(entries.items(), key=lambda entry: entry[1][0]))
-        return cls(units=units, special=_special_ids(path, {unit: entry[0] for unit, entry in entries.items()}))
+        units = _read_units(path)
+        ids = {unit: unit_id for unit_id, unit in enumerate(units)}
+        sos, eos = ids.get(SOS, ids.get(SOS_EOS)), ids.get(EOS, ids.get(SOS_EOS))
+        if BLANK not in ids or sos is None or eos is None:
+            missing = BLANK if BLANK not in ids else SOS_EOS
+            raise DataError(f"{path}: no unit {missing}; create the table with `wenet-hs units`")
+        return cls(units=units, special=SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos))
 
     def write(self, path: Path | str) -> None:
         """Writes one line `unit id` per unit."""
@@ -112,48 +111,31 @@ def _nfc(unit: str) -> str:
     return unicodedata.normalize("NFC", unit)
 
 
-def _parse(path: Path | str) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Units with (id, line number), and the faults of single lines."""
-    entries: dict[str, tuple[int, int]] = {}
-    first: dict[str, int] = {}
+def _read_units(path: Path | str) -> tuple[str, ...]:
+    """The units in the order of their ids, which must be 0…V-1. Raises DataError with one line per fault."""
+    unit_of: dict[int, str] = {}
+    line_of_id: dict[int, int] = {}
+    line_of_unit: dict[str, int] = {}
     faults = []
     for number, line in enumerate(read_lines(path), start=1):
         # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
         if not unit or " " in unit or not (digits.isascii() and digits.isdigit()):
             faults.append(f"{path}:{number}: expected `unit id`, found {line!r}; write two fields on each line")
-        elif _nfc(unit) in first:
-            same = "the same unit" if unit in entries else "the same unit in another Unicode form (NFC)"
-            faults.append(f"{path}:{number}: {unit!r} is {same} as line {first[_nfc(unit)]}; keep one")
-        else:
-            first[_nfc(unit)] = number
-            entries[unit] = (int(digits), number)
-    if not entries and not faults:
-        faults.append(f"{path}: contains no units; create it with `wenet-hs units`")
-    return entries, faults
-
-
-def _faults_of_ids(path: Path | str, entries: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Ids must be 0…V-1, each once. An id that is too high means that a line was lost: the message names its id."""
-    faults = []
-    missing = min(set(range(len(entries))) - {unit_id for unit_id, _ in entries.values()}, default=None)
-    line_of: dict[int, int] = {}
-    for unit_id, number in entries.values():
-        if unit_id in line_of:
-            faults.append(f"{path}:{number}: id {unit_id} is already used on line {line_of[unit_id]}; ids must differ")
-        elif unit_id >= len(entries):
-            faults.append(
-                f"{path}:{number}: id {unit_id} in a table of {len(entries)} units; "
-                f"ids must be 0 to {len(entries) - 1}, and {missing} is missing"
-            )
-        line_of.setdefault(unit_id, number)
-    return faults
-
-
-def _special_ids(path: Path | str, ids: Mapping[str, int]) -> SpecialIds:
-    sos, eos = ids.get(SOS, ids.get(SOS_EOS)), ids.get(EOS, ids.get(SOS_EOS))
-    missing = [BLANK] if BLANK not in ids else []
-    missing += [SOS_EOS] if sos is None or eos is None else []
-    if missing or sos is None or eos is None:
-        raise DataError(f"{path}: no unit {' and no unit '.join(missing)}; create the table with `wenet-hs units`")
-    return SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos)
+            continue
+        unit_id = int(digits)
+        if (first := line_of_unit.setdefault(_nfc(unit), number)) != number:
+            faults.append(f"{path}:{number}: {unit!r} is the same unit (in NFC) as line {first}; keep one")
+        elif (first := line_of_id.setdefault(unit_id, number)) != number:
+            faults.append(f"{path}:{number}: id {unit_id} is already used on line {first}; ids must differ")
+        unit_of[unit_id] = unit
+    refuse_faults(path, faults)
+    if not unit_of:
+        raise DataError(f"{path}: contains no units; create it with `wenet-hs units`")
+    if max(unit_of) >= len(unit_of):  # a line was lost
+        missing, highest = min(set(range(len(unit_of))) - set(unit_of)), max(unit_of)
+        raise DataError(
+            f"{path}:{line_of_id[highest]}: id {highest} in a table of {len(unit_of)} units; "
+            f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing"
+        )
+    return tuple(unit_of[unit_id] for unit_id in range(len(unit_of)))
