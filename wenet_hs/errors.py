@@ -2,8 +2,10 @@
 """User errors. A message has one line per error: where, what was found, what to do. Other exceptions are bugs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 _MAX_NAMED = 5
+_MAX_FAULTS = 10
 
 
 class WenetHsError(Exception):
@@ -35,3 +37,10 @@ class Stopped(WenetHsError):
 def list_names(names: Sequence[str], separator: str = ", ") -> str:
     """The first five names, for a message."""
     return separator.join(names[:_MAX_NAMED]) + (" …" if len(names) > _MAX_NAMED else "")
+
+
+def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
+    """Raise DataError with the first ten faults of a file, one per line, if there are any."""
+    if faults:
+        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
+        raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))

@@ -5,16 +5,15 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
 
 NO_UTTERANCES = "no utterances in it; run the stage that prepares the data again"
-_MAX_FAULTS = 10
 _REMEDIES = {
     "key": 'give each utterance a unique name, "key": "…"',
     "wav": 'say where the audio is, "wav": "PATH"',
@@ -105,13 +104,6 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     refuse_faults(path, faults)
     if not first_line:
         raise DataError(f"{path}: {NO_UTTERANCES}")
-
-
-def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
-    """Raise DataError with the first ten faults of a list, one per line, if there are any."""
-    if faults:
-        more = [f"{path}: and {len(faults) - _MAX_FAULTS} more faults"] if len(faults) > _MAX_FAULTS else []
-        raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
 
 
 def parse_utterance(line: str) -> Utterance:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import soundfile
 import soxr
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import ConfigError, DataError
@@ -50,7 +50,7 @@ _CORRECT_SEGMENT = "correct start and end in the list"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _PART = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
 
-Samples = npt.NDArray[np.float32]
+Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,39 +244,30 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
     Yields: the file, and the seconds that a wav lacks of the length in its header.
     """
     try:
-        file, declared_over_present = _sound_file(fetch(source))
-        with file:
+        content = fetch(source)
+        try:
+            if not isinstance(content, bytes) and not (path := Path(content)).is_file():
+                if path.exists():
+                    raise SourceFault("not a file", "give the path of an audio file")
+                where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
+                raise SourceFault(f"missing{where}")
+            declared_over_present = _declared_over_present(content)
+            opened = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
+        except soundfile.LibsndfileError as error:
+            # libsndfile says "File does not exist …" of an existing file in an unknown format.
+            reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
+            raise SourceFault(f"not audio that can be read ({reason})") from error
+        except OSError as error:
+            if error.errno in _SYSTEM_ERRORS:
+                raise
+            raise SourceFault(f"cannot be read ({error.strerror})") from error
+        with opened as file:
             _check_header(file)
             present_s = file.frames / file.samplerate
             yield file, check_length(present_s, present_s * declared_over_present)
     except SourceFault as fault:
         name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
         raise AudioError(name, str(fault), fault.remedy) from fault
-
-
-def _sound_file(source: str | Path | bytes) -> tuple[soundfile.SoundFile, float]:
-    """The open file, and `_declared_over_present`."""
-    try:
-        if not isinstance(source, bytes) and not Path(source).is_file():
-            raise _missing_file(Path(source))
-        declared_over_present = _declared_over_present(source)
-        return soundfile.SoundFile(
-            io.BytesIO(source) if isinstance(source, bytes) else str(source)
-        ), declared_over_present
-    except soundfile.LibsndfileError as error:
-        # libsndfile says "File does not exist …" of an existing file in an unknown format.
-        reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-        raise SourceFault(f"not audio that can be read ({reason})") from error
-    except OSError as error:
-        if error.errno in _SYSTEM_ERRORS:
-            raise
-        raise SourceFault(f"cannot be read ({error.strerror})") from error
-
-
-def _missing_file(path: Path) -> SourceFault:
-    if path.exists():
-        return SourceFault("not a file", "give the path of an audio file")
-    return SourceFault("missing" if path.is_absolute() else f"missing (looked for in the current folder {Path.cwd()})")
 
 
 def _check_header(file: soundfile.SoundFile) -> None:
@@ -301,21 +292,14 @@ def _declared_over_present(source: str | Path | bytes) -> float:
             raise SourceFault("empty: 0 bytes")
         file.seek(0)
         header = file.read(12)
-        if header[:4] != b"RIFF" or header[8:] != b"WAVE":
-            return 1.0
-        declared = _data_chunk_size(file)
-        return max(1.0, declared / max(total - file.tell(), 1))
-
-
-def _data_chunk_size(file: BinaryIO) -> int:
-    """The declared size of the `data` chunk, with the file positioned at its first byte; 0 without such a chunk."""
-    for _ in range(_MAX_CHUNKS):
-        header = file.read(8)
-        size = int.from_bytes(header[4:], "little")
-        if header[:4] == b"data":
-            return size
-        file.seek(size + size % 2, os.SEEK_CUR)
-    return 0
+        is_wav = header[:4] == b"RIFF" and header[8:] == b"WAVE"
+        for _ in range(_MAX_CHUNKS if is_wav else 0):
+            header = file.read(8)
+            size = int.from_bytes(header[4:], "little")
+            if header[:4] == b"data":
+                return max(1.0, size / max(total - file.tell(), 1))
+            file.seek(size + size % 2, os.SEEK_CUR)
+    return 1.0
 
 
 def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:

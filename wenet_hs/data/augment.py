@@ -123,7 +123,10 @@ class Distortions:
         """
         if self._reverb is not None and (drawn := self._reverb.draw(generator("reverb"))):
             with _errors_named(drawn[1]):
-                wave = reverberate(wave, self._read_response(drawn[0]))
+                response = read_audio(drawn[0], sample_rate=self._rate)
+                if is_silent(response):
+                    raise AudioError(drawn[0], "silent, no impulse response", _TAKE_OUT)
+                wave = reverberate(wave, response)
         if self._noise is not None:
             numbers = generator("noise")
             if drawn := self._noise.draw(numbers):
@@ -131,12 +134,6 @@ class Distortions:
                 with _errors_named(drawn[1]):
                     wave = add_noise(wave, self._read_noise(drawn[0], len(wave), numbers), snr_db)
         return wave
-
-    def _read_response(self, wav: str) -> Tensor:
-        response = read_audio(wav, sample_rate=self._rate)
-        if is_silent(response):
-            raise AudioError(wav, "silent, no impulse response", _TAKE_OUT)
-        return response
 
     def _read_noise(self, wav: str, num_samples: int, generator: torch.Generator) -> Tensor:
         """`num_samples` samples of a recording from a random position; a shorter one is repeated. Never silent."""

@@ -84,13 +84,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch with its tensors on a device."""
-        return replace(
-            self,
-            features=self.features.to(device, non_blocking=True),
-            feature_lengths=self.feature_lengths.to(device, non_blocking=True),
-            targets=self.targets.to(device, non_blocking=True),
-            target_lengths=self.target_lengths.to(device, non_blocking=True),
-        )
+        names = ("features", "feature_lengths", "targets", "target_lengths")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 def collate(examples: Sequence[Example]) -> Batch:
@@ -113,10 +108,9 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 class BatchPlan(list[list[int]]):
-    """Batches, each a list of indices."""
+    """Batches, each a list of indices, and their positions (number of batches,) in an order by falling length."""
 
     def __init__(self, batches: Iterable[list[int]], length_order: Indices) -> None:
-        """length_order: (number of batches,), the position of each batch in an order by falling length."""
         super().__init__(batches)
         self._length_order = length_order
 
@@ -158,7 +152,8 @@ def plan_epoch(
         raise DataError("no utterances to make batches of; see the reasons of their rejection")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
-    order = _sort_by_length(lengths, generator if shuffle else None)
+    jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else 0.0
+    order = np.argsort(-(1.0 + jitter) * lengths, kind="stable")
     batches = _cut(order, lengths, batch_conf)
     if items is not None:
         batches = [items[batch].tolist() for batch in batches]
@@ -167,26 +162,18 @@ def plan_epoch(
     return plan.share(rank=rank, world_size=world_size)
 
 
-def _sort_by_length(lengths: Indices, generator: np.random.Generator | None) -> Indices:
-    """Indices, the longest first, with jitter if there is a generator; equal lengths keep their order."""
-    if generator is None:
-        return np.argsort(-lengths, kind="stable")
-    keys = (1.0 + generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths))) * lengths
-    return np.argsort(-keys, kind="stable")
-
-
 def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
     """Batches of indices that are sorted by falling length."""
     match conf.batch_type:
         case "static":
             return _cut_equal(order, conf.batch_size)
-        case "dynamic":
-            return _cut_dynamic(order, lengths, conf.max_frames_in_batch)
         case "bucket":
             bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
             sizes = list(enumerate(conf.bucket_batch_sizes))
             batches = (_cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes))
             return list(chain.from_iterable(batches))
+        case "dynamic":
+            return _cut_dynamic(order, lengths, conf.max_frames_in_batch)
 
 
 def _cut_equal(order: Indices, size: int) -> list[list[int]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selection of training utterances: the filters of `filter_conf`, and balanced sampling of languages and lists.
+"""Utterances of data lists as a table, the filters of `filter_conf`, and balanced sampling of languages and lists.
 
 Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list where languages are
 not balanced. Its quota is the number of draws per epoch: they make the group's share of all speech. The members of a
@@ -10,22 +10,83 @@ A draw is the number i + N * copy of a virtual item of utterance i: copies in on
 temperature 1 and no weights every quota is the size of the group: each utterance once per epoch.
 """
 
+import hashlib
 import logging
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.config.dataset import FilterConf, SamplingConf
-from wenet_hs.data.table import UtteranceTable
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
 
 logger = logging.getLogger(__name__)
 
 Indices = NDArray[np.int64]
 FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms, whatever the frame shift, like WeNet
 _STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
+_BLOCK_ROWS = 1 << 16
+_TEXT = np.dtypes.StringDType(na_object=None)  # UTF-8, about the length of the text plus 16 bytes per row
+_COLUMNS = {"key": _TEXT, "wav": _TEXT, "txt": _TEXT, "speaker": _TEXT} | dict.fromkeys(
+    ("duration", "start", "end"), np.dtype(np.float64)
+)
+
+
+class UtteranceTable(Sequence[Utterance]):
+    """The utterances of one or more lists, in order; a row becomes an `Utterance` when it is read.
+
+    Worker processes share the columns without copies.
+
+    Attributes:
+        columns: (N,) each, by the names of an utterance's fields; NaN for a number that the list does not state.
+        langs: (N,) positions in `lang_names`; -1 where the list does not state the language.
+        list_starts: the first row of each list.
+        digest: SHA-256 of everything the lists state about the utterances, except where the audio is.
+    """
+
+    def __init__(self, utterances: Iterable[Utterance], list_starts: tuple[int, ...] = (0,)) -> None:
+        """Read the utterances in blocks, so that most of them never exist as Python objects at the same time."""
+        langs: dict[str | None, int] = {None: -1}
+        blocks: list[dict[str, NDArray[Any]]] = []
+        digest = hashlib.sha256()
+        remaining = iter(utterances)
+        while (block := list(islice(remaining, _BLOCK_ROWS))) or not blocks:
+            facts = "\n".join(f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}" for u in block)
+            digest.update(("\n" + facts if blocks else facts).encode())
+            columns = {name: np.array([getattr(u, name) for u in block], dtype) for name, dtype in _COLUMNS.items()}
+            columns["lang"] = np.array([langs.setdefault(u.lang, len(langs) - 1) for u in block], np.int32)
+            blocks.append(columns)
+        self.columns = {name: np.concatenate([block[name] for block in blocks]) for name in (*_COLUMNS, "lang")}
+        self.langs = self.columns.pop("lang")
+        self.lang_names = tuple(name for name in langs if name is not None)
+        self.list_starts, self.digest = list_starts, digest.hexdigest()
+
+    @property
+    def durations(self) -> NDArray[np.float64]:
+        """(N,) seconds; NaN where the list does not state the duration."""
+        return self.columns["duration"]
+
+    def __len__(self) -> int:
+        return len(self.langs)
+
+    @overload
+    def __getitem__(self, number: int) -> Utterance: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Utterance]: ...
+    def __getitem__(self, number: int | slice) -> Utterance | list[Utterance]:
+        if isinstance(number, slice):
+            return [self[row] for row in range(*number.indices(len(self)))]
+        values = {name: column[number] for name, column in self.columns.items()}
+        for name in ("duration", "start", "end"):
+            values[name] = None if np.isnan(values[name]) else float(values[name])
+        lang = int(self.langs[number])
+        return Utterance(**values, lang=None if lang < 0 else self.lang_names[lang])
+
+
+# Filters
 
 
 def ctc_frames_needed(ids: Sequence[int]) -> int:
@@ -60,6 +121,9 @@ def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: 
     if ratio > conf.max_output_input_ratio:
         return f"too many units for its length: {ratio:.4f} per frame, at most {conf.max_output_input_ratio:g} wanted"
     return None
+
+
+# Balanced sampling
 
 
 class Sampler:

@@ -33,10 +33,10 @@ from wenet_hs.data.audio import (
     read_duration,
     segment_duration,
 )
-from wenet_hs.data.table import UtteranceTable
-from wenet_hs.errors import DataError
+from wenet_hs.data.sampling import UtteranceTable
+from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import open_atomic, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, format_utterance, iterate_data_list, parse_utterance, refuse_faults
+from wenet_hs.manifest import Utterance, format_utterance, iterate_data_list, parse_utterance
 
 logger = logging.getLogger(__name__)
 

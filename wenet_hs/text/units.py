@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import refuse_faults
 
 SPACE = "▁"
 BLANK = "<blank>"
