@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
-from harness import Ended, Tally, call_in_child, run_child, without_fsync
+from harness import Tally, call_in_child, run_child, without_fsync
 from tiny_corpus import cut_back, write_tiny_corpus
 
 from wenet_hs.bin import average as average_command
@@ -26,6 +27,7 @@ from wenet_hs.interop.hsoftmax_original import PATHS, write_original_tree
 from wenet_hs.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACES = ("embeddings", "an archive", "paths of the original tree")
 
 
 def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arrays: int = 20) -> str:
@@ -41,9 +43,8 @@ def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arr
         for name, content in choose_yamls(bed.marker, yamls):
             bed.try_yaml(name, content)
         files = list(make_arrays(bed.marker))
-        places = (bed.try_embeddings, bed.try_archive, bed.try_original_paths)
         for number in range(arrays):
-            places[number % len(places)](*files[number // len(places) % len(files)])
+            bed.try_array(*files[number // len(PLACES) % len(files)], PLACES[number % len(PLACES)])
     num_run = sum("CODE HAS RUN" in violation for violation in tally.violations)
     num_sources, found = scan_sources()
     tally.check(not found, f"ways to run code: {found}")
@@ -66,10 +67,11 @@ class TestBed:
         self.tree, self.units = self.corpus.folder / "tree.json", self.corpus.folder / "units.txt"
         self.whole = self.corpus.train(folder / "whole", "max_epoch=1", head="hsoftmax")
 
-    def check_refused(self, ended: Ended, what: str, *named: str) -> None:
-        """The command refused the file by name, and no code ran."""
+    def check_refused(self, module: ModuleType, line: Sequence[object], what: str, named: str) -> None:
+        """The command refuses the file, every line on stderr names it, and no code runs."""
+        ended = call_in_child(module, *line)
         self.tally.check(not self.take_marker(), f"{what}: CODE HAS RUN")
-        is_named = all(any(name in line for name in named) for line in ended.err.splitlines())
+        is_named = all(named in line for line in ended.err.splitlines())
         self.tally.check(ended.is_user_error() and is_named, f"{what}: {ended.summary()}")
 
     def take_marker(self) -> bool:
@@ -80,20 +82,28 @@ class TestBed:
         self.marker.unlink(missing_ok=True)
         return exists
 
-    def recognize(self) -> Ended:
-        """Decode with the copy of the model."""
-        line = ("--model_dir", self.copy, "--test_data", self.corpus.cv_data, "--result_dir", self.folder / "result")
-        return call_in_child(recognize_command, *line, "--modes", "ctc_greedy_search", "--device", "cpu")
+    def copy_model(self, name: str, content: bytes) -> None:
+        """Copy the model with one other file."""
+        shutil.rmtree(self.copy, ignore_errors=True)
+        shutil.copytree(self.whole, self.copy)
+        (self.copy / name).write_bytes(content)
 
-    def train(self, model_dir: Path, *more: object) -> Ended:
-        """Train, or continue, with the head of the model."""
+    def check_recognize(self, what: str, named: str) -> None:
+        """Decoding with the copy of the model is refused."""
+        line = ["--model_dir", self.copy, "--test_data", self.corpus.cv_data, "--result_dir", self.folder / "result"]
+        self.check_refused(recognize_command, [*line, "--modes", "ctc_greedy_search", "--device", "cpu"], what, named)
+
+    def check_train(self, model_dir: Path, what: str, named: str, *more: object) -> None:
+        """Training, or its continuation, with the head of the model is refused."""
         overrides = ("max_epoch=1", "head=hsoftmax", f"head_conf.tree={self.tree}")
-        return call_in_child(train_command, *self.corpus.arguments(model_dir, *overrides), *more)
+        self.check_refused(train_command, [*self.corpus.arguments(model_dir, *overrides), *more], what, named)
 
     def try_pickle(self, name: str, content: bytes, place: str) -> bool:
         """Open a pickle as a file of the model. Returns whether it runs code when loaded carelessly."""
-        with zipfile.ZipFile(io.BytesIO(content)) if content[:2] == b"PK" else _nothing() as archive:
-            plain = archive.read("archive/data.pkl") if archive else content
+        plain = content
+        if content[:2] == b"PK":
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                plain = archive.read("archive/data.pkl")
 
         def load_carelessly() -> None:
             for descriptor in (1, 2):
@@ -103,69 +113,45 @@ class TestBed:
 
         run_child(load_carelessly)
         is_working, what = self.take_marker(), f"pickle {name} as {place}"
-        shutil.rmtree(self.copy, ignore_errors=True)
         if place == "final.pt":
-            shutil.copytree(self.whole, self.copy)
-            (self.copy / place).write_bytes(content)
-            self.check_refused(self.recognize(), what, "final.pt")
-            tuned = self.train(self.folder / "tuned", "--checkpoint", self.copy / place)
-            self.check_refused(tuned, what, "final.pt")
+            self.copy_model(place, content)
+            self.check_recognize(what, place)
+            self.check_train(self.folder / "tuned", what, place, "--checkpoint", self.copy / place)
             return is_working
         newest = list_checkpoints(self.whole / "checkpoints")[-1]
+        shutil.rmtree(self.copy, ignore_errors=True)
         cut_back(self.whole, self.copy, step_of(newest))
         save_checkpoint(self.copy / "checkpoints", step_of(newest), {**read_checkpoint(newest), place: content})
-        self.check_refused(self.train(self.copy), what, newest.name)
+        self.check_train(self.copy, what, newest.name)
         if place == "model.pt":
-            line = ("--model_dir", self.copy, "--num", 1, "--by", "last")
-            self.check_refused(call_in_child(average_command, *line), what, "step-")
+            self.check_refused(average_command, ["--model_dir", self.copy, "--num", 1, "--by", "last"], what, "step-")
         return is_working
 
     def try_yaml(self, name: str, content: bytes) -> None:
         """A YAML file as the config of a training, and as the train.yaml of a model."""
         config = self.folder / "hostile.yaml"
         config.write_bytes(content)
-        lists = ("--train_data", self.corpus.train_data, "--cv_data", self.corpus.cv_data, "--device", "cpu")
-        ended = call_in_child(train_command, "--config", config, *lists, "--model_dir", self.folder / "never")
-        self.check_refused(ended, f"YAML {name} as config", "hostile.yaml")
-        shutil.rmtree(self.copy, ignore_errors=True)
-        shutil.copytree(self.whole, self.copy)
-        (self.copy / "train.yaml").write_bytes(content)
-        self.check_refused(self.recognize(), f"YAML {name} as train.yaml", "train.yaml")
+        self.check_train(self.folder / "never", f"YAML {name} as config", config.name, "--config", config)
+        self.copy_model("train.yaml", content)
+        self.check_recognize(f"YAML {name} as train.yaml", "train.yaml")
 
-    def _build_tree(self, vectors: Path) -> Ended:
-        line = ("build", "--kind", "embedding", "--units", self.units, "--data_list", self.corpus.train_data)
-        return call_in_child(tree_command, *line, "--embeddings", vectors, "--out", self.folder / "tree.json")
-
-    def try_embeddings(self, name: str, content: bytes) -> None:
-        """A NumPy file as embeddings."""
-        path = self.folder / "vectors.npy"
-        path.write_bytes(content)
-        self.check_refused(self._build_tree(path), f"NumPy {name} as embeddings", path.name)
-
-    def try_archive(self, name: str, content: bytes) -> None:
-        """A NumPy file as a member of an archive of embeddings."""
-        path = self.folder / "vectors.npz"
-        with zipfile.ZipFile(path, "w") as archive:
-            for member in ("units.npy", "vectors.npy"):
-                archive.writestr(member, content)
-        self.check_refused(self._build_tree(path), f"NumPy {name} in an archive of embeddings", path.name)
-
-    def try_original_paths(self, name: str, content: bytes) -> None:
-        """A NumPy file as paths of the original tree."""
-        folder = self.folder / "original"
-        write_original_tree(Tree.load(self.tree), folder)
-        path = folder / next(iter(PATHS))
-        path.write_bytes(content)
-        line = ("import", "--original", folder, "--units", self.units, "--out", self.folder / "tree.json")
-        self.check_refused(call_in_child(tree_command, *line), f"NumPy {name} as paths of the original tree", path.name)
-
-
-class _nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
+    def try_array(self, name: str, content: bytes, place: str) -> None:
+        """A NumPy file as embeddings, in an archive of embeddings, or as paths of the original tree."""
+        out, original = ("--units", self.units, "--out", self.folder / "tree.json"), self.folder / "original"
+        vectors = self.folder / ("vectors.npy" if place == "embeddings" else "vectors.npz")
+        line = ["build", "--kind", "embedding", "--data_list", self.corpus.train_data, "--embeddings", vectors, *out]
+        named = vectors.name
+        if place == "embeddings":
+            vectors.write_bytes(content)
+        elif place == "an archive":
+            with zipfile.ZipFile(vectors, "w") as archive:
+                for member in ("units.npy", "vectors.npy"):
+                    archive.writestr(member, content)
+        else:
+            write_original_tree(Tree.load(self.tree), original)
+            line, named = ["import", "--original", original, *out], next(iter(PATHS))
+            (original / named).write_bytes(content)
+        self.check_refused(tree_command, line, f"NumPy {name} as {place}", named)
 
 
 # ---- pickles
@@ -177,12 +163,10 @@ def make_calls(marker: Path) -> list[tuple[str, str, tuple[object, ...]]]:
     code, shell = f"open({path!r}, 'w').close()", f"touch {path}"
     return [
         *((module, "system", (shell,)) for module in ("os", "posix")),
-        *(("os", "mkdir", (path,)), ("os", "popen", (shell,))),
-        *(("subprocess", name, (["touch", path],)) for name in ("call", "check_output")),
+        *(("os", "mkdir", (path,)), ("os", "popen", (shell,)), ("subprocess", "call", (["touch", path],))),
         *(("builtins", name, (code,)) for name in ("exec", "eval")),
         *((module, "open", (path, "w")) for module in ("builtins", "io", "codecs")),
-        ("pathlib", "Path.touch", (marker,)),
-        ("timeit", "timeit", (code,)),
+        *(("pathlib", "Path.touch", (marker,)), ("timeit", "timeit", (code,))),
         ("code", "InteractiveInterpreter.runcode", (None, code)),
         ("cProfile", "run", (code,)),
         ("tempfile", "NamedTemporaryFile", ("w", -1, None, None, None, marker.name, str(marker.parent), False)),
@@ -256,16 +240,13 @@ ODD_YAMLS = {
     "a section in itself": "encoder_conf: &a {num_blocks: *a}\n",
     "an unknown alias": "a: *nowhere\n",
     "a key twice": "max_epoch: 1\nmax_epoch: 2\n",
-    "a key twice in a section": "optim_conf:\n  lr: 1\n  lr: 2\n",
     "a key twice in two spellings": "max_epoch: 1\n'max_epoch': 2\n",
     "ten thousand brackets": "a: " + "[" * 10_000,
-    "ten thousand braces": "{a: " * 10_000,
     "deep indentation": "".join(" " * n + f"k{n}:\n" for n in range(300)),
     "an integer of 100,000 digits": "max_epoch: " + "9" * 100_000 + "\n",
     "two documents": "max_epoch: 1\n---\nmax_epoch: 2\n",
     "a directive": "%YAML 9.9\n---\nmax_epoch: 1\n",
     "a list as a key": "? [a, b]\n: 1\n",
-    "a map as a key": "? {a: b}\n: 1\n",
     "20,000 keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
     "a tab": "encoder_conf:\n\tnum_blocks: 1\n",
     "nothing": "",
@@ -340,26 +321,13 @@ _UNSAFE_SHELL = re.compile(r"(^|[;&|(]\s*)\s*(eval|source /dev/stdin)\s|\|\s*(ba
 def scan_sources(root: Path = ROOT) -> tuple[int, list[str]]:
     """(number of source files, places that could run code that came with data)."""
     folders = [root / name for name in SCANNED if (root / name).is_dir()]
-    line = [
-        "ruff",
-        "check",
-        "--isolated",
-        "--no-cache",
-        "--ignore-noqa",
-        "--select",
-        RULES,
-        "--output-format",
-        "concise",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", *line, *map(str, folders)], capture_output=True, text=True, check=False
-    )
+    line = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--ignore-noqa", "--select", RULES]
+    line += ["--output-format", "concise", *map(str, folders)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     found = [line for line in done.stdout.splitlines() if line.startswith(str(root))]
     paths = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".sh")]
     for path in paths:
         pattern = _UNSAFE if path.suffix == ".py" else _UNSAFE_SHELL
         lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
-        found += [
-            f"{path}:{number}: {text.strip()}" for number, text in lines if pattern.search(text.partition("#")[0])
-        ]
+        found += [f"{path}:{n}: {text.strip()}" for n, text in lines if pattern.search(text.partition("#")[0])]
     return len(paths), found
