@@ -27,7 +27,6 @@ from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.data.shards import DataType, open_lists
 from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World
