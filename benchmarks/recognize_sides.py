@@ -23,8 +23,7 @@ from wenet_hs.decode.modes import decode
 from wenet_hs.heads import SoftmaxHead
 from wenet_hs.model import AsrModel
 from wenet_hs.nn import cpu as linear
-from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree import Tree
 

@@ -16,7 +16,7 @@ from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.layers import length_mask
-from wenet_hs.nn.transformer import BiTransformerDecoder, GuidedAttentionLoss, TransformerDecoder
+from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
 
 
@@ -101,9 +101,11 @@ class AsrModel(nn.Module):
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
         if self.ctc_weight < 1:
-            guide = self._guide(memory_lengths, batch)
-            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, guide)
-            penalty = penalty if guide is None else guide.total()
+            weights: list[Tensor] | None = [] if self.training and self.attention_guide else None
+            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, weights)
+            if weights:
+                lengths = memory_lengths, batch.target_lengths + 1
+                penalty = guided_attention_loss(weights, *lengths, width=self.attention_guide_width)
         if self.ctc_weight > 0:
             ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
         return Losses(
@@ -116,18 +118,12 @@ class AsrModel(nn.Module):
             nll=nll,
         )
 
-    def _guide(self, memory_lengths: Tensor, batch: Batch) -> GuidedAttentionLoss | None:
-        """The penalty in training mode while it has a weight, else None."""
-        if not (self.training and self.attention_guide):
-            return None
-        return GuidedAttentionLoss(memory_lengths, batch.target_lengths + 1, width=self.attention_guide_width)
-
     def _attention(
-        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, guide: GuidedAttentionLoss | None
+        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, weights: list[Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, guide=guide)
+        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
         rows = _without_padding(hidden, targets, batch.target_lengths)
         loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, self.lsm_weight, self.lsm_kind)
         loss = loss_N.sum()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers computed again in the backward pass give the same numbers, and keep less for it."""
+"""Recomputation of layers in the backward pass: bit-equal results, and fewer values are kept."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from wenet_hs.model import AsrModel
 ON: dict[str, Any] = {"gradient_checkpointing": True}
 
 
-def steps(low: bool, **sections: Any) -> tuple[AsrModel, list[float]]:
-    """Two backward passes with every dropout on, and attention watched in the second."""
+def train_steps(low: bool, **sections: Any) -> tuple[AsrModel, list[float]]:
+    """Two backward passes with every dropout on, and the guided attention penalty in the second."""
     busy = {"dropout_rate": 0.2, "positional_dropout_rate": 0.2}
     encoder = {**busy, "attention_dropout_rate": 0.2, **sections.get("encoder_conf", {})}
     decoder = {**busy, "src_attention_dropout_rate": 0.2, **sections.get("decoder_conf", {})}
@@ -31,18 +31,16 @@ def steps(low: bool, **sections: Any) -> tuple[AsrModel, list[float]]:
 
 @pytest.mark.parametrize("low", [False, True])
 def test_losses_gradients_statistics_and_random_state_are_the_same_bits(low: bool) -> None:
-    plain, losses = steps(low)
+    plain, losses = train_steps(low)
     state = torch.get_rng_state()
-    again, same_losses = steps(low, encoder_conf=ON, decoder_conf=ON)
-    assert again.encoder.recompute
-    assert again.decoder.recompute
+    again, same_losses = train_steps(low, encoder_conf=ON, decoder_conf=ON)
+    assert again.encoder.recompute and again.decoder.recompute
     assert same_losses == losses
     assert torch.equal(torch.get_rng_state(), state)
     for (name, value), other in zip(plain.state_dict().items(), again.state_dict().values(), strict=True):
         assert torch.equal(value, other), name
     for (name, parameter), other in zip(plain.named_parameters(), again.parameters(), strict=True):
-        assert parameter.grad is not None, name
-        assert other.grad is not None, name
+        assert parameter.grad is not None and other.grad is not None, name
         assert torch.equal(parameter.grad, other.grad), name
 
 

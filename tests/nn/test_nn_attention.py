@@ -21,10 +21,7 @@ def textbook(attention: MultiHeadAttention, query: Tensor, memory: Tensor, mask:
     """WeNet's formula in its own order: ((q+u)·k + (q+v)·p) / √K, softmax over the keys that are kept."""
     num = attention.num_heads
     q, k, v = (
-        heads(layer(x), num)
-        for layer, x in zip(
-            (attention.linear_q, attention.linear_k, attention.linear_v), (query, memory, memory), strict=True
-        )
+        heads(getattr(attention, f"linear_{n}")(x), num) for n, x in zip("qkv", (query, memory, memory), strict=True)
     )
     if isinstance(attention, RelPositionAttention):
         p = heads(attention.linear_pos(positions), num)
@@ -55,10 +52,7 @@ def test_a_row_without_keys_is_zero_and_has_a_gradient(kind: type[MultiHeadAtten
     out = attention(x, x, torch.zeros(2, 1, 4, dtype=torch.bool), torch.randn(1, 4, 8))
     torch.testing.assert_close(out, attention.linear_out.bias.expand_as(out))
     out.sum().backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    with torch.no_grad():
-        assert attention(x, x, torch.zeros(2, 1, 4, dtype=torch.bool), torch.randn(1, 4, 8)).isfinite().all()
+    assert x.grad is not None and x.grad.isfinite().all()
 
 
 def test_gradients_of_the_rewritten_relative_scores() -> None:
@@ -82,11 +76,3 @@ def test_parameters_start_as_wenets() -> None:
         assert bias.shape == (4, 16)
         assert 0.8 * bound < bias.abs().max() <= bound
     assert attention.linear_pos.bias is None
-
-
-def test_wrong_calls() -> None:
-    with pytest.raises(ValueError, match="the width 10 is not divisible by the number of heads 4"):
-        MultiHeadAttention(4, 10)
-    x = torch.zeros(1, 2, 8)
-    with pytest.raises(ValueError, match="needs the positions of the keys"):
-        RelPositionAttention(2, 8)(x, x, None)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.layers import length_mask
-from wenet_hs.nn.transformer import GuidedAttentionLoss, TransformerDecoder
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, guided_attention_loss
 
 DECODERS: tuple[TransformerDecoder, ...] = (
     small_model().decoder,
@@ -24,7 +23,7 @@ WIDTH = 16
 Step = list[list[tuple[int | None, int]]]
 
 
-def some(rows: int, frames: int, labels: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def random_inputs(rows: int, frames: int, labels: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     memory = torch.randn(rows, frames, WIDTH, generator=generator)
     return memory, torch.randint(0, NUM_UNITS, (rows, labels), generator=generator)
@@ -35,9 +34,9 @@ def some(rows: int, frames: int, labels: int, seed: int = 0) -> tuple[Tensor, Te
     lengths=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6)), min_size=1, max_size=3),
     which=st.integers(0, 1),
 )
-def test_forward_does_not_see_padding(lengths: list[tuple[int, int]], which: int) -> None:
+def test_padding_changes_no_hidden_vector(lengths: list[tuple[int, int]], which: int) -> None:
     decoder = DECODERS[which]
-    memory, units = some(len(lengths), 10, 7)
+    memory, units = random_inputs(len(lengths), 10, 7)
     memory_lengths, unit_lengths = torch.tensor(lengths).unbind(1)
     with torch.inference_mode():
         hidden = decoder(memory, memory_lengths, units, unit_lengths)
@@ -52,34 +51,34 @@ def test_forward_does_not_see_padding(lengths: list[tuple[int, int]], which: int
     assert hidden.isfinite().all()
 
 
-def grown(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list[Step]) -> tuple[list[Tensor], Any]:
+def run_steps(decoder: TransformerDecoder, memory: Tensor, mask: Tensor, steps: list[Step]) -> tuple[list[Tensor], Any]:
     """The hidden vectors of the nodes of each step; a step has, of each utterance, (parent, unit) for each new node."""
     cache, hidden = decoder.init_cache(memory, mask), []
     total = sum(max(map(len, step)) for step in steps)
     seen = torch.zeros(len(memory), total, total, dtype=torch.bool)
     for step in steps:
-        past, room = cache.num_nodes, max(map(len, step))
-        new = [(u, past + place, *node) for u, nodes in enumerate(step) for place, node in enumerate(nodes)]
+        past, num_slots = cache.num_nodes, max(map(len, step))
+        new = [(u, past + slot, *node) for u, nodes in enumerate(step) for slot, node in enumerate(nodes)]
         for utterance, number, parent, _ in new:
             if parent is not None:
                 seen[utterance, number] = seen[utterance, parent]
             seen[utterance, number, number] = True
         units = torch.tensor([unit for *_, unit in new])
         depths = torch.tensor([int(seen[utterance, number].sum()) - 1 for utterance, number, *_ in new])
-        places = torch.tensor([utterance * room + number - past for utterance, number, *_ in new])
-        end = past + room
-        hidden.append(decoder.decode_step(cache, NewNodes(units, depths, seen[:, past:end, :end], places)))
+        slots = torch.tensor([utterance * num_slots + number - past for utterance, number, *_ in new])
+        end = past + num_slots
+        hidden.append(decoder.decode_step(cache, NewNodes(units, depths, seen[:, past:end, :end], slots)))
     return hidden, cache
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_growing_tree_is_each_of_its_branches(decoder: TransformerDecoder) -> None:
-    """Two utterances: a line of nodes in one, a fork in the other; node numbers count free places too."""
-    memory, _ = some(2, 8, 1)
+def test_step_by_step_the_decoder_gives_the_vectors_of_whole_sequences(decoder: TransformerDecoder) -> None:
+    """Two utterances: a chain of nodes in one, a branch in the other; node numbers count free slots too."""
+    memory, _ = random_inputs(2, 8, 1)
     lengths = torch.tensor([8, 5])
     steps = [
         [[(None, 2)], [(None, 2)]],
-        [[(0, 4), (1, 5), (2, 6)], [(0, 7), (0, 8)]],  # the second of the first hangs on the first of this step
+        [[(0, 4), (1, 5), (2, 6)], [(0, 7), (0, 8)]],  # a node may be the parent of another one of its step
         [[(3, 9)], [(1, 3), (2, 3), (2, 4)]],
     ]
     branches = [  # utterance, units, the step and row of the last one
@@ -89,17 +88,16 @@ def test_a_growing_tree_is_each_of_its_branches(decoder: TransformerDecoder) -> 
         *((1, ids, (2, 1 + i)) for i, ids in enumerate([(2, 7, 3), (2, 8, 3), (2, 8, 4)])),
     ]
     with torch.inference_mode():
-        hidden, cache = grown(decoder, memory, length_mask(lengths, 8), steps)
+        hidden, cache = run_steps(decoder, memory, length_mask(lengths, 8), steps)
         assert cache.num_nodes == 7
         for utterance, ids, (step, row) in branches:
             whole = decoder(memory[[utterance]], lengths[[utterance]], torch.tensor([ids]), torch.tensor([len(ids)]))
             torch.testing.assert_close(hidden[step][row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_utterances_leave_and_nodes_are_forgotten() -> None:
-    """What is left goes on as if the others had never been; buffers grow again."""
+def test_removed_utterances_and_nodes_have_no_effect() -> None:
     decoder, lengths = DECODERS[0], torch.tensor([6, 4, 5])
-    memory, _ = some(3, 6, 1)
+    memory, _ = random_inputs(3, 6, 1)
     first = torch.ones(3, 1, 1, dtype=torch.bool)
     with torch.inference_mode():
         cache = decoder.init_cache(memory, length_mask(lengths, 6))
@@ -107,7 +105,9 @@ def test_utterances_leave_and_nodes_are_forgotten() -> None:
         fork = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
         decoder.decode_step(cache, NewNodes(torch.tensor([4, 5, 6, 7, 8, 9]), torch.ones(6, dtype=torch.int64), fork))
         cache.keep_utterances(torch.tensor([2, 0]))
-        cache.keep_nodes(torch.tensor([[0, 2], [1, 0]]))  # of the third its second branch, of the first its first
+        cache.keep_nodes(
+            torch.tensor([[0, 2], [1, 0]])
+        )  # the second branch of the third utterance, the first one of the first
         seen = torch.ones(2, 1, 3, dtype=torch.bool)
         hidden = decoder.decode_step(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
         for row, (utterance, ids) in enumerate([(2, (2, 9, 3)), (0, (2, 4, 10))]):
@@ -115,8 +115,8 @@ def test_utterances_leave_and_nodes_are_forgotten() -> None:
             torch.testing.assert_close(hidden[row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_visible_of_another_size_is_a_wrong_call() -> None:
-    memory, _ = some(2, 4, 1)
+def test_nodes_that_do_not_fit_the_cache() -> None:
+    memory, _ = random_inputs(2, 4, 1)
     cache = DECODERS[0].init_cache(memory, torch.ones(2, 4, dtype=torch.bool))
     nodes = NewNodes(torch.tensor([2, 2]), torch.tensor([0, 0]), torch.ones(2, 1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"visible: \(2, 1, 2\) does not fit 2 utterances of 0 nodes and 1 new ones"):
@@ -133,37 +133,29 @@ def test_names_are_wenets() -> None:
 
 
 def one_hot(frames: list[int], num_frames: int) -> torch.Tensor:
-    """Attention weights (1, 1, L, T) in which unit l looks at frame `frames[l]` alone."""
+    """Attention weights (1, 1, L, T) in which unit l attends only to frame `frames[l]`."""
     return torch.nn.functional.one_hot(torch.tensor(frames), num_frames).float()[None, None]
 
 
-def penalty(weights: torch.Tensor, num_frames: int, num_units: int, width: float = 0.1) -> float:
-    guide = GuidedAttentionLoss(torch.tensor([num_frames]), torch.tensor([num_units]), width=width)
-    guide.add_layer(weights)
-    return float(guide.total())
+def penalty(*layers: torch.Tensor, num_frames: int, num_units: int, width: float = 0.1) -> float:
+    return float(guided_attention_loss(layers, torch.tensor([num_frames]), torch.tensor([num_units]), width=width))
 
 
-def test_the_diagonal_costs_nothing() -> None:
-    assert penalty(one_hot([0, 2, 4, 6], 8), num_frames=8, num_units=4) == 0.0
-
-
-def test_a_hand_worked_penalty() -> None:
-    # Unit 0 looks at frame 2 of 4 (0.5 away), unit 1 at frame 2 of 4, where it should (1/2 = 2/4).
+def test_a_penalty_by_hand() -> None:
+    assert penalty(one_hot([0, 2, 4, 6], 8), num_frames=8, num_units=4) == 0.0, "the diagonal"
+    # Unit 0 attends to frame 2 of 4 (0.5 away), unit 1 to frame 2 of 4, which is right (1/2 = 2/4).
     expected = 1 - math.exp(-(0.5**2) / (2 * 0.3**2))
     assert penalty(one_hot([2, 2], 4), num_frames=4, num_units=2, width=0.3) == pytest.approx(expected, rel=1e-6)
 
 
-def test_layers_and_heads_are_averaged_and_padding_costs_nothing() -> None:
+def test_the_penalty_is_the_mean_of_layers_and_heads_without_padding() -> None:
     good, bad = one_hot([0, 2], 4), one_hot([2, 2], 4)
     alone = penalty(bad, num_frames=4, num_units=2)
     padded = torch.nn.functional.pad(torch.cat([good, bad], dim=1), (0, 0, 0, 5), value=0.25)  # five units of padding
-    guide = GuidedAttentionLoss(torch.tensor([4]), torch.tensor([2]), width=0.1)
-    guide.add_layer(padded)
-    guide.add_layer(padded.flip(1))
-    assert float(guide.total()) == pytest.approx(alone / 2, rel=1e-6)
+    assert penalty(padded, padded.flip(1), num_frames=4, num_units=2) == pytest.approx(alone / 2, rel=1e-6)
 
 
-def test_visible_attention_is_the_attention() -> None:
+def test_attention_with_weights_is_the_attention() -> None:
     torch.manual_seed(0)
     attention = MultiHeadAttention(2, 8)
     query, memory = torch.randn(3, 4, 8), torch.randn(3, 6, 8)
@@ -174,11 +166,11 @@ def test_visible_attention_is_the_attention() -> None:
     assert (weights * ~mask[:, None, None]).abs().max() == 0
 
 
-def test_the_guide_changes_the_training_loss_alone() -> None:
+def test_the_penalty_is_part_of_the_training_loss_only() -> None:
     model, batch = small_model(), small_batch([40, 60], [5, 3])
     plain = model(batch)
     model.attention_guide = 2.0
-    assert model(batch).total == plain.total, "evaluation has no guide"
+    assert model(batch).total == plain.total, "not in evaluation"
     assert plain.guide == 0
     model.train()
     losses = model(batch)

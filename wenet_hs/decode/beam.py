@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.nn.layers import length_mask
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.transformer import NewNodes
 
 if TYPE_CHECKING:
     from wenet_hs.decode.lm import LanguageModel

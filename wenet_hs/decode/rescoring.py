@@ -21,8 +21,7 @@ from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.layers import length_mask
-from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
-from wenet_hs.nn.tree_kv_cache import NewNodes
+from wenet_hs.nn.transformer import BiTransformerDecoder, NewNodes, TransformerDecoder
 from wenet_hs.text.units import SpecialIds
 
 if TYPE_CHECKING:

@@ -18,8 +18,6 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
         super().__init__()
-        if size % num_heads:
-            raise ValueError(f"the width {size} is not divisible by the number of heads {num_heads}")
         self.num_heads = num_heads
         self.head_size = size // num_heads
         self.dropout_rate = dropout_rate
@@ -93,8 +91,7 @@ class RelPositionAttention(MultiHeadAttention):
 
     def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
         """query (B, L, D), memory (B, S, D), mask (B or 1, 1 or L, S), positions (1, S, D) of the keys → (B, L, D)."""
-        if positions is None:
-            raise ValueError("rel_selfattn needs the positions of the keys")
+        assert positions is not None
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         positions_1HSK = self._split(self.linear_pos(positions))
         query_BHLK = self._split(linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import make_activation
+from wenet_hs.nn.layers import ACTIVATIONS
 
 
 class MaskedBatchNorm(nn.Module):
@@ -69,29 +69,18 @@ def _pooled(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return count, mean_D, (squares_WD + counts_W1 * (means_WD - mean_D).square()).sum(0)
 
 
-class MaskedLayerNorm(nn.LayerNorm):
-    """Layer normalization of each frame, with the arguments of MaskedBatchNorm."""
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x (B, T, D) → (B, T, D); the mask is not used."""
-        return super().forward(x)
-
-
 class ConvolutionModule(nn.Module):
     """Pointwise, GLU, depthwise, norm, activation, pointwise."""
 
     def __init__(self, size: int, kernel_size: int, *, activation: str = "swish", norm: str = "batch_norm") -> None:
+        """`kernel_size`: odd; `norm`: batch_norm or layer_norm."""
         super().__init__()
-        if kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
-        if norm not in ("batch_norm", "layer_norm"):
-            raise ValueError(f"norm must be batch_norm or layer_norm, got {norm!r}")
         # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
         self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
         self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
-        self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else MaskedLayerNorm(size)
+        self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else nn.LayerNorm(size)
         self.pointwise_conv2 = nn.Conv1d(size, size, 1)
-        self.activation = make_activation(activation)
+        self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x (B, T, D), mask (B, T) True = valid → (B, T, D); padded frames contain unspecified values."""
@@ -99,7 +88,8 @@ class ConvolutionModule(nn.Module):
         # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
         x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
-        return _pointwise(self.pointwise_conv2, self.activation(self.norm(x_BTD, mask)))
+        x_BTD = self.norm(x_BTD, mask) if isinstance(self.norm, MaskedBatchNorm) else self.norm(x_BTD)
+        return _pointwise(self.pointwise_conv2, self.activation(x_BTD))
 
     def _depthwise(self, x_BTD: Tensor) -> Tensor:
         # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under

@@ -41,7 +41,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 
     Args:
         input: (…, D); weight: (E, D); bias: (E,).
-        activation: without parameters, from `make_activation`.
+        activation: without parameters, one of `ACTIVATIONS`.
     Returns: (…, E).
     """
     post_op = _POST_OPS.get(None if activation is None else type(activation))

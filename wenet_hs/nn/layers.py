@@ -14,13 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from wenet_hs.nn.cpu import Dropout, Linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
-
-
-def make_activation(name: str) -> nn.Module:
-    """The activation function of WeNet's name; ValueError lists the names."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
-    return ACTIVATIONS[name]()
+"""By WeNet's names."""
 
 
 def length_mask(lengths: Tensor, max_length: int) -> Tensor:
@@ -40,7 +34,7 @@ class FeedForward(nn.Module):
     def __init__(self, size: int, hidden_size: int, *, dropout_rate: float, activation: str) -> None:
         super().__init__()
         self.w_1 = Linear(size, hidden_size)
-        self.activation = make_activation(activation)
+        self.activation = ACTIVATIONS[activation]()
         self.dropout = Dropout(dropout_rate)
         self.w_2 = Linear(hidden_size, size)
 

@@ -6,7 +6,7 @@ Dimension key: B batch, T frames, F features, C channels, D width.
 """
 
 import math
-from typing import Any, overload
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,9 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
 """WeNet's `input_layer` → (kernel, stride) of each convolution, in time and in frequency."""
 
 
+Length = TypeVar("Length", int, Tensor)
+
+
 class Subsampling(nn.Module):
     """The input layer of an encoder.
 
@@ -35,14 +38,11 @@ class Subsampling(nn.Module):
     geometry: tuple[tuple[int, int], ...] = ()
     """(kernel, stride) in time of each convolution."""
 
-    @overload
-    def subsampled_length(self, length: int) -> int: ...
-    @overload
-    def subsampled_length(self, length: Tensor) -> Tensor: ...
-    def subsampled_length(self, length: int | Tensor) -> int | Tensor:
+    def subsampled_length(self, length: Length) -> Length:
         """How many output frames `length` input frames give, never below 0; (B,) → (B,)."""
-        frames = _output_length(length, self.geometry)
-        return frames.clamp(min=0) if isinstance(frames, Tensor) else max(frames, 0)
+        for kernel, stride in self.geometry:
+            length = (length - kernel) // stride + 1
+        return length.clamp(min=0) if isinstance(length, Tensor) else max(length, 0)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F) → (x (B, T', D), positions (1, T', D))."""
@@ -62,7 +62,7 @@ class Conv2dSubsampling(Subsampling):
         # Channels last: the same numbers in half the time on a CPU.
         self.conv = nn.Sequential(*layers)
         self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stub
-        bins = int(_output_length(feature_dim, self.geometry))
+        bins = self.subsampled_length(feature_dim)
         if bins < 1:
             raise ValueError(f"{kind} cannot subsample {feature_dim} features: none would be left; use more")
         linear = Linear(size * bins, size)
@@ -108,10 +108,3 @@ def pad_time(features: Tensor, min_frames: int) -> Tensor:
     """features (B, T, F), padded with zeros to `min_frames` where T is smaller."""
     missing = min_frames - features.size(1)
     return F.pad(features, (0, 0, 0, missing)) if missing > 0 else features
-
-
-def _output_length(length: Any, geometry: tuple[tuple[int, int], ...]) -> Any:
-    """int → int, or Tensor → Tensor; may be negative."""
-    for kernel, stride in geometry:
-        length = (length - kernel) // stride + 1
-    return length

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformer decoders without their output head, for whole sequences or unit by unit; the guided attention penalty.
 
-Dimension key: B utterances, T time, L label, D width, H heads; for nodes M, R, S and E see tree_kv_cache.py.
+Unit by unit, keys and values are cached: of the memory once per utterance, of the units once per node. The hypotheses
+of an utterance form a tree, because they share prefixes. A node is a unit after the units above it; its keys and values
+are the same for every hypothesis that contains it. So a beam is reordered by a mask that says which nodes each
+hypothesis contains, and no key is copied.
+
+Dimension key: B utterances, T frames, L label, D width, H heads, E = 2 D; S nodes so far, R slots for new nodes per
+utterance, C capacity, M new nodes.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -14,41 +24,114 @@ from wenet_hs.nn.attention import MultiHeadAttention, join_linear
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import FeedForward, Residual, causal_mask, length_mask, run_layer
 from wenet_hs.nn.positional import AbsolutePositionalEncoding
-from wenet_hs.nn.tree_kv_cache import LayerCache, NewNodes, TreeKVCache, mask_to_bias
+
+_FIRST_CAPACITY = 64
 
 
-class GuidedAttentionLoss:
+@dataclass
+class LayerCache:
+    """The cache of one layer. Keys and values are stored side by side, 2 D wide."""
+
+    memory: Tensor
+    """(B, T, 2 D): keys and values of the encoder output."""
+    projection: tuple[Tensor, Tensor]
+    """Weight (3 D, D) and bias (3 D,) of the joined linear layer for query, key and value of the units."""
+    units: Tensor
+    """(B, C, 2 D), filled up to the `num_nodes` of the cache."""
+
+    def append(self, past: int, new_BRE: Tensor) -> Tensor:
+        """Writes new nodes after the first `past` ones; returns all of them, (B, S, 2 D)."""
+        end = past + new_BRE.size(1)
+        batch, capacity, width = self.units.shape
+        if end > capacity:
+            wider_BCE = self.units.new_empty(batch, max(_FIRST_CAPACITY, 2 * capacity, end), width)
+            wider_BCE[:, :past] = self.units[:, :past]
+            self.units = wider_BCE
+        self.units[:, past:end] = new_BRE
+        return self.units[:, :end]
+
+
+@dataclass
+class TreeKVCache:
+    """The cache of all layers of a decoder, for the utterances whose search continues."""
+
+    layers: list[LayerCache]
+    memory_bias: Tensor
+    """(B, 1, T), added to the attention scores of frames: 0, or -inf for padding."""
+    num_nodes: int = 0
+
+    def keep_utterances(self, rows: Tensor) -> None:
+        """Keeps only the utterances `rows` (B',), in that order."""
+        self.memory_bias = self.memory_bias[rows]
+        for layer in self.layers:
+            layer.memory = layer.memory[rows]
+            layer.units[: len(rows), : self.num_nodes] = layer.units[rows, : self.num_nodes]  # copied before written
+            layer.units = layer.units[: len(rows)]
+
+    def keep_nodes(self, nodes: Tensor) -> None:
+        """Keeps only the nodes (B, S') of each utterance, in that order."""
+        batch, num_kept = nodes.shape
+        for layer in self.layers:
+            capacity, width = layer.units.shape[1:]
+            rows_P = (nodes + capacity * torch.arange(batch, device=nodes.device)[:, None]).flatten()
+            kept_PE = layer.units.flatten(0, 1).index_select(0, rows_P)
+            layer.units[:, :num_kept] = kept_PE.view(batch, num_kept, width)  # in place: new memory costs more
+        self.num_nodes = num_kept
+
+
+def mask_to_bias(visible: Tensor, like: Tensor) -> Tensor:
+    """The mask as a bias of the attention scores in the dtype of `like`: 0 where it is True, else -inf."""
+    return torch.zeros_like(visible, dtype=like.dtype).masked_fill_(~visible, -math.inf)
+
+
+@dataclass(frozen=True)
+class NewNodes:
+    """The nodes that a step computes: M nodes in R slots for each of B utterances. Slots may be free."""
+
+    units: Tensor
+    """(M,) unit ids."""
+    depths: Tensor
+    """(M,) number of units above each node: 0 for <sos>."""
+    visible: Tensor
+    """(B, R, S + R) bool: the nodes of the hypothesis that ends in each slot, itself included; any in a free slot."""
+    slots: Tensor | None = None
+    """(M,) the index of each node among the B · R slots; None where no slot is free."""
+
+    def scatter(self, rows_MD: Tensor) -> Tensor:
+        """(M, D) → (B, R, D), 0 in free slots."""
+        batch, num_slots, _ = self.visible.shape
+        if self.slots is None:
+            return rows_MD.view(batch, num_slots, -1)
+        out_PD = rows_MD.new_zeros(batch * num_slots, rows_MD.size(-1))
+        return out_PD.index_copy_(0, self.slots, rows_MD).view(batch, num_slots, -1)
+
+    def gather(self, rows_BRD: Tensor) -> Tensor:
+        """(B, R, D) → (M, D)."""
+        rows_PD = rows_BRD.reshape(-1, rows_BRD.size(-1))
+        return rows_PD if self.slots is None else torch.index_select(rows_PD, 0, self.slots)
+
+
+def guided_attention_loss(
+    weights: Sequence[Tensor], memory_lengths: Tensor, unit_lengths: Tensor, *, width: float
+) -> Tensor:
     """Penalty on attention to the memory far from the diagonal, for early decoder training.
 
     Speech is monotonic, but an untrained decoder learns a language model long before it learns to align. The penalty is
     small where unit l of L attends to frame t of T with l/L near t/T (Tachibana, Uenoyama and Aihara 2018, "Efficiently
     trainable text-to-speech system based on deep convolutional networks with guided attention", section 4.1).
+
+    Args:
+        weights: per layer (B, H, L, T); each row sums to one.
+        memory_lengths: (B,) in T; unit_lengths: (B,) in L, each at least 1.
+        width: the deviation, as a fraction of the utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39.
+    Returns: the mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 per unit.
     """
-
-    def __init__(self, memory_lengths: Tensor, unit_lengths: Tensor, *, width: float) -> None:
-        """memory_lengths (B,) in T; unit_lengths (B,) in L, each at least 1; `width`: the deviation, as a fraction of
-        the utterance, at which the penalty is 1 - exp(-1/2) ≈ 0.39 of its maximum."""
-        self._memory_lengths = memory_lengths
-        self._unit_lengths = unit_lengths
-        self._width = width
-        self._layers: list[Tensor] = []
-
-    def add_layer(self, weights: Tensor) -> None:
-        """Adds the attention weights of a layer, (B, H, L, T); each row sums to one."""
-        cost_BLT = self._cost(weights.size(2), weights.size(3))
-        self._layers.append((weights.float().mean(1) * cost_BLT).sum())
-
-    def total(self) -> Tensor:
-        """The mean over layers and heads, summed over the units of the batch: 0-dim, at most 1 per unit."""
-        return torch.stack(self._layers).mean()
-
-    def _cost(self, num_labels: int, num_frames: int) -> Tensor:
-        """(B, L, T): 1 - exp(-(l/L - t/T)² / 2·width²); 0 in the rows after the last unit of an utterance."""
-        device = self._unit_lengths.device
-        label_BL1 = (torch.arange(num_labels, device=device) / self._unit_lengths[:, None])[..., None]
-        frame_B1T = (torch.arange(num_frames, device=device) / self._memory_lengths.clamp(min=1)[:, None])[:, None]
-        cost_BLT = 1 - torch.exp(-(label_BL1 - frame_B1T).square() / (2 * self._width**2))
-        return cost_BLT * length_mask(self._unit_lengths, num_labels)[..., None]
+    num_units, num_frames, device = weights[0].size(2), weights[0].size(3), unit_lengths.device
+    unit_BL1 = (torch.arange(num_units, device=device) / unit_lengths[:, None])[..., None]
+    frame_B1T = (torch.arange(num_frames, device=device) / memory_lengths.clamp(min=1)[:, None])[:, None]
+    cost_BLT = 1 - torch.exp(-(unit_BL1 - frame_B1T).square() / (2 * width**2))
+    cost_BLT = cost_BLT * length_mask(unit_lengths, num_units)[..., None]
+    return torch.stack([(weights_BHLT.float().mean(1) * cost_BLT).sum() for weights_BHLT in weights]).mean()
 
 
 class TransformerDecoderLayer(nn.Module):
@@ -75,16 +158,19 @@ class TransformerDecoderLayer(nn.Module):
         self.residual = Residual(dropout_rate, normalize_before)
 
     def forward(
-        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, guide: GuidedAttentionLoss | None = None
+        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, weights: list[Tensor] | None = None
     ) -> Tensor:
-        """x (B, L, D), mask (B, L, L), memory (B, T, D), memory_mask (B, 1, T) → (B, L, D)."""
+        """x (B, L, D), mask (B, L, L), memory (B, T, D), memory_mask (B, 1, T) → (B, L, D).
+
+        The attention weights to the memory, (B, H, L, T), are appended to `weights` if it is given.
+        """
 
         def attend_to_memory(y_BLD: Tensor) -> Tensor:
-            if guide is None:
+            if weights is None:
                 out: Tensor = self.src_attn(y_BLD, memory, memory_mask)
                 return out
             context_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
-            guide.add_layer(weights_BHLT)
+            weights.append(weights_BHLT)
             return context_BLD
 
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask))
@@ -149,14 +235,14 @@ class TransformerDecoder(nn.Module):
         units_in: Tensor,
         unit_lengths: Tensor,
         *,
-        guide: GuidedAttentionLoss | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """The hidden vectors of whole sequences.
 
         Args:
             memory: (B, T, D), memory_lengths: (B,) in T.
             units_in: (B, L) unit ids that begin with <sos>, padded with any valid id; unit_lengths: (B,) in L.
-            guide: gets the attention weights of every layer to the memory.
+            weights: a list to which each layer appends its attention weights to the memory, (B, H, L, T).
         Returns: (B, L, D) after `after_norm`; padded positions contain unspecified values.
         """
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
@@ -164,11 +250,11 @@ class TransformerDecoder(nn.Module):
         mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(num_labels, device=units_in.device)
         x_BLD = self._embed(units_in)
         for layer in self.decoders:
-            if guide is None:
+            if weights is None:
                 inputs = x_BLD, mask_BLL, memory, memory_mask_B1T
                 x_BLD = run_layer(layer, *inputs, recompute=self.recompute)
-            else:  # without recomputation: the guide must get the weights of each layer once
-                x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, guide)
+            else:  # without recomputation, which would append the weights of each layer twice
+                x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, weights)
         return self._finish(x_BLD)
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
@@ -217,10 +303,10 @@ class BiTransformerDecoder(nn.Module):
         units_in: Tensor,
         unit_lengths: Tensor,
         *,
-        guide: GuidedAttentionLoss | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """`TransformerDecoder.forward` of the left-to-right decoder."""
-        out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, guide=guide)
+        out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, weights=weights)
         return out
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
