@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs prepare` as a user calls it, with real audio files."""
+"""`wenet-hs prepare`: what it prints and writes, with real audio files."""
 
 import json
 import re
@@ -99,7 +99,7 @@ def test_ucla(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stats["total"]["hours"]["test"] == pytest.approx(4 * 0.3 / 3600, abs=1e-4)
 
 
-def test_a_users_fault_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("commonvoice", "--corpus", tmp_path / "no", "--langs", "ca", "--out", tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -110,7 +110,6 @@ def test_a_users_fault_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("kind", ["commonvoice", "ucla", "synthetic"])
 def test_help_opens_with_an_example(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="0"):
         call(kind, "--help")
-    assert stopped.value.code == 0
     assert f"Example: wenet-hs prepare {kind} --" in capsys.readouterr().out

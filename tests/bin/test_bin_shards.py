@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs shards`, and training on what it wrote: the same bits as on the list."""
+"""`wenet-hs shards`, and training on its tars: the same bits as on the list."""
 
 from pathlib import Path
 
@@ -17,31 +17,30 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
     return write_tiny_corpus(tmp_path_factory.mktemp("corpus"), num_train=7)
 
 
-def packed(corpus: TinyCorpus, data_list: Path, out: Path, num: int = 3) -> Path:
+def pack(data_list: Path, out: Path, num: int = 3) -> Path:
     arguments = ["--data_list", str(data_list), "--out", str(out), "--num_utts_per_shard", str(num)]
     assert run_command(shards, arguments) == 0
     return out / "data.list"
 
 
 @pytest.mark.slow
-def test_training_on_shards_is_training_on_the_list(
-    corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train = packed(corpus, corpus.train_data, tmp_path / "train")
-    assert capsys.readouterr().out.startswith(f"{train}: 3 shards, 7 utterances, ")
-    valid = packed(corpus, corpus.cv_data, tmp_path / "cv")
+def test_training_on_shards_is_training_on_the_list(corpus: TinyCorpus, tmp_path: Path) -> None:
+    flags = {
+        "train_data": (pack(corpus.train_data, tmp_path / "train"),),
+        "cv_data": pack(corpus.cv_data, tmp_path / "cv"),
+        "data_type": "shard",
+    }
     short = ("max_epoch=1", "save_interval=null")
     raw = outcome(corpus.train(tmp_path / "raw", *short))
-    flags = {"train_data": (train,), "cv_data": valid, "data_type": "shard"}
     assert outcome(corpus.train(tmp_path / "shard", *short, **flags)) == raw
-    assert outcome(corpus.train(tmp_path / "raw", *short, **flags)) == raw, (
-        "a run may go on from the other form of its data"
-    )
+    assert outcome(corpus.train(tmp_path / "raw", *short, **flags)) == raw, "a run resumes with the other format"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4])
-def test_a_run_with_weights_noise_and_rooms_goes_on_bit_for_bit(corpus: TinyCorpus, tmp_path: Path, step: int) -> None:
+def test_a_run_with_weights_noise_and_reverberation_resumes_bit_for_bit(
+    corpus: TinyCorpus, tmp_path: Path, step: int
+) -> None:
     utterances = read_data_list(corpus.train_data)
     write_data_list(tmp_path / "a.list", utterances[:4])
     write_data_list(tmp_path / "b.list", utterances[4:])
@@ -55,49 +54,41 @@ def test_a_run_with_weights_noise_and_rooms_goes_on_bit_for_bit(corpus: TinyCorp
     assert outcome(corpus.train(tmp_path / "plain", **flags)) != outcome(whole)
 
 
-def test_statistics_of_shards_are_those_of_the_list(corpus: TinyCorpus, tmp_path: Path) -> None:
-    train = packed(corpus, corpus.train_data, tmp_path / "train")
+def test_statistics_of_shards_are_those_of_the_list(
+    corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = pack(corpus.train_data, tmp_path / "train")
+    assert capsys.readouterr().out.startswith(f"{train}: 3 shards, 7 utterances, ")
     common = ["--config", str(corpus.config), "--num_workers", "0"]
     out = ["--data_list", str(train), "--data_type", "shard", "--out", str(tmp_path / "cmvn")]
     assert run_command(cmvn, [*common, *out]) == 0
     assert (tmp_path / "cmvn").read_bytes() == (corpus.folder / "global_cmvn").read_bytes()
 
 
-def test_wrong_flags_are_one_line(corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_is_one_line(corpus: TinyCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--data_list", str(corpus.train_data), "--out", str(tmp_path), "--num_utts_per_shard", "0"]
     assert run_command(shards, arguments) == 2
     assert capsys.readouterr().err == "--num_utts_per_shard 0: must be at least 1\n"
     assert run_command(shards, ["--data_list", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"{tmp_path}/none: cannot be read (No such file or directory)")
-    with pytest.raises(
-        DataError, match="train.list:1: not the path of a tar; a list of utterances is read with --data_"
-    ):
+    with pytest.raises(DataError, match="train.list:1: not the path of a tar; a list of utterances is read with --dat"):
         corpus.train(tmp_path / "m", data_type="shard")
 
 
 @pytest.mark.parametrize(
     ("setting", "fault"),
     [
-        ("dataset_conf.sampling={temperature: 0}", "dataset_conf.sampling.temperature: must be greater than 0, got 0"),
-        ("dataset_conf.sampling={by: speaker}", "dataset_conf.sampling.by: must be one of lang, got 'speaker'"),
-        (
-            "dataset_conf.sampling={weights: [1, 0]}",
-            r"dataset_conf.sampling.weights\[1\]: must be greater than 0, got 0",
-        ),
-        (
-            "dataset_conf.sampling={weights: [1, 2]}",
-            "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d",
-        ),
-        ("dataset_conf.noise_conf={prob: 1}", "dataset_conf.noise_conf.list: "),
-        ("dataset_conf.noise_conf={list: n, snr_db: [9, 1]}", "snr_db: must be lowest and highest, got 9 and 1"),
-        ("dataset_conf.reverb_conf={list: n, prob: 2}", "dataset_conf.reverb_conf.prob: must be "),
-        (
-            "dataset_conf={cache_features: true, noise_conf: {list: n}}",
-            "noise_conf: cache_features would repeat the same noise",
-        ),
+        (".sampling={temperature: 0}", "dataset_conf.sampling.temperature: must be greater than 0, got 0"),
+        (".sampling={by: speaker}", "dataset_conf.sampling.by: must be one of lang, got 'speaker'"),
+        (".sampling={weights: [1, 0]}", r"dataset_conf.sampling.weights\[1\]: must be greater than 0, got 0"),
+        (".sampling={weights: [1, 2]}", "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d"),
+        (".noise_conf={prob: 1}", "dataset_conf.noise_conf.list: "),
+        (".noise_conf={list: n, snr_db: [9, 1]}", "snr_db: must be lowest and highest, got 9 and 1"),
+        (".reverb_conf={list: n, prob: 2}", "dataset_conf.reverb_conf.prob: must be "),
+        ("={cache_features: true, noise_conf: {list: n}}", "noise_conf: cache_features would repeat the same noise"),
     ],
 )
-def test_wrong_settings_are_one_line(corpus: TinyCorpus, tmp_path: Path, setting: str, fault: str) -> None:
+def test_a_wrong_setting_is_one_line(corpus: TinyCorpus, tmp_path: Path, setting: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault) as caught:
-        corpus.train(tmp_path / "m", setting)
+        corpus.train(tmp_path / "m", f"dataset_conf{setting}")
     assert "\n" not in str(caught.value)

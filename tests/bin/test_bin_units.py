@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs units`: the same table each time, and one line for what cannot be."""
+"""`wenet-hs units`: the tables of each kind, and one line per fault."""
 
 from pathlib import Path
 
@@ -25,18 +25,14 @@ def call(line: str) -> int:
     return run_command(command, line.split())
 
 
-def test_characters(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_characters_and_phones_of_data_lists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--data_list train.list --kind char --out units.txt") == 0
     lines = (folder / "units.txt").read_text("utf-8").split("\n")
     assert lines[:5] == ["<blank> 0", "<unk> 1", "<sos/eos> 2", "a 3", "b 4"]
     assert lines[-2:] == ["▁ 13", ""]
     assert capsys.readouterr().out == "units.txt: 14 units (11 of them text) from 30 transcripts\n"
-
-
-def test_phones_of_two_lists(folder: Path) -> None:
     assert call("--data_list phones.list train.list --kind phone --out units.txt") == 0
-    table = UnitTable.read(folder / "units.txt")
-    assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(table.units)
+    assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(UnitTable.read(folder / "units.txt").units)
 
 
 def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,19 +46,6 @@ def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: pytest.Capt
     )
     assert call("--text a.txt b.txt --kind word --out units.txt") == 0
     assert UnitTable.read(folder / "units.txt").units[3:] == ("blanca", "casa", "fé", "la", "rosa")
-
-
-@pytest.mark.parametrize("source", ["", "--data_list train.list --text a.txt"])
-def test_a_list_or_text_but_not_both(folder: Path, source: str) -> None:
-    with pytest.raises(SystemExit) as stop:
-        call(f"{source} --kind word --out units.txt")
-    assert stop.value.code == 2
-
-
-def test_text_without_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "empty.txt").write_text("\n \n", "utf-8")
-    assert call("--text empty.txt --kind word --out units.txt") == 2
-    assert capsys.readouterr().err == "empty.txt: no sentences in it; write one per line\n"
 
 
 def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,31 +62,31 @@ def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[s
     assert tokenizer.decode(tokenizer.encode("una cosa blanca")) == "una cosa blanca"
 
 
+@pytest.mark.parametrize("source", ["", "--data_list train.list --text a.txt"])
+def test_exactly_one_of_data_list_and_text(folder: Path, source: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        call(f"{source} --kind word --out units.txt")
+
+
+BPE = "--data_list train.list --kind bpe --bpe_model m"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            "--kind bpe --vocab_size 20",
-            "--kind bpe: --vocab_size and --bpe_model belong to --kind bpe, which needs both",
-        ),
-        ("--kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to --kind bpe"),
-        (
-            "--kind bpe --bpe_model m --vocab_size 900",
-            "--vocab_size 900: the transcripts give at most 55 pieces; ask for",
-        ),
-        ("--kind bpe --bpe_model m --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
-        ("--kind char --min_count 0", "--min_count 0: must be at least 1"),
-        (
-            "--kind bpe --bpe_model m --vocab_size 20 --min_count 2",
-            "--min_count: --kind bpe has a --vocab_size instead",
-        ),
-        ("--kind bpe --bpe_model m --vocab_size 0", "--vocab_size 0: must be above 0"),
+        ("--data_list train.list --kind bpe --vocab_size 20", "--kind bpe: --vocab_size and --bpe_model belong to --k"),
+        ("--data_list train.list --kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to "),
+        (f"{BPE} --vocab_size 900", "--vocab_size 900: the transcripts give at most 55 pieces; ask for"),
+        (f"{BPE} --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
+        (f"{BPE} --vocab_size 0", "--vocab_size 0: must be above 0"),
+        (f"{BPE} --vocab_size 20 --min_count 2", "--min_count: --kind bpe has a --vocab_size instead"),
+        ("--data_list train.list --kind char --min_count 0", "--min_count 0: must be at least 1"),
+        ("--text empty.txt --kind word", "empty.txt: no sentences in it; write one per line\n"),
     ],
 )
-def test_what_cannot_be_is_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], options: str, message: str
-) -> None:
-    assert call(f"--data_list train.list {options} --out units.txt") == 2
+def test_a_fault_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], options: str, message: str) -> None:
+    (folder / "empty.txt").write_text("\n \n", "utf-8")
+    assert call(f"{options} --out units.txt") == 2
     error = capsys.readouterr().err
     assert error.startswith(message)
     assert error.count("\n") == 1
