@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The losses: WeNet's, additive over utterances, blind to padding, and only of the branches that have a weight."""
+"""The losses: WeNet's, additive over utterances, without padding, and only of the branches that have a weight."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import NUM_UNITS, SPECIAL, padded, row_of, small_batch, small_model
+from small_models import SPECIAL, padded, row_of, small_batch, small_model
 from torch import Tensor
 
 from wenet_hs.data.batching import Batch
@@ -46,7 +46,8 @@ def golden_batch(arrays: dict[str, Tensor], group: list[int]) -> Batch:
 
 
 @pytest.mark.parametrize("name", ("conformer_transformer", "conformer_layernorm_old_eos"))
-def test_losses_are_wenets(shared_dir: Path, name: str) -> None:
+def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
+    """One utterance at a time, and all as one batch."""
     folder = shared_dir / "golden" / "wenet"
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file.files}
@@ -55,15 +56,28 @@ def test_losses_are_wenets(shared_dir: Path, name: str) -> None:
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
     for group in ([0], [1], [2], [0, 1, 2]):
+        batch = golden_batch(arrays, group)
+        units_in, _ = with_sos_eos(batch.targets, batch.target_lengths, model.special)
         with torch.inference_mode():
-            losses = model(golden_batch(arrays, group))
+            losses = model(batch)
+            memory, lengths = model.encode(batch.features, batch.feature_lengths)
+            hidden = model.decoder(memory, lengths, units_in, batch.target_lengths + 1)
+            outputs = {
+                "encoder_out": (memory, lengths),
+                "ctc_log_probs": (model.ctc.log_probs(memory), lengths),
+                "decoder_log_probs": (model.head.log_probs(hidden), batch.target_lengths + 1),
+            }
+        for key, (values, num_valid) in outputs.items():
+            for row, index in enumerate(group):
+                expected = arrays[f"{index}.{key}"]
+                torch.testing.assert_close(values[row, : num_valid[row]], expected, rtol=0, atol=1e-4)
         for found, key in ((losses.total, "loss"), (losses.attention, "loss_att"), (losses.ctc, "loss_ctc")):
-            expected = sum(float(arrays[f"{index}.{key}"]) for index in group)
-            assert float(found) == pytest.approx(expected, abs=1e-4 * len(group))
+            cost = sum(float(arrays[f"{index}.{key}"]) for index in group)
+            assert float(found) == pytest.approx(cost, abs=1e-4 * len(group))
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(shapes=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 6)), min_size=2, max_size=4))
 def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(kind: str, shapes: list[tuple[int, int]]) -> None:
     batch = small_batch([frames for frames, _ in shapes], [labels for _, labels in shapes])
@@ -77,25 +91,18 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_utterances(kind: str, shapes: lis
     assert int(losses.num_correct) == sum(int(one.num_correct) for one in singly)
 
 
-def by_hand(model: AsrModel, batch: Batch) -> dict[str, float]:
-    """The attention losses of one utterance, from the head's own `loss`, in each direction."""
-    memory, lengths = model.encode(batch.features, batch.feature_lengths)
-    labels = batch.targets[0].tolist()
-    costs = {}
-    for name, sequence in (("left", labels), ("right", labels[::-1])):
-        decoder = model.decoder if name == "left" else model.decoder.right_decoder
-        head = model.head if name == "left" else model.right_head
-        units_in = torch.tensor([[SPECIAL.sos, *sequence]])
-        hidden = decoder(memory, lengths, units_in, torch.tensor([len(labels) + 1]))
-        costs[name] = float(head.loss(hidden[0], torch.tensor([*sequence, SPECIAL.eos]), 0.1).sum())
-    return costs
-
-
+@torch.inference_mode()
 def test_total_by_hand() -> None:
     model, batch = MODELS["bitransformer"], small_batch([40], [5])
-    with torch.inference_mode():
-        losses, costs = model(batch), by_hand(model, batch)
-    attention = 0.7 * costs["left"] + 0.3 * costs["right"]
+    memory, lengths = model.encode(batch.features, batch.feature_lengths)
+    labels, costs = batch.targets[0].tolist(), []
+    for decoder, head, sequence in (
+        (model.decoder.left_decoder, model.head, labels),
+        (model.decoder.right_decoder, model.right_head, labels[::-1]),
+    ):
+        hidden = decoder(memory, lengths, torch.tensor([[SPECIAL.sos, *sequence]]), torch.tensor([len(labels) + 1]))
+        costs.append(float(head.loss(hidden[0], torch.tensor([*sequence, SPECIAL.eos]), 0.1).sum()))
+    losses, attention = model(batch), 0.7 * costs[0] + 0.3 * costs[1]
     assert float(losses.attention) == pytest.approx(attention, rel=1e-5)
     assert float(losses.total) == pytest.approx(0.3 * float(losses.ctc) + 0.7 * attention, rel=1e-5)
 
@@ -108,12 +115,12 @@ def with_weight(model: AsrModel, batch: Batch, weight: float) -> Losses:
         model.ctc_weight = before
 
 
-def test_a_branch_without_weight_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = MODELS["softmax"], small_batch([40, 33], [5, 2])
     both = model(batch)
 
     def never(*args: object) -> None:
-        raise AssertionError("run")
+        raise AssertionError("computed")
 
     with monkeypatch.context() as patch:
         patch.setattr(model.decoder, "forward", never)
@@ -128,7 +135,7 @@ def test_a_branch_without_weight_is_not_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_correct_targets_are_counted() -> None:
-    """A head that always says <eos> is right once an utterance."""
+    """A head that always ranks <eos> first is right once per utterance."""
     model, batch = small_model(), small_batch([40, 33, 50], [5, 2, 3])
     with torch.no_grad():
         model.head.output.bias[SPECIAL.eos] = 1e4
@@ -138,7 +145,7 @@ def test_correct_targets_are_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_nll_is_what_targets_cost_without_smoothing(kind: str) -> None:
+def test_the_nll_is_the_loss_without_smoothing(kind: str) -> None:
     model, batch = MODELS[kind], small_batch([40], [5])
     memory, lengths = model.encode(batch.features, batch.feature_lengths)
     labels = batch.targets[0].tolist()
@@ -150,12 +157,12 @@ def test_the_nll_is_what_targets_cost_without_smoothing(kind: str) -> None:
     torch.testing.assert_close(losses.nll, expected.detach())
     assert not losses.nll.requires_grad
     model.ctc_weight, weight = 1.0, model.ctc_weight
-    assert torch.isnan(model(batch).nll), "the decoder is not run"
+    assert torch.isnan(model(batch).nll), "the decoder is not computed"
     model.ctc_weight = weight
 
 
 @torch.inference_mode()
-def test_node_smoothing_reaches_the_head() -> None:
+def test_kinds_of_smoothing_differ() -> None:
     model, batch = small_model(head="hsoftmax", head_conf={"tree": "t"}), small_batch([40, 33], [5, 2])
     leaf = float(model(batch).attention)
     model.lsm_kind = "node"
@@ -180,7 +187,7 @@ def test_float32_losses_and_gradients_under_autocast() -> None:
         model.zero_grad()
 
 
-def test_an_infeasible_utterance_costs_no_ctc() -> None:
+def test_an_utterance_too_short_for_its_labels_has_no_ctc_loss() -> None:
     batch = small_batch([20, 40], [9, 2])
     losses, second = MODELS["softmax"](batch), MODELS["softmax"](row_of(batch, 1))
     torch.testing.assert_close(losses.ctc, second.ctc, atol=1e-4, rtol=1e-5)
@@ -194,17 +201,9 @@ def test_decoder_input_and_output_by_hand() -> None:
     assert reverse_labels(labels, lengths).tolist() == [[7, 6, 5], [8, -1, -1], [-1, -1, -1]]
 
 
-def test_an_empty_batch_of_labels() -> None:
+def test_utterances_without_labels() -> None:
     losses = MODELS["bitransformer"](small_batch([30, 20], [0, 0]))
-    assert losses.num_targets == 2
-    assert losses.total.isfinite()
-
-
-def test_head_and_decoder_go_together() -> None:
-    model = MODELS["softmax"]
-    with pytest.raises(ValueError, match="give a right_head with a BiTransformerDecoder"):
-        AsrModel(model.encoder, model.decoder, head=model.head, right_head=model.head, ctc=model.ctc, special=SPECIAL)
-    assert model.num_units == NUM_UNITS
+    assert losses.num_targets == 2 and losses.total.isfinite()
 
 
 def test_the_order_of_a_batch_does_not_matter() -> None:

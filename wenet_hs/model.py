@@ -61,8 +61,6 @@ class AsrModel(nn.Module):
         `attention_guide_width`. `frozen`: names of the modules that stay in evaluation mode during training.
         """
         super().__init__()
-        if (right_head is not None) != isinstance(decoder, BiTransformerDecoder):
-            raise ValueError("give a right_head with a BiTransformerDecoder, and only then")
         self.encoder = encoder
         self.decoder = decoder
         self.head = head
