@@ -113,8 +113,7 @@ class BatchConf(Section):
     """How utterances are combined to batches."""
 
     batch_type: Literal["static", "dynamic", "bucket"] = "static"
-    """`static`: `batch_size` utterances per batch; `dynamic`: up to `max_frames_in_batch` frames; `bucket`: one size
-    per range of lengths."""
+    """`static`: `batch_size` utterances; `dynamic`: up to `max_frames_in_batch` frames; `bucket`: sizes by length."""
     batch_size: Count = 16
     """Utterances per batch; for `static` only."""
     max_frames_in_batch: Count = 12000

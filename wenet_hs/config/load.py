@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, get_args
 
 import yaml
@@ -21,7 +20,7 @@ from wenet_hs.config.dataset import Section
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, SAME_AS_ONLY, Scalar
 from wenet_hs.errors import ConfigError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import one_field, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +39,8 @@ _CONSTANTS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
 _OVERRIDE = re.compile(r"\s*([^\s=]+)(?:\s*=\s*|\s+)(.*)", re.DOTALL)
-_NO_PROVENANCE: Mapping[str, str] = MappingProxyType({})
 
 
 class Place(NamedTuple):
@@ -137,14 +132,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
             settings.faults.append((settings.place_of(location), f"{_dotted(location)}: {text}"))
     if settings.faults:
         in_order = sorted(settings.faults, key=lambda fault: (fault[0].line is None, fault[0].line or 0))
-        raise ConfigError("\n".join(dict.fromkeys(_one_line(f"{place}: {text}") for place, text in in_order)))
+        raise ConfigError("\n".join(dict.fromkeys(one_field(f"{place}: {text}") for place, text in in_order)))
     if ignored:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
     return config
 
 
-def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] = _NO_PROVENANCE) -> None:
+def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] | None = None) -> None:
     """Writes every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
     if provenance:  # a command line may contain bytes that are not UTF-8
         escaped = {key: text.encode("utf-8", "backslashreplace").decode("utf-8") for key, text in provenance.items()}
@@ -155,10 +150,7 @@ def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that `read_yaml` would take for something else, and repeats values instead of aliasing them."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
+    """Quotes text that `read_yaml` would take for something else."""
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -252,7 +244,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def resolve_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar in YAML 1.2's core schema, without its octal and hexadecimal numbers."""
+    """The value of an unquoted scalar in YAML 1.2's core schema; octal and hexadecimal, `.inf` and `.nan` are text."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
@@ -260,14 +252,9 @@ def resolve_scalar(text: str) -> Scalar:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _one_line(text: str) -> str:
-    """The text with line breaks and other control characters as escapes."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
 def _apply_override(settings: Settings, override: str) -> None:
     """Changes the settings by one override, or adds a fault."""
-    place = Place(_one_line(f"--override_config {override}"))
+    place = Place(one_field(f"--override_config {override}"))
     match = _OVERRIDE.fullmatch(override)
     if match is None:
         settings.faults.append((place, "no value; write it as section.key=value"))
@@ -352,20 +339,13 @@ def _section(values: dict[str, Any], *names: str) -> dict[str, Any]:
 _EXPECTED = {
     "bool_type": "must be true or false",
     "dict_type": "must be a section of `key: value` lines",
-    "finite_number": "must be a finite number",
-    "float_type": "must be a number",
-    "greater_than": "must be greater than {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
     "int_from_float": "must be a whole number",
     "int_type": "must be a whole number",
-    "less_than": "must be less than {lt:g}",
-    "less_than_equal": "must be at most {le:g}",
     "model_type": "must be a section of `key: value` lines",
-    "multiple_of": "must be a multiple of {multiple_of:g}",
     "string_type": "must be text",
     "tuple_type": "must be a list",
 }
-"""Kind of pydantic's error → what the value must be."""
+"""Kind of pydantic's error → what the value must be, in the words of YAML."""
 
 
 def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
@@ -383,12 +363,11 @@ def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
             yield location, "missing; make one with `wenet-hs tree build`" if is_tree else "missing"
         case "literal_error":
             choices = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
-            expected = f"one of {choices}" if choices else context["expected"].lower()
-            yield location, f"must be {expected}, got {describe(value)}"
+            yield location, f"must be one of {choices}, got {describe(value)}"
         case "too_long":
             yield location, f"must have {context['max_length']} values, got {context['actual_length']}"
         case _:
-            expected = _EXPECTED[kind].format(**context) if kind in _EXPECTED else item["msg"]
+            expected = _EXPECTED.get(kind, item["msg"].replace("Input should be", "must be"))
             yield location, f"{expected}, got {describe(value)}"
 
 

@@ -33,7 +33,7 @@ FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
 
 
 class EncoderConf(Section):
-    """The encoder. These are the defaults of `encoder: conformer`."""
+    """The encoder. These are the defaults of `encoder: conformer`; `_DEFAULTS` has those of `encoder: transformer`."""
 
     output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
     """Width of encoder and decoder."""
@@ -56,14 +56,13 @@ class EncoderConf(Section):
     normalize_before: bool = True
     """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
     macaron_style: bool = True
-    """Whether a layer has two half feed-forward modules, before and after attention and convolution, or one at the
-    end."""
+    """Whether a layer has half a feed-forward module at its start and its end, or a whole one at the end."""
     selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
     """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
     activation_type: Activation = "swish"
     """Activation function of feed-forward and convolution."""
     use_cnn_module: bool = True
-    """Whether layers have a convolution module."""
+    """Whether layers have a convolution module; for `encoder: conformer` only, like `macaron_style`."""
     cnn_module_kernel: Count = 15
     """Width of the depthwise convolution in encoder frames; odd."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
@@ -71,29 +70,13 @@ class EncoderConf(Section):
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
     gradient_checkpointing: bool = False
-    """Whether only the input of each layer is kept and the layer is computed again in the backward pass. This needs
-    less memory and about a third more time; the results are bit-equal."""
+    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.output_size % self.attention_heads:
             yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
         if self.cnn_module_kernel % 2 == 0:
             yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
-
-
-class TransformerEncoderConf(EncoderConf):
-    """The same settings with the defaults of `encoder: transformer`."""
-
-    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "abs_pos"
-    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
-    macaron_style: Literal[False] = False
-    """Always false: only a conformer has macaron layers."""
-    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "selfattn"
-    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
-    activation_type: Activation = "relu"
-    """Activation function of the feed-forward layers."""
-    use_cnn_module: Literal[False] = False
-    """Always false: only a conformer has convolution modules."""
 
 
 class DecoderConf(Section):
@@ -122,9 +105,7 @@ class DecoderConf(Section):
     norm_eps: Positive = 1e-5
     """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
     gradient_checkpointing: bool = False
-    """Whether only the input of each layer is kept and the layer is computed again in the backward pass. This needs
-    less memory and about a third more time; the results are bit-equal. It has no effect in steps with an
-    `attention_guide` penalty."""
+    """Whether the backward pass computes each layer again, as in the encoder; not in steps with `attention_guide`."""
 
 
 class SoftmaxHeadConf(Section):
@@ -187,13 +168,12 @@ _HEADS: dict[str, type[Section]] = {
 }
 
 
-def _read_selected(value: Any, info: ValidationInfo) -> Any:
-    """A section, read by the class that the setting beside it selects; its defaults if that setting is wrong."""
-    selector, classes = _SELECTED[info.field_name or ""]
-    selected = classes.get(str(info.data.get(selector)))
+def _read_head(value: Any, info: ValidationInfo) -> Any:
+    """A `head_conf`, read by the class that the `head` beside it selects; the defaults if that is wrong."""
+    selected = _HEADS.get(str(info.data.get("head")))
     if selected is None:
-        return next(iter(classes.values()))()
-    if isinstance(value, Section) and type(value) is not selected:  # the default of another choice
+        return SoftmaxHeadConf()
+    if isinstance(value, Section) and type(value) is not selected:  # the default of another head
         value = value.model_dump(exclude_unset=True)
     return selected.model_validate(value)
 
@@ -208,7 +188,7 @@ class CtcConf(Section):
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     """Its settings. A tree for CTC must include the blank: `wenet-hs tree build --blank_share`."""
 
-    _selected = field_validator("head_conf", mode="before")(_read_selected)
+    _head_selects = field_validator("head_conf", mode="before")(_read_head)
 
 
 class TokenizerConf(Section):
@@ -235,8 +215,7 @@ class ModelConf(Section):
     ctc_weight: Fraction = 0.5
     """Weight of the CTC loss; the attention loss has the rest."""
     ctc_weight_final: Fraction | None = None
-    """Weight of the CTC loss from optimizer step `ctc_weight_steps` on; it changes linearly until then. null: the
-    weight is constant."""
+    """Weight of the CTC loss from step `ctc_weight_steps` on, after a linear change; null: it is constant."""
     ctc_weight_steps: CountOrZero = 0
     """Optimizer steps from `ctc_weight` to `ctc_weight_final`."""
     reverse_weight: Fraction = 0.0
@@ -244,8 +223,7 @@ class ModelConf(Section):
     lsm_weight: BelowOne = 0.0
     """Label smoothing: probability mass that is spread over the other units."""
     lsm_kind: Literal["leaf", "node"] = "leaf"
-    """`leaf`: smoothing over all other units, as in WeNet; `node`: over the other branches at each node of the
-    target's path."""
+    """`leaf`: over all other units, as in WeNet; `node`: over the other branches at each node of the target's path."""
     ctc_only_steps: CountOrZero = 0
     """Optimizer steps at the start that train only the encoder, with CTC. The schedules below begin after them."""
     attention_guide: PositiveOrZero = 0.0
@@ -268,7 +246,7 @@ class ModelConf(Section):
 
 
 class OptimConf(Section):
-    """The optimizer. These are the defaults of `optim: adam`, and PyTorch's."""
+    """The optimizer. These are the defaults of `optim: adam`, and PyTorch's; `_DEFAULTS` has those of adamw."""
 
     lr: Positive = 1e-3
     """Learning rate; with a schedule, the rate at the end of the warm-up."""
@@ -277,14 +255,7 @@ class OptimConf(Section):
     eps: Positive = 1e-8
     """Added to the root of the mean square."""
     weight_decay: PositiveOrZero = 0.0
-    """Weight decay."""
-
-
-class AdamWConf(OptimConf):
-    """The same settings with the defaults of `optim: adamw`."""
-
-    weight_decay: PositiveOrZero = 0.01
-    """Weight decay, relative to the learning rate."""
+    """Weight decay; of `optim: adamw` relative to the learning rate."""
 
 
 class SchedulerConf(Section):
@@ -307,12 +278,17 @@ class EarlyStoppingConf(Section):
     """Smallest difference to the best value so far that counts as an improvement."""
 
 
-_SELECTED: dict[str, tuple[str, dict[str, type[Section]]]] = {
-    "encoder_conf": ("encoder", {"conformer": EncoderConf, "transformer": TransformerEncoderConf}),
-    "head_conf": ("head", _HEADS),
-    "optim_conf": ("optim", {"adam": OptimConf, "adamw": AdamWConf}),
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "transformer": {
+        "pos_enc_layer_type": "abs_pos",
+        "macaron_style": False,
+        "selfattention_layer_type": "selfattn",
+        "activation_type": "relu",
+        "use_cnn_module": False,
+    },
+    "adamw": {"weight_decay": 0.01},
 }
-"""Section → the setting that selects its class, and the classes."""
+"""Kind of encoder or optimizer → its defaults that differ from those in the class of its section."""
 
 
 class ExperimentConfig(Section):
@@ -327,8 +303,7 @@ class ExperimentConfig(Section):
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     """Settings of the decoder."""
     head: HeadKind = "softmax"
-    """Output layer of the decoder: a softmax over all units, a binary tree (`hsoftmax`), a tree of classes (`class`),
-    or PyTorch's adaptive softmax."""
+    """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     """Settings of the head."""
     tokenizer: Literal["char", "phone", "bpe"] = "char"
@@ -365,20 +340,17 @@ class ExperimentConfig(Section):
     keep_best_by: Metric = "loss"
     """Metric on the validation list by which the best checkpoints are chosen."""
     early_stopping: EarlyStoppingConf | None = None
-    """Ends training before `max_epoch` when validation no longer improves; `final.pt` is then the best checkpoint.
-    null: no early stopping."""
+    """Ends training when validation no longer improves; `final.pt` is then the best checkpoint. null: never."""
     optim: Literal["adam", "adamw"] = "adam"
     """Kind of optimizer."""
     optim_conf: OptimConf = Field(default_factory=OptimConf)
     """Settings of the optimizer."""
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
-    """Learning rate schedule after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` with
-    half a cosine."""
+    """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` as a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
     """Settings of the schedule."""
     freeze: tuple[str, ...] = Field(default=(), strict=False)
-    """Modules and parameters that are not trained: prefixes of their names in the state_dict, such as `encoder.embed`
-    or `encoder.encoders.0`. With --checkpoint they keep the values of that checkpoint."""
+    """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives their values."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
     """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device supports it natively.
     fp16 scales the loss and is for GPUs."""
@@ -394,15 +366,25 @@ class ExperimentConfig(Section):
     provenance: dict[str, str] = Field(default_factory=dict)
     """What wrote this file: versions, commit, command line, machine. For information only."""
 
-    _selected = field_validator("encoder_conf", "head_conf", "optim_conf", mode="before")(_read_selected)
+    _head_selects = field_validator("head_conf", mode="before")(_read_head)
+
+    @field_validator("encoder_conf", "optim_conf", mode="before")
+    @classmethod
+    def _use_defaults_of_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        defaults = _DEFAULTS.get(str(info.data.get((info.field_name or "").removesuffix("_conf"))), {})
+        if isinstance(value, Section):
+            value = value.model_dump(exclude_unset=True)
+        return defaults | value if isinstance(value, dict) else defaults if value is None else value
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        """The dotted key of each setting that does not fit the other ones, and what to do."""
         yield from self._network_conflicts()
         yield from self._training_conflicts()
 
     def _network_conflicts(self) -> Iterator[tuple[str, str]]:
         encoder, decoder = self.encoder_conf, self.decoder_conf
+        for key in ("macaron_style", "use_cnn_module"):
+            if self.encoder == "transformer" and getattr(encoder, key):
+                yield f"encoder_conf.{key}", "needs encoder: conformer; set false or change encoder"
         if self.decoder == "transformer" and decoder.r_num_blocks:
             yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
         if encoder.output_size % decoder.attention_heads:
