@@ -80,9 +80,9 @@ def test_a_config_is_typed(write: Write) -> None:
         ("optim_conf: {betas: [0, 0, 0]}", "a.yaml:1: optim_conf.betas: must have 2 values, got 3"),
         (
             "model_conf: {reverse_weight: -1}",
-            "a.yaml:1: model_conf.reverse_weight: must be greater than or equal to 0, got -1",
+            "a.yaml:1: model_conf.reverse_weight: must be at least 0, got -1",
         ),
-        ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be less than or equal to 1, got 2"),
+        ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be at most 1, got 2"),
         (
             "encoder: transformer\nencoder_conf: {macaron_style: true}",
             "a.yaml:2: encoder_conf.macaron_style: needs encoder: conformer; set false or change encoder",

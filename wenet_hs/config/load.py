@@ -368,7 +368,8 @@ def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
             yield location, f"must have {context['max_length']} values, got {context['actual_length']}"
         case _:
             expected = _EXPECTED.get(kind, item["msg"].replace("Input should be", "must be"))
-            yield location, f"{expected}, got {describe(value)}"
+            plain = expected.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+            yield location, f"{plain}, got {describe(value)}"
 
 
 def _dotted(location: Location) -> str:

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, group_seeds, sort_modes
-from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, utterances_section
+from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
-from wenet_hs.score.error_rate import format_interval, percent
+from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.tables import format_columns, format_p, format_signed
 
 _SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
@@ -61,13 +61,16 @@ def _environment() -> Environment:
     environment = Environment(loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
         "count": "{:,}".format,
+        "columns": align_columns,
         "counts": sections.format_counts,
         "first_sentence": lambda html: Markup(html).striptags().split(". ")[0],
         "interval": format_interval,
         "p_value": format_p,
         "percent": percent,
         "points": lambda fraction: f"{100 * fraction:+.2f}",
+        "score": sections.score_of,
         "signed": format_signed,
+        "sort_rate": sortable_rate,
     }
     return environment
 

@@ -20,7 +20,7 @@ from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, 
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, rate_dots, scatter_chart
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.confusions import Confusions, count_confusions, script_of, show_pair, show_unit
-from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, Report, by_length, percent
+from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
 
@@ -103,53 +103,42 @@ def errors_section(data: ReportData) -> dict[str, Any]:
             rivals[index] = compared.differences
         except DataError as error:
             faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
-    rows = _rate_rows([report for _, _, report in shown], rivals)
+    langs = sorted(first_report.languages)  # the same in all: their references are equal
     dots = {
-        row["name"]: [
+        group: [
             dot
-            for (index, experiment, _), score in zip(shown, row["scores"], strict=True)
-            for dot in rate_dots(score, index, f"{experiment.name}, {row['name']}")
+            for index, experiment, report in shown
+            for dot in rate_dots(score_of(report, group), index, f"{experiment.name}, {group}")
         ]
-        for row in rows
-        if row["name"] != MICRO
+        for group in (*langs, MACRO)
     }
     modes = sort_modes({name for experiment in experiments for name in experiment.scores})
-    columns = [(name, index) for name in modes for index, found in enumerate(experiments) if name in found.scores]
+    columns = [
+        (name, index, found.scores[name])
+        for name in modes
+        for index, found in enumerate(experiments)
+        if name in found.scores
+    ]
     seeds = group_seeds(experiments, mode)
     return {
         "faults": faults,
         "metrics": metric_names(experiments),
-        "rows": rows,
-        "rivals": list(rivals),
+        "langs": langs,
+        "averages": (MACRO, MICRO),
+        "rivals": rivals,
         "has_single_trainings": any(len(rates) == 1 for rates in seeds.values()),
         "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
         "seeds": table_of([{"system": name, **summarize_seeds(of)} for name, of in seeds.items() if len(of) > 1]),
-        "modes": Counter(name for name, _ in columns),
+        "modes": Counter(name for name, _, _ in columns),
         "columns": columns,
-        "all_rows": _rate_rows([experiments[index].scores[name] for name, index in columns], {}),
     }
 
 
-def _rate_rows(reports: Sequence[Report], differences: Mapping[int, Mapping[str, Difference]]) -> list[dict[str, Any]]:
-    """A row per language by name, then one per average, with the score of each report.
-
-    The size is a score with the number of utterances and units; the macro average has none.
-    """
-    langs = {lang for report in reports for lang in report.languages}
-    groups: dict[str, list[Any]] = {lang: [of.languages.get(lang) for of in reports] for lang in sorted(langs)}
-    averages: dict[str, list[Any]] = {MACRO: [of.macro for of in reports], MICRO: [of.micro for of in reports]}
-    return [
-        {
-            "name": name,
-            "is_average": name in averages,
-            "scores": scores,
-            "differences": [found.get(name) for found in differences.values()],
-            "size": next((score for score in scores if isinstance(score, LanguageScore)), None),
-        }
-        for name, scores in (groups | averages).items()
-    ]
+def score_of(report: Report, group: str) -> LanguageScore | MacroScore:
+    """The score of a language or an average."""
+    return report.macro if group == MACRO else report.micro if group == MICRO else report.languages[group]
 
 
 def metric_names(experiments: Sequence[ExperimentResults]) -> str:

@@ -18,7 +18,7 @@ from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.collect import ReportData
 from wenet_hs.score.edit_distance import Operation, align
-from wenet_hs.score.error_rate import ScoredUtterance, sortable_rate, worst_first
+from wenet_hs.score.error_rate import ScoredUtterance, worst_first
 from wenet_hs.score.units import UNIT_NAMES, Rules, word_lengths
 
 MAX_UTTERANCES = 400
@@ -47,41 +47,22 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
         max_utterances: their number; a page with all utterances of a large test would be slow.
         audio_mb: limit of embedded audio, in megabytes of the page; 0 for none.
     """
-    shown = data.shown
-    ordered = worst_first([report for _, _, report in shown])
+    reports = [report for _, _, report in data.shown]
+    ordered = worst_first(reports)
     keys = ordered[:max_utterances]
-    first = shown[0][2]
     urls, num_omitted, num_unreadable = _embed_audio(data.clips, keys, int(audio_mb * 10**6))
-    confidences = [_read_confidences(e.folder / e.test / (data.mode or "") / "hyps.jsonl") for _, e, _ in shown]
-    entries = []
-    for key in keys:
-        systems = [
-            {
-                "name": experiment.name,
-                "index": index,
-                "scored": report.utterances[key],
-                "sort_rate": sortable_rate(report.utterances[key].counts),
-                "columns": list(align_columns(report.utterances[key], report.rules)),
-                "confidence": (known or {}).get(key),
-            }
-            for (index, experiment, report), known in zip(shown, confidences, strict=True)
-        ]
-        scored = first.utterances[key]
-        texts = " ".join([scored.ref, *(report.utterances[key].hyp or "" for _, _, report in shown)])
-        clip = data.clips.get(key)
-        facts = {"key": key, "lang": scored.lang, "num_units": scored.counts.num_units, "text": texts}
-        entries.append(
-            {**facts, "systems": systems, "url": urls.get(key), "seconds": None if clip is None else clip.duration}
-        )
+    confidences = {
+        index: _read_confidences(experiment.folder / experiment.test / str(data.mode) / "hyps.jsonl")
+        for index, experiment, _ in data.shown
+    }
     return {
-        "entries": entries,
+        "shown": keys,
         "num_scored": len(ordered),
-        "langs": sorted({entry["lang"] for entry in entries}),
-        "metric": first.rules.metric.upper(),
-        "unit": UNIT_NAMES[first.rules.metric],
-        "without_confidence": [e for (_, e, _), known in zip(shown, confidences, strict=True) if known is None],
+        "langs": sorted({reports[0].utterances[key].lang for key in keys}),
+        "unit": UNIT_NAMES[reports[0].rules.metric],
+        "confidences": confidences,
         "audio_mb": audio_mb,
-        "num_clips": len(urls),
+        "urls": urls,
         "num_omitted": num_omitted,
         "num_unreadable": num_unreadable,
     }
