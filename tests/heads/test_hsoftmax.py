@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead
-from wenet_hs.heads.hsoftmax import Route, RouteOption, choose_route
+from wenet_hs.heads.hsoftmax import Route, RouteOption
 from wenet_hs.tree import NaryTree, Tree
 
 
@@ -110,40 +110,32 @@ def test_chosen_routes_are_printed(kind: str, smoothing: float) -> None:
     assert "route=auto: torch-nodes and torch-nodes" in repr(head.double())
 
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
-
-def choose(num_units: int, mean_path: float = 8.0, **options: Any) -> Route:
-    common = {"max_path": 20, "dim": 256, "every_unit": False, "device": CPU, "dtype": torch.float32}
-    return choose_route(num_units, mean_path=mean_path, **common | options)
+def choose(num_units: int, mean_path: float = 8.0, route: RouteOption = "auto", **options: Any) -> Route:
+    head = HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, num_units + 1)), route=route)
+    head._mean_path = mean_path
+    return head.cost_route(**{"device_type": "cpu", "dtype": torch.float32, "every_unit": False} | options)
 
 
 def test_choice_of_a_route() -> None:
     assert choose(10_000) == choose(150) == "path"
     assert choose(150, 75.0) == "nodes"  # a comb
     assert choose(10_000, every_unit=True) == "nodes"
-    assert choose(10_000, dtype=torch.float64) == "torch-path"
+    assert choose(10_000, dtype=torch.float64) == choose(10_000, route="torch") == "torch-path"
     assert choose(150, dtype=torch.float64) == "torch-nodes"
-    assert choose(10_000, device=GPU) == "torch-path"
-    assert choose(5_000, device=GPU) == "torch-nodes"  # 20 · 256 numbers for a path
-    assert choose(10_000, device=GPU, every_unit=True) == "torch-nodes"
+    assert choose(10_000, device_type="cuda") == "torch-path"
+    assert choose(2_000, device_type="cuda") == "torch-nodes"  # 13 · 256 numbers for a path
+    assert choose(10_000, device_type="cuda", every_unit=True) == "torch-nodes"
+    assert choose(10_000, route="nodes") == choose(10_000, route="path", every_unit=True) == "nodes"
+    assert choose(150, 75.0, route="path") == "path"
+    assert choose(10_000, route="torch-path", every_unit=True) == choose(150, route="torch-nodes") == "torch-nodes"
 
 
-def test_a_wanted_route_is_taken() -> None:
-    assert choose(10_000, wanted="nodes") == "nodes"
-    assert choose(150, 75.0, wanted="path") == "path"
-    assert choose(10_000, wanted="path", every_unit=True) == "nodes"
-    assert choose(10_000, wanted="torch") == "torch-path"
-    assert choose(10_000, wanted="torch-path", every_unit=True) == "torch-nodes"
-    assert choose(10_000, wanted="torch-nodes") == "torch-nodes"
-
-
-@pytest.mark.parametrize("wanted", ["path", "nodes"])
-def test_a_wanted_kernel_that_cannot_run_is_an_error(wanted: RouteOption) -> None:
-    with pytest.raises(ValueError, match=f'route: "{wanted}" is a Numba kernel .* here is torch.float32 on cuda'):
-        choose(100, device=GPU, wanted=wanted)
+@pytest.mark.parametrize("route", ["path", "nodes"])
+def test_a_wanted_kernel_that_cannot_run_is_an_error(route: RouteOption) -> None:
+    with pytest.raises(ValueError, match=f'route: "{route}" is a Numba kernel .* here is torch.float32 on cuda'):
+        choose(100, device_type="cuda", route=route)
     with pytest.raises(ValueError, match=r"here is torch.float64 on cpu"):
-        choose(100, dtype=torch.float64, wanted=wanted)
+        choose(100, dtype=torch.float64, route=route)
 
 
 def test_wrong_routes_are_refused() -> None:
@@ -224,16 +216,6 @@ def test_labels_are_scored_as_among_all_units(num_units: int, route: Any, bias: 
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
     assert head.label_log_probs(hidden, labels[:, :0]).shape == (3, 5, 0)
     assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 6)
-
-
-def test_labels_of_large_trees_touch_their_paths_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(3000)]))
-    seen = []
-    log_probs = head._log_probs
-    monkeypatch.setattr(head, "_log_probs", lambda hidden: (seen.append(len(hidden)), log_probs(hidden))[1])
-    for num_labels in (10, 100):  # with many labels the product with all nodes is cheaper
-        head.label_log_probs(torch.randn(1, num_labels, 8), torch.randint(3000, (1, num_labels)))
-    assert seen == [100]
 
 
 @pytest.mark.parametrize("route", ["auto", "torch"])

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from wenet_hs.heads.kernels import search
-from wenet_hs.heads.kernels.tree import TreeTables
-from wenet_hs.tree import Tree
 
 pytest.importorskip("triton", reason="Triton comes with torch on Linux only")
 
@@ -38,7 +36,7 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
     from wenet_hs.heads.kernels import search_triton
 
     constants = search_triton.constants(dim, k, has_bias)
-    types = {"hidden": "*fp32", "weight": "*fp32", "bias": "*fp32", "children": "*i64", "values": "*fp32"}
+    types = {"hidden": "*fp32", "weight": "*fp32", "bias": "*fp32", "children": "*i32", "values": "*fp32"}
     types |= {"ids": "*i64", "opened": "*i32", "num_inner": "i32", "k": "i32"} | dict.fromkeys(constants, "constexpr")
     source = ASTSource(search_triton.search_kernel, types, constexprs=constants)
     options = {"num_warps": search_triton.NUM_WARPS}
@@ -46,8 +44,7 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
     assert kernel.asm["cubin"]
 
 
-def test_k_beyond_the_registers_is_refused() -> None:
-    tables = TreeTables(Tree.huffman([1.0] * 100))
-    hidden, weight = torch.zeros(1, 4, device="meta"), torch.zeros(99, 4, device="meta")
+def test_a_k_beyond_the_registers_is_refused() -> None:
+    hidden, weight, children = (torch.zeros(size, device="meta") for size in ((1, 4), (99, 4), (99, 2)))
     with pytest.raises(ValueError, match='"best_first" on a GPU takes k up to 32, got 33; use "dense"'):
-        search.best_leaves(hidden, weight, None, tables, 33, method="best_first")
+        search.best_first(hidden, weight, None, children, 33)

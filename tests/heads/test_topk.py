@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.heads.kernels import numba_common, search_numba
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.topk import KERNEL_MAX_K, topk_lowest_id_first
 
@@ -56,21 +55,3 @@ def test_many_rows_are_each_as_alone(num_rows: int, k: int) -> None:
     order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]
     best, ids = topk_lowest_id_first(scores, k)
     assert torch.equal(ids, order) and torch.equal(best, scores.gather(1, order))
-
-
-def test_the_first_use_of_a_kernel_compiles_those_of_other_sizes_too() -> None:
-    """Each has one signature, that of the real calls. A second one would be compiled in a timed run."""
-    generator = torch.Generator().manual_seed(1)
-    for num_rows in (1, SERIAL_MAX_VALUES // 40 + 9):
-        numba_common._compile_best_of_rows.cache_clear()
-        numba_common.best_of_rows(torch.randn(num_rows, 40, generator=generator), 3)
-        assert [len(kernel.signatures) for kernel in (numba_common._best_serial, numba_common._best_parallel)] == [1, 1]
-    children = torch.tensor([[1, 2], [3, 4]])
-    kernels = (search_numba._search_rows, search_numba._search_parts, search_numba._scan_parts)
-    for num_rows, bias in ((1, None), (9, torch.zeros(2))):
-        search_numba._compile_all.cache_clear()
-        hidden, weight = torch.randn(num_rows, 8, generator=generator), torch.randn(2, 8, generator=generator)
-        search_numba.search(hidden, weight, bias, children, k=2, limits=(9, 9))
-        assert [len(kernel.signatures) for kernel in kernels] == [1, 1, 1]
-    search_numba.scan(hidden @ weight.T, children, 2)
-    assert len(search_numba._scan_parts.signatures) == 1

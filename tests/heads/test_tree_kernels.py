@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from numba import njit
 from torch import Tensor
 
+from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.kernels import nodes as node_kernels
 from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels import path as path_kernels
 from wenet_hs.heads.kernels import tree as reference
-from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
+from wenet_hs.heads.kernels.tree import CostWeights
 from wenet_hs.tree import Tree
 
 
@@ -50,7 +51,7 @@ def test_exp_and_log1p_at_the_ends() -> None:
 @pytest.mark.parametrize("num_units", [1, 2, 60])
 def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    tables = TreeTables(Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]))
+    head = head_over(Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]))
     hidden = (scale * torch.randn(9, 5, generator=generator)).requires_grad_()
     weight, bias = (
         torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((num_units - 1, 5), (num_units - 1,))
@@ -58,7 +59,7 @@ def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> No
     targets = torch.randint(num_units, (9,), generator=generator)
     inputs = (hidden, weight, bias)
     exact = tuple(value.detach().double().requires_grad_() for value in inputs)
-    nodes, turns = tables.paths(targets)
+    nodes, turns = head._paths(targets)
     z = F.linear(exact[0], exact[1], exact[2])
     scores = z.gather(1, nodes) * turns
     for smoothing in (0.0, 0.2):
@@ -66,12 +67,21 @@ def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> No
         wanted = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
         weights = CostWeights(1.0, 0.0, smoothing)
         for cost in (
-            path_kernels.path_cost(*inputs, targets, tables=tables, turn_smoothing=smoothing, sparse=False),
-            node_kernels.node_cost(*inputs, targets, tables=tables, weights=weights),
+            path_kernels.path_cost(
+                *inputs, targets, tables=(head.edges, head.path_lengths), turn_smoothing=smoothing, sparse=False
+            ),
+            node_kernels.node_cost(
+                *inputs, targets, tables=(head.edges, head.path_lengths, head.leaf_counts), weights=weights
+            ),
         ):
             assert_near(cost, expected)
             for found, gradient in zip(torch.autograd.grad(cost.sum(), inputs), wanted, strict=True):
                 assert_near(found, gradient)
+
+
+def head_over(tree: Tree) -> HSoftmaxHead:
+    """Only its tables are used here."""
+    return HSoftmaxHead(2, tree)
 
 
 def assert_near(found: Tensor, exact: Tensor) -> None:
@@ -80,12 +90,12 @@ def assert_near(found: Tensor, exact: Tensor) -> None:
 
 
 def test_log_probs_and_their_gradient_against_float64() -> None:
-    tables = TreeTables(Tree.huffman([2.0**-unit for unit in range(30)] + [1.0] * 30))
+    head = head_over(Tree.huffman([2.0**-unit for unit in range(30)] + [1.0] * 30))
     z = (4 * torch.randn(40, 59, generator=torch.Generator().manual_seed(0))).requires_grad_()
     exact = z.detach().double().requires_grad_()
-    nodes, turns = tables.paths(torch.arange(60))
+    nodes, turns = head._paths(torch.arange(60))
     expected = (F.logsigmoid(exact[:, nodes] * turns) * turns.abs()).sum(-1)
-    found = node_kernels.tree_log_probs(z, tables.children)
+    found = node_kernels.tree_log_probs(z, head.node_children)
     assert_near(found, expected)
     weights = torch.randn(40, 60)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
@@ -93,18 +103,31 @@ def test_log_probs_and_their_gradient_against_float64() -> None:
 
 
 def test_a_nan_stays_a_nan() -> None:
-    tables = TreeTables(Tree.huffman(range(1, 8)))
+    head = head_over(Tree.huffman(range(1, 8)))
     hidden, weight = torch.full((1, 2), float("nan")), torch.ones(6, 2)
     weights = CostWeights(0.9, 0.1, 0.0)
     assert path_kernels.path_cost(
-        hidden, weight, None, torch.tensor([0]), tables=tables, turn_smoothing=0.0, sparse=False
+        hidden,
+        weight,
+        None,
+        torch.tensor([0]),
+        tables=(head.edges, head.path_lengths),
+        turn_smoothing=0.0,
+        sparse=False,
     ).isnan()
-    assert node_kernels.node_cost(hidden, weight, None, torch.tensor([0]), tables=tables, weights=weights).isnan()
-    assert node_kernels.tree_log_probs(hidden @ weight.T, tables.children).isnan().all()
+    assert node_kernels.node_cost(
+        hidden,
+        weight,
+        None,
+        torch.tensor([0]),
+        tables=(head.edges, head.path_lengths, head.leaf_counts),
+        weights=weights,
+    ).isnan()
+    assert node_kernels.tree_log_probs(hidden @ weight.T, head.node_children).isnan().all()
 
 
 def test_no_rows() -> None:
-    tables = TreeTables(Tree.huffman(range(1, 8)))
+    head = head_over(Tree.huffman(range(1, 8)))
     hidden, weight = torch.randn(0, 2, requires_grad=True), torch.randn(6, 2, requires_grad=True)
     for sparse in (False, True):
         cost = path_kernels.path_cost(
@@ -112,7 +135,7 @@ def test_no_rows() -> None:
             weight,
             None,
             torch.zeros(0, dtype=torch.int64),
-            tables=tables,
+            tables=(head.edges, head.path_lengths),
             turn_smoothing=0.1,
             sparse=sparse,
         )
@@ -124,7 +147,7 @@ def test_decisions_are_sorted_by_node_then_row() -> None:
     generator = np.random.default_rng(0)
     for num_nodes in (1, 5, 3000, 5_000_000):
         nodes = generator.integers(num_nodes, size=2000).astype(np.int32)
-        order, starts = path_kernels._by_node(nodes, num_nodes)
+        order, starts = path_kernels.sort_by_node(nodes, num_nodes)
         assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
         assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
 
@@ -137,13 +160,15 @@ def torch_threads() -> Iterator[Callable[[int], None]]:
 
 
 def test_the_same_bits_on_any_number_of_threads(torch_threads: Callable[[int], None]) -> None:
-    tables = TreeTables(Tree.huffman([1.0 / (1 + unit) for unit in range(700)]))
+    head = head_over(Tree.huffman([1.0 / (1 + unit) for unit in range(700)]))
     hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((301, 40), (699, 40), (699,)))
     targets = torch.randint(700, (301,))
     results = []
     for threads in (1, 2):
         torch_threads(threads)
-        cost = path_kernels.path_cost(hidden, weight, bias, targets, tables=tables, turn_smoothing=0.1, sparse=False)
+        cost = path_kernels.path_cost(
+            hidden, weight, bias, targets, tables=(head.edges, head.path_lengths), turn_smoothing=0.1, sparse=False
+        )
         results.append((cost, *torch.autograd.grad(cost.square().sum(), (hidden, weight, bias))))
         assert torch.get_num_threads() == threads
     assert all(map(torch.equal, *results))

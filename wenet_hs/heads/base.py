@@ -23,6 +23,10 @@ SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
 
 
+TOPK_MAX_SCORES = 2**25
+"""Log-probabilities of which `topk` computes the best at a time. More rows are cut into parts to limit the memory."""
+
+
 class SmoothingWeights(NamedTuple):
     """KL(q ‖ p) of WeNet's smoothed target q as `constant - target·log p(target) - every·Σ_v log p(v)`."""
 
@@ -164,7 +168,24 @@ class OutputHead(nn.Module, ABC):
         return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return topk_lowest_id_first(self._log_probs(hidden_ND), k)
+        num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
+        if len(hidden_ND) <= num_rows:
+            return topk_lowest_id_first(self._log_probs(hidden_ND), k)
+        parts = [topk_lowest_id_first(self._log_probs(rows_ND), k) for rows_ND in hidden_ND.split(num_rows)]  # type: ignore[no-untyped-call]
+        return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
+
+    def _complete(
+        self, values_NK: Tensor, ids_NK: Tensor, given_up_G: Tensor | None, hidden_ND: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The results of a search with those of the rows that it gave up, from all their log-probabilities."""
+        if given_up_G is not None and len(given_up_G):
+            found = OutputHead._topk(self, hidden_ND.index_select(0, given_up_G), values_NK.size(1))
+            values_NK[given_up_G], ids_NK[given_up_G] = found
+        return values_NK, ids_NK
+
+    def _wants_gradient(self, hidden_ND: Tensor) -> bool:
+        tensors = (hidden_ND, *self.parameters()) if torch.is_grad_enabled() else ()
+        return any(tensor.requires_grad for tensor in tensors)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         log_probs_BTV = self._log_probs(hidden_BTD.reshape(-1, self.dim)).reshape(*hidden_BTD.shape[:2], self.num_units)

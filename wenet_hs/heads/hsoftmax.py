@@ -4,21 +4,23 @@
 Each inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h. A unit's
 probability is the product of the decisions on its path from the root (Morin & Bengio 2005).
 
-Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path, K best.
+Dimension key: N rows, B batch, T time, L labels, D width, V units, I = V-1 inner nodes, P longest path, K best,
+M decisions on the paths of some labels, U inner nodes above them.
 """
 
 import math
 import warnings
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, compile_disable
 from wenet_hs.heads.kernels import tree as reference
-from wenet_hs.heads.kernels.search import SearchMethod, best_leaves
-from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
+from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
+from wenet_hs.heads.kernels.tree import CostWeights
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
@@ -34,20 +36,27 @@ NODES_PER_DECISION = 2
 tree like a comb, if its deep leaves are frequent."""
 TORCH_NODES_PER_DECISION = 40
 """The same for PyTorch's two routes on a CPU: they are equal at V = 300 with 6.6 decisions per target."""
-LABEL_PATHS_MIN_UNITS = 512
-"""From this V on `label_log_probs` computes only the nodes on the labels' paths, if these are few enough."""
-NODES_PER_LABEL_DECISION = 8
-"""For `label_log_probs`: the kernel of all nodes computes this many in the time of one node of a label's path."""
+LABEL_NODES_MIN_UNITS = 512
+"""From this V on `label_log_probs` computes only the nodes on the labels' paths."""
 
 
 class HSoftmaxHead(OutputHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
-    `tree` is a plain attribute, outside the state_dict: it has its own file. float32 costs on a CPU are computed by
-    Numba kernels, others by PyTorch. torch.compile does not trace either. Gradients are differentiable once.
+    `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree has its own file.
+    float32 costs on a CPU are computed by Numba kernels, others by PyTorch. torch.compile does not trace either.
+    Gradients are differentiable once.
     """
 
     has_partial_log_probs = True
+    edges: Tensor
+    """(2V-1,) the edge to each node: twice the inner node above it, plus 1 for its right child; -1 for the root."""
+    node_children: Tensor
+    """(V-1, 2)"""
+    leaf_counts: Tensor
+    """(2, V-1) how many leaves are under the left and the right child of each node."""
+    path_lengths: Tensor
+    """(V,)"""
 
     def __init__(
         self,
@@ -71,17 +80,19 @@ class HSoftmaxHead(OutputHead):
             search: how the k best units are found; one of `search.SearchMethod`, "auto" is the fastest.
         """
         super().__init__(dim, tree.num_units)
-        if route not in get_args(RouteOption):
-            raise ValueError(f"route: must be one of {', '.join(get_args(RouteOption))}, got {route!r}")
-        if search not in get_args(SearchMethod):
-            raise ValueError(f"search: must be one of {', '.join(get_args(SearchMethod))}, got {search!r}")
+        for name, value, options in (("route", route, RouteOption), ("search", search, SearchMethod)):
+            if value not in get_args(options):
+                raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
         with warnings.catch_warnings():  # a tree of one unit has no inner node
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
-        self._tables = TreeTables(tree)
         self._mean_path = tree.mean_code_length()
+        tables = {"edges": tree.edges, "node_children": tree.children, "leaf_counts": tree.leaf_counts().T}
+        for name, table in (tables | {"path_lengths": tree.depths()}).items():
+            self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
+        self._path_tables: tuple[Tensor, Tensor] | None = None
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """The node vectors, if their gradient is sparse."""
@@ -95,7 +106,7 @@ class HSoftmaxHead(OutputHead):
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
-        return cost_N + constant * self._tables.path_lengths(targets_N).to(cost_N.dtype)
+        return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
 
     @compile_disable
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,72 +115,83 @@ class HSoftmaxHead(OutputHead):
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
         """(N,) the cost of `weights`, by the chosen route."""
         target, every, turn = weights
-        route = self._choose_route(hidden_ND, every != 0)
+        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=every != 0)
         if route == "nodes":
             from wenet_hs.heads.kernels.nodes import node_cost
 
-            weight_ID, bias_I = self._all_vectors(hidden_ND.dtype)
-            return node_cost(hidden_ND, weight_ID, bias_I, targets_N, tables=self._tables, weights=weights)
+            inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
+            arrays = self.edges, self.path_lengths, self.leaf_counts
+            return node_cost(*inputs, tables=arrays, weights=weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         sparse = self._is_sparse(weight_ID)
         if route == "path":
             from wenet_hs.heads.kernels.path import path_cost
 
-            vectors, turn_smoothing = (weight_ID, bias_I), turn / target
-            cost_N = path_cost(
-                hidden_ND, *vectors, targets_N, tables=self._tables, turn_smoothing=turn_smoothing, sparse=sparse
-            )
+            inputs = hidden_ND, weight_ID, bias_I, targets_N
+            tables = self.edges, self.path_lengths
+            cost_N = path_cost(*inputs, tables=tables, turn_smoothing=turn / target, sparse=sparse)
             return cost_N if target == 1.0 else target * cost_N
-        nodes_NP, turns_NP = self._tables.paths(targets_N)
+        nodes_NP, turns_NP = self._paths(targets_N)
         if route == "torch-nodes":
-            leaves_2I = self._tables.leaf_counts_on(hidden_ND.device).to(hidden_ND.dtype)
+            leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
             return reference.node_cost(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
         scores_NP = reference.path_scores(hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=sparse)
         return reference.path_cost(scores_NP, turns_NP, target, turn)
 
+    def _paths(self, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1 right, 0 padding."""
+        if self._path_tables is None or self._path_tables[0].device != targets_N.device:
+            nodes, turns = self.tree.paths()
+            with torch.inference_mode(False):  # a table made by recognition may be used by a training later
+                tables = torch.from_numpy(nodes.astype(np.int32)), torch.from_numpy(turns)
+                self._path_tables = tables[0].to(targets_N.device), tables[1].to(targets_N.device)
+        nodes_VP, turns_VP = self._path_tables
+        return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
+
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
-        if self._choose_route(hidden_ND, True) == "nodes":
+        if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=True) == "nodes":
             from wenet_hs.heads.kernels.nodes import tree_log_probs
 
-            return tree_log_probs(scores_NI, self._tables.children)
-        return reference.leaf_log_probs(scores_NI, self._tables.ancestors_on(hidden_ND.device))
+            return tree_log_probs(scores_NI, self.node_children)
+        return reference.leaf_log_probs(scores_NI, self.edges, self.tree.level_starts)
 
     @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        method = self.search
+        if method == "auto":
+            method = choose_search(len(hidden_ND), self.num_units, k, hidden_ND.device.type, hidden_ND.dtype)
+        if method == "dense" or self.num_units == 1 or self._wants_gradient(hidden_ND):
+            return super()._topk(hidden_ND, k)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        values_NK, ids_NK = best_leaves(hidden_ND, weight_ID, bias_I, self._tables, k, method=self.search)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters())):
-            # The search has no graph: its values get the gradients of the same units' log-probabilities.
-            graph_NK = self._unit_log_probs(hidden_ND, ids_NK)
-            values_NK = values_NK + (graph_NK - graph_NK.detach())
-        return values_NK, ids_NK
-
-    def _unit_log_probs(self, hidden_ND: Tensor, ids_NK: Tensor) -> Tensor:
-        """(N, K): of each row's own few units, along their paths unless all nodes are cheaper."""
-        if self._choose_route(hidden_ND, False).endswith("nodes"):
-            return self._log_probs(hidden_ND).gather(-1, ids_NK)
-        k = ids_NK.size(1)
-        return -self._cross_entropy(hidden_ND.repeat_interleave(k, 0), ids_NK.reshape(-1), 1.0, 0.0).reshape(-1, k)
+        find = best_first if method == "best_first" else search_in_python
+        found = find(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
+        return self._complete(*found, hidden_ND)
 
     @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        """(B, T, L): each label along its own path, all in one batched product, without a synchronization of a GPU."""
-        num_decisions = labels_BL.size(1) * self.tree.depth
-        cost = num_decisions * (NODES_PER_LABEL_DECISION if self._choose_route(hidden_BTD, True) == "nodes" else 1)
-        if self.num_units < LABEL_PATHS_MIN_UNITS or not labels_BL.numel() or cost > self.num_units:
+        """(B, T, L): each utterance from the nodes above its labels only."""
+        if self.num_units < LABEL_NODES_MIN_UNITS or not labels_BL.numel():
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        nodes_MP, turns_MP = self._tables.paths(labels_BL.reshape(-1))
-        nodes_BJ = nodes_MP.reshape(len(labels_BL), -1)  # J = L · P
-        turns_B1J = turns_MP.reshape(len(labels_BL), 1, -1).to(hidden_BTD.dtype)
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
-        vectors_BJD = F.embedding(nodes_BJ, weight_ID, sparse=self._is_sparse(weight_ID))
-        scores_BTJ = torch.bmm(hidden_BTD, vectors_BJD.transpose(1, 2))
-        if bias_I is not None:
-            scores_BTJ = scores_BTJ + bias_I[nodes_BJ][:, None, :]
-        terms_BTJ = F.logsigmoid(scores_BTJ * turns_B1J) * turns_B1J.abs()
-        return terms_BTJ.reshape(*hidden_BTD.shape[:2], labels_BL.size(1), -1).sum(-1)
+        nodes, masks = [], []
+        for labels_L in labels_BL.cpu().numpy():
+            label_M, edge_M = reference.path_edges(self.tree, labels_L)
+            nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
+            is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
+            is_on_path[edge_M & 1, node_M, label_M] = True
+            nodes.append(nodes_U)
+            masks.append(torch.from_numpy(is_on_path).to(hidden_BTD))
+        sizes, index = [len(nodes_U) for nodes_U in nodes], torch.from_numpy(np.concatenate(nodes)).to(weight_ID.device)
+        # One gather for all utterances, because the gradient of each is as large as the weight.
+        vectors = F.embedding(index, weight_ID, sparse=self._is_sparse(weight_ID)).split(sizes)  # type: ignore[no-untyped-call]
+        biases = [None] * len(sizes) if bias_I is None else bias_I[index].split(sizes)  # type: ignore[no-untyped-call]
+        found = []
+        for hidden_TD, vectors_UD, bias_U, (left_UL, right_UL) in zip(hidden_BTD, vectors, biases, masks, strict=True):
+            scores_TU = F.linear(hidden_TD, vectors_UD, bias_U)
+            found.append(F.logsigmoid(scores_TU) @ left_UL + F.logsigmoid(-scores_TU) @ right_UL)
+        return torch.stack(found)
 
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
         return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
@@ -191,64 +213,41 @@ class HSoftmaxHead(OutputHead):
         """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
         return self.sparse_grad and weight_ID is self.inner_vector.weight
 
-    def _choose_route(self, hidden: Tensor, every_unit: bool) -> Route:
-        return choose_route(
-            self.num_units,
-            mean_path=self._mean_path,
-            max_path=self.tree.depth,
-            dim=self.dim,
-            every_unit=every_unit,
-            device=hidden.device,
-            dtype=hidden.dtype,
-            wanted=self.route,
-        )
+    def cost_route(self, device_type: str, dtype: torch.dtype, *, every_unit: bool) -> Route:
+        """The route of a cost: `route`, or the fastest one. It does not depend on the number of targets.
+
+        Args:
+            device_type, dtype: of the computation, float32 or float64.
+            every_unit: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
+                and becomes its route of all nodes.
+        Raises:
+            ValueError: `route` is a kernel that cannot run here.
+        """
+        can_run = device_type == "cpu" and dtype == torch.float32
+        if self.route in ("path", "nodes") and not can_run:
+            here = f"{dtype} on {device_type}"
+            raise ValueError(f'route: "{self.route}" is a Numba kernel for float32 on a CPU, here is {here}')
+        uses_kernels = can_run and not self.route.startswith("torch")
+        if every_unit or self.route.endswith("nodes"):
+            is_path = False
+        elif self.route.endswith("path"):
+            is_path = True
+        elif device_type != "cpu":
+            # A GPU gathers P · D numbers per target for the path, and makes V for the product.
+            is_path = self.num_units > self.tree.depth * self.dim
+        else:
+            per_decision = NODES_PER_DECISION if uses_kernels else TORCH_NODES_PER_DECISION
+            is_path = self.num_units > per_decision * self._mean_path
+        if is_path:
+            return "path" if uses_kernels else "torch-path"
+        return "nodes" if uses_kernels else "torch-nodes"
 
     def extra_repr(self) -> str:
         """With the chosen routes of a path's cost and of a cost of all nodes."""
         route: str = self.route
         if self.route in ("auto", "torch"):
             weight = self.inner_vector.weight
-            like = weight.new_empty(0, dtype=torch.float64 if weight.dtype == torch.float64 else torch.float32)
-            route += ": " + " and ".join(self._choose_route(like, every_unit) for every_unit in (False, True))
+            dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+            chosen = [self.cost_route(weight.device.type, dtype, every_unit=every_unit) for every_unit in (False, True)]
+            route += ": " + " and ".join(chosen)
         return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
-
-
-def choose_route(
-    num_units: int,
-    *,
-    mean_path: float,
-    max_path: int,
-    dim: int,
-    every_unit: bool,
-    device: torch.device,
-    dtype: torch.dtype,
-    wanted: RouteOption = "auto",
-) -> Route:
-    """The fastest route to the cost of targets. The number of targets does not matter: all routes are linear in it.
-
-    Args:
-        num_units: V.
-        mean_path, max_path: the number of decisions on a path, mean weighted by the units' frequencies, and maximum.
-        dim: D, the width of the vectors.
-        every_unit: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it.
-        device, dtype: of the computation, float32 or float64.
-        wanted: the setting. A path route becomes its route of all nodes where a path is not enough.
-    Raises:
-        ValueError: a kernel is wanted that cannot run here.
-    """
-    can_run = device.type == "cpu" and dtype == torch.float32
-    if wanted in ("path", "nodes") and not can_run:
-        raise ValueError(f'route: "{wanted}" is a Numba kernel for float32 on a CPU, here is {dtype} on {device.type}')
-    uses_kernels = can_run and not wanted.startswith("torch")
-    if every_unit or wanted.endswith("nodes"):
-        is_path = False
-    elif wanted.endswith("path"):
-        is_path = True
-    elif device.type != "cpu":
-        # A GPU gathers P · D numbers per target for the path, and makes V for the product.
-        is_path = num_units > max_path * dim
-    else:
-        is_path = num_units > (NODES_PER_DECISION if uses_kernels else TORCH_NODES_PER_DECISION) * mean_path
-    if is_path:
-        return "path" if uses_kernels else "torch-path"
-    return "nodes" if uses_kernels else "torch-nodes"

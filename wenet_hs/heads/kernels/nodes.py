@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.tree import CostWeights, TreeTables
+from wenet_hs.heads.kernels.tree import CostWeights
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _ROWS = 16  # that one thread takes at a time
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _costs(z_NI, left_I, right_I, targets_N, up, depths_V, weights):  # type: ignore[no-untyped-def]
+def _costs(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ignore[no-untyped-def]
     """Costs (N,); each score in z_NI becomes the derivative of its row's cost by it."""
     num_rows, num_inner = z_NI.shape
     target, every, turn_smoothing = weights
@@ -53,10 +53,11 @@ def _costs(z_NI, left_I, right_I, targets_N, up, depths_V, weights):  # type: ig
                 for i in range(num_inner):
                     z = z_I[i]
                     small = exp_minus(abs(z))
-                    both = left_I[i] + right_I[i]
-                    total += both * log1p_unit(small) + right_I[i] * max(z, _ZERO) - left_I[i] * min(z, _ZERO)
+                    left, right = np.float32(leaves_2I[0, i]), np.float32(leaves_2I[1, i])
+                    both = left + right
+                    total += both * log1p_unit(small) + right * max(z, _ZERO) - left * min(z, _ZERO)
                     larger = _ONE / (_ONE + small)
-                    z_I[i] = every * (both * (larger if z > _ZERO else small * larger) - left_I[i])
+                    z_I[i] = every * (both * (larger if z > _ZERO else small * larger) - left)
                 path += every * total
             else:
                 for i in range(num_inner):
@@ -156,15 +157,21 @@ def cost_of_scores(
 
 
 def node_cost(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, tables: TreeTables, weights: CostWeights
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    tables: tuple[Tensor, Tensor, Tensor],
+    weights: CostWeights,
 ) -> Tensor:
-    """(N,) nats, weighted by `weights`, from the scores of all nodes; arguments as in `path.path_cost`."""
-    left, right = tables.num_leaves
+    """(N,) nats, weighted by `weights`, from the scores of all nodes; arguments as in `path.path_cost`.
+
+    `tables` are `edges`, `path_lengths` and `leaf_counts` of the head.
+    """
+    arrays = [tensor.numpy() for tensor in (targets.contiguous(), *tables)]
     numbers = tuple(np.float32(value) for value in weights)
-    targets_N = targets.contiguous().numpy()
-    return cost_of_scores(
-        hidden, weight, bias, lambda z_NI: _costs(z_NI, left, right, targets_N, tables.up, tables.depths, numbers)
-    )
+    return cost_of_scores(hidden, weight, bias, lambda z_NI: _costs(z_NI, *arrays, numbers))
 
 
 class _TreeLogProbs(torch.autograd.Function):
@@ -184,7 +191,7 @@ class _TreeLogProbs(torch.autograd.Function):
         return torch.from_numpy(_log_probs_gradient(z_NI.numpy(), grads[0].contiguous().numpy(), ctx.children)), None
 
 
-def tree_log_probs(scores: Tensor, children: NDArray[np.int32]) -> Tensor:
+def tree_log_probs(scores: Tensor, children: Tensor) -> Tensor:
     """All leaves' log-probabilities from the node scores, each the sum from the root down, in O(V) a row.
 
     Args:
@@ -193,5 +200,5 @@ def tree_log_probs(scores: Tensor, children: NDArray[np.int32]) -> Tensor:
     Returns:
         (N, V); differentiable once.
     """
-    log_probs: Tensor = _TreeLogProbs.apply(scores, children)  # type: ignore[no-untyped-call]
+    log_probs: Tensor = _TreeLogProbs.apply(scores, children.numpy())  # type: ignore[no-untyped-call]
     return log_probs

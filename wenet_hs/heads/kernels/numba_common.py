@@ -9,9 +9,6 @@ This module imports numba, which takes 0.3 s. Import it inside the function that
 Dimension key: N rows, V values per row, K kept values.
 """
 
-from functools import cache
-from typing import Any
-
 import numba
 import numpy as np
 import torch
@@ -90,7 +87,6 @@ def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
 
     Returns None if there is a NaN. `scores_NV` is float32, contiguous and without gradient.
     """
-    _compile_best_of_rows()
     values_NK, ids_NK = np.empty((len(scores_NV), k), np.float32), np.empty((len(scores_NV), k), np.int64)
     is_parallel = scores_NV.numel() > SERIAL_MAX_VALUES
     if is_parallel:
@@ -99,16 +95,8 @@ def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
 
 
-@cache
-def _compile_best_of_rows() -> None:
-    """Compile or load both kernels at the first use of either. A warm-up of any size then covers both."""
-    use_torch_threads()
-    for kernel in (_best_serial, _best_parallel):
-        kernel(np.zeros((1, 1), np.float32), np.empty((1, 1), np.float32), np.empty((1, 1), np.int64))
-
-
 @njit(cache=True)
-def _best_of_row(scores_V: Any, values_K: Any, ids_K: Any) -> Any:
+def _best_of_row(scores_V, values_K, ids_K):  # type: ignore[no-untyped-def]
     """Returns 1 if there is a NaN."""
     k, found = len(values_K), 0
     for unit in range(len(scores_V)):
@@ -129,7 +117,7 @@ def _best_of_row(scores_V: Any, values_K: Any, ids_K: Any) -> Any:
 
 
 @njit(cache=True)
-def _best_serial(scores_NV: Any, values_NK: Any, ids_NK: Any) -> Any:
+def _best_serial(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     with_nan = 0
     for row in range(len(scores_NV)):
         with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
@@ -137,7 +125,7 @@ def _best_serial(scores_NV: Any, values_NK: Any, ids_NK: Any) -> Any:
 
 
 @njit(cache=True, parallel=True)
-def _best_parallel(scores_NV: Any, values_NK: Any, ids_NK: Any) -> Any:
+def _best_parallel(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     with_nan = 0
     for row in prange(len(scores_NV)):
         with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])

@@ -18,12 +18,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.tree import TreeTables, sparse_rows
+from wenet_hs.heads.kernels.tree import sparse_rows
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient, shared by the threads
-_BITS = 11  # per digit of the radix sort: the counters fit the first-level cache
-_DIGITS = 1 << _BITS
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
@@ -80,40 +78,15 @@ def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[
     return grad_ND
 
 
-@njit(cache=True)
-def _by_node(nodes, num_inner):  # type: ignore[no-untyped-def]
-    """The decisions (M,) sorted by node, then by row, and the start of each node's decisions (U+1,).
-
-    A radix sort. Its time does not depend on the number of nodes.
-    """
-    num = len(nodes)
-    order, other = np.empty(num, np.int32), np.empty(num, np.int32)
-    for index in range(num):
-        order[index] = index
-    counts = np.empty(_DIGITS, np.int64)
-    shift = 0
-    while num_inner >> shift:
-        for digit in range(_DIGITS):
-            counts[digit] = 0
-        for index in range(num):
-            counts[(nodes[index] >> shift) & (_DIGITS - 1)] += 1
-        before = 0
-        for digit in range(_DIGITS):
-            before, counts[digit] = before + counts[digit], before
-        for index in range(num):
-            digit = (nodes[order[index]] >> shift) & (_DIGITS - 1)
-            other[counts[digit]] = order[index]
-            counts[digit] += 1
-        order, other = other, order
-        shift += _BITS
-    starts = np.empty(num + 1, np.int64)
-    size = 0
-    for index in range(num):
-        if index == 0 or nodes[order[index]] != nodes[order[index - 1]]:
-            starts[size] = index
-            size += 1
-    starts[size] = num
-    return order, starts[: size + 1]
+def sort_by_node(nodes: NDArray[np.int32], num_inner: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The decisions (M,) sorted by node, then by row, and the start of each node's decisions (U+1,)."""
+    order = np.argsort(nodes.astype(np.uint16), kind="stable")  # a radix sort; NumPy has none for 32 bits
+    if num_inner > 1 << 16:
+        order = order[np.argsort((nodes >> 16).astype(np.uint16)[order], kind="stable")]
+    nodes = nodes[order]
+    is_first = np.ones(len(nodes), np.bool_)
+    is_first[1:] = nodes[1:] != nodes[:-1]
+    return order, np.append(np.flatnonzero(is_first), len(nodes))
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
@@ -156,7 +129,7 @@ class _PathCost(torch.autograd.Function):
         bias_I = np.empty(0, np.float32) if bias is None else bias.contiguous().numpy()
         arrays = hidden.numpy(), weight.numpy(), bias_I, targets.contiguous().numpy()
         use_torch_threads()
-        costs, *ctx.decisions = _forward(*arrays, tables.up, tables.depths, np.float32(turn_smoothing))
+        costs, *ctx.decisions = _forward(*arrays, *(table.numpy() for table in tables), np.float32(turn_smoothing))
         ctx.save_for_backward(hidden, weight)
         return torch.from_numpy(costs)
 
@@ -179,7 +152,7 @@ def _vector_gradients(ctx: Any, grad_N: NDArray[np.float32]) -> tuple[Tensor | N
     """The gradient of the weight, sparse if wanted, and that of the bias, always dense."""
     hidden, weight = ctx.saved_tensors
     _, nodes, rows, slopes = ctx.decisions
-    order, starts = _by_node(nodes, len(weight))
+    order, starts = sort_by_node(nodes, len(weight))
     touched_U = nodes[order[starts[:-1]]].astype(np.int64)
     out_U = np.arange(len(touched_U)) if ctx.sparse else touched_U
     # Zeros of NumPy, because the system clears their pages only when they are touched.
@@ -201,7 +174,7 @@ def path_cost(
     bias: Tensor | None,
     targets: Tensor,
     *,
-    tables: TreeTables,
+    tables: tuple[Tensor, Tensor],
     turn_smoothing: float,
     sparse: bool,
 ) -> Tensor:
@@ -209,6 +182,7 @@ def path_cost(
 
     Args:
         hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,) int64.
+        tables: `edges` and `path_lengths` of the head.
         sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows. The bias's never is.
     Returns:
         (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numba kernels of the search for the k best leaves on a CPU: best-first, and one pass over the scores of all nodes.
+"""Numba kernels of the best-first search for the k best leaves on a CPU.
 
 A leaf's cost is -log of its probability, the sum of the costs of the turns on its path. So no leaf below a node costs
 less than the node. Best-first search opens the cheapest open node, which a binary heap gives, until that node costs
@@ -9,16 +9,12 @@ number in the tree. Costs are ≥ 0, so the order of the integers is the order o
 One thread computes a row, always in the same order: the number of threads changes no bit. Import this module inside the
 function that runs a kernel, because it imports numba.
 
-Dimension key: N rows, D width, I inner nodes, V = I+1 units, A = I+V all nodes, K best leaves, H size of the heap.
+Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up, H size of the heap.
 """
-
-from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from numba import njit, prange
-from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
@@ -32,81 +28,48 @@ NUMBER = np.int64(2**32 - 1)
 HALF = np.int64(32)
 """Bits of half a key."""
 
-_PARTS = 32  # of the rows, shared by the threads; each part has its own scratch memory
-_TRY_MIN_ROWS = 32  # from this many rows on, two are tried first: if both are given up, so are all
+_PARTS = 32  # of the rows, shared by the threads; each part has its own heap
 _ZERO = np.float32(0.0)
 
 
 def search(
     hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, *, k: int, limits: tuple[int, int]
-) -> tuple[Tensor, Tensor, NDArray[np.int32], int]:
-    """Best-first search. All tensors on the CPU and contiguous, without gradient, float32 and int64; V ≥ 2.
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Best-first search. All tensors on the CPU and contiguous, without gradient, float32 and int32; V ≥ 2.
 
     Args:
         limits: how many nodes a row may open in all, and before its first leaf, before it is given up.
     Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, how many nodes were opened (N,), and the number of rows given
-        up. Those have a negative `opened`, and their results have no meaning: they exceeded the limits, met a NaN, or
-        came after rows most of which had been given up.
+        log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,) or None. Those exceeded the limits,
+        met a NaN, or came after rows most of which had been given up. Their results have no meaning.
     """
-    _compile_all()
     num_rows = len(hidden_ND)
     # NumPy allocates three times as fast as torch, and a search of one row at V = 150 takes 2 µs.
-    values_NK, ids_NK = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64)
-    opened_N = np.empty(num_rows, np.int32)
+    found = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64), np.empty(num_rows, np.int32)
     bias = _NO_BIAS if bias_I is None else bias_I.numpy()
     if num_rows > SERIAL_MAX_ROWS:
         use_torch_threads()
     kernel = _search_parts if num_rows > SERIAL_MAX_ROWS else _search_rows
-    inputs = (hidden_ND.numpy(), weight_ID.numpy(), bias, children_I2.numpy())
-    given_up = kernel(*inputs, values_NK, ids_NK, opened_N, limits)
-    return torch.from_numpy(values_NK), torch.from_numpy(ids_NK), opened_N, given_up
-
-
-def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor, int]:
-    """The k best from the scores of all nodes; same tensors as in `search`.
-
-    Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, and how many rows have a NaN, whose results have no meaning.
-    """
-    _compile_all()
-    values_NK, ids_NK = np.empty((len(scores_NI), k), np.float32), np.empty((len(scores_NI), k), np.int64)
-    use_torch_threads()
-    with_nan = _scan_parts(scores_NI.numpy(), children_I2.numpy(), values_NK, ids_NK)
-    return torch.from_numpy(values_NK), torch.from_numpy(ids_NK), with_nan
+    given_up = kernel(hidden_ND.numpy(), (weight_ID.numpy(), bias, children_I2.numpy()), found, limits)
+    values_NK, ids_NK, opened_N = (torch.from_numpy(array) for array in found)
+    return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0] if given_up else None
 
 
 _NO_BIAS = np.empty(0, np.float32)
 
 
-@cache
-def _compile_all() -> None:
-    """Compile or load all kernels at the first use of any. A warm-up of any size then covers all of them."""
-    use_torch_threads()
-    zero_11, children_12 = np.zeros((1, 1), np.float32), np.array([[1, 2]], np.int64)  # one node above two leaves
-    found = (np.empty((1, 1), np.float32), np.empty((1, 1), np.int64))
-    for kernel in (_search_rows, _search_parts):
-        kernel(zero_11, zero_11, _NO_BIAS, children_12, *found, np.empty(1, np.int32), (1, 1))
-    _scan_parts(zero_11, children_12, *found)
-
-
 @njit(cache=True, inline="always")
-def make_key(cost: Any, number: Any) -> Any:
+def make_key(cost, number):  # type: ignore[no-untyped-def]
     return (np.int64(np.float32(cost).view(np.int32)) << HALF) | np.int64(number)
 
 
 @njit(cache=True, inline="always")
-def cost_of(key: Any) -> Any:
+def cost_of(key):  # type: ignore[no-untyped-def]
     return np.int32(key >> HALF).view(np.float32)
 
 
-@njit(cache=True, inline="always")
-def _softplus(size: Any) -> Any:
-    return log1p_unit(exp_minus(size))
-
-
 @njit(cache=True)
-def push(heap_H: Any, size: Any, key: Any) -> None:
+def push(heap_H, size, key):  # type: ignore[no-untyped-def]
     """Add a key to the heap's `size` keys."""
     index = size
     while index > 0:
@@ -119,7 +82,7 @@ def push(heap_H: Any, size: Any, key: Any) -> None:
 
 
 @njit(cache=True)
-def replace_first(heap_H: Any, size: Any, key: Any) -> None:
+def replace_first(heap_H, size, key):  # type: ignore[no-untyped-def]
     """Replace the heap's first key."""
     index, child = 0, 1
     while child < size:
@@ -133,7 +96,7 @@ def replace_first(heap_H: Any, size: Any, key: Any) -> None:
 
 
 @njit(cache=True)
-def keep_best(best_K: Any, key: Any) -> None:
+def keep_best(best_K, key):  # type: ignore[no-untyped-def]
     """Insert a leaf into the sorted k best if it is one of them."""
     index = len(best_K) - 1
     if key >= best_K[index]:
@@ -145,7 +108,7 @@ def keep_best(best_K: Any, key: Any) -> None:
 
 
 @njit(cache=True, fastmath=SUMS)
-def dot_product(hidden_D: Any, vector_D: Any) -> Any:
+def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
     total = np.float32(0.0)
     for d in range(len(hidden_D)):
         total += hidden_D[d] * vector_D[d]
@@ -153,13 +116,12 @@ def dot_product(hidden_D: Any, vector_D: Any) -> Any:
 
 
 @njit(cache=True)
-def _search_row(
-    hidden_D: Any, weight_ID: Any, bias_I: Any, children_I2: Any, best_K: Any, heap_H: Any, max_before_leaf: Any
-) -> Any:
+def _search_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. Returns how many nodes were opened, negative if the row was given up.
 
     The size of the heap and `max_before_leaf` are the two limits of `search`.
     """
+    weight_ID, bias_I, children_I2 = nodes
     num_inner, last = len(children_I2), len(best_K) - 1
     best_K[:] = NO_KEY
     here, size = np.int64(0), 0  # the root, at cost 0
@@ -170,7 +132,7 @@ def _search_row(
             z += bias_I[node]
         if z != z or (opened > max_before_leaf and best_K[0] == NO_KEY):
             return -opened
-        both = cost_of(here) + _softplus(abs(z))
+        both = cost_of(here) + log1p_unit(exp_minus(abs(z)))
         left = make_key(both + max(-z, _ZERO), children_I2[node, 0])
         right = make_key(both + max(z, _ZERO), children_I2[node, 1])
         here = NO_KEY
@@ -195,95 +157,37 @@ def _search_row(
 
 
 @njit(cache=True)
-def _search_rows(
-    hidden_ND: Any,
-    weight_ID: Any,
-    bias_I: Any,
-    children_I2: Any,
-    values_NK: Any,
-    ids_NK: Any,
-    opened_N: Any,
-    limits: Any,
-) -> Any:
+def _search_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
     """One row after the other. Returns how many were given up."""
+    values_NK, ids_NK, opened_N = found
     heap_H = np.empty(limits[0], dtype=np.int64)
     given_up = 0
     for row in range(len(hidden_ND)):
-        best_K = ids_NK[row]
         # After most rows have been given up, the next ones are not tried.
         if given_up >= 2 and 2 * given_up > row:
             opened_N[row] = -1
         else:
-            opened_N[row] = _search_row(hidden_ND[row], weight_ID, bias_I, children_I2, best_K, heap_H, limits[1])
-            decode_keys(best_K, values_NK[row], len(children_I2))
+            opened_N[row] = _search_row(hidden_ND[row], nodes, ids_NK[row], heap_H, limits[1])
+            decode_keys(ids_NK[row], values_NK[row], len(nodes[2]))
         given_up += opened_N[row] < 0
     return given_up
 
 
 @njit(cache=True, parallel=True)
-def _search_parts(
-    hidden_ND: Any,
-    weight_ID: Any,
-    bias_I: Any,
-    children_I2: Any,
-    values_NK: Any,
-    ids_NK: Any,
-    opened_N: Any,
-    limits: Any,
-) -> Any:
-    num_rows, tried = len(hidden_ND), 2 if len(hidden_ND) >= _TRY_MIN_ROWS else 0
-    given_up = _search_rows(
-        hidden_ND[:tried], weight_ID, bias_I, children_I2, values_NK[:tried], ids_NK[:tried], opened_N[:tried], limits
-    )
-    if tried and given_up == tried:
-        opened_N[tried:] = -1
-        return num_rows
-    parts = min(num_rows - tried, _PARTS)
+def _search_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
+    """`_search_rows` on parts of the rows, shared by the threads."""
+    values_NK, ids_NK, opened_N = found
+    num_rows, given_up = len(hidden_ND), 0
+    parts = min(num_rows, _PARTS)
     for part in prange(parts):
-        start = tried + (num_rows - tried) * part // parts
-        end = tried + (num_rows - tried) * (part + 1) // parts
-        values, ids, opened = values_NK[start:end], ids_NK[start:end], opened_N[start:end]
-        given_up += _search_rows(hidden_ND[start:end], weight_ID, bias_I, children_I2, values, ids, opened, limits)
+        start, end = num_rows * part // parts, num_rows * (part + 1) // parts
+        part_found = values_NK[start:end], ids_NK[start:end], opened_N[start:end]
+        given_up += _search_rows(hidden_ND[start:end], nodes, part_found, limits)
     return given_up
 
 
 @njit(cache=True)
-def _scan_row(scores_I: Any, children_I2: Any, softplus_I: Any, costs_A: Any) -> Any:
-    """Fill `costs_A`; parents come before their children. Returns whether a score is a NaN."""
-    nans = 0
-    for node in range(len(scores_I)):  # a loop of its own, which the compiler turns into vector instructions
-        z = scores_I[node]
-        softplus_I[node] = _softplus(abs(z))
-        nans += z != z
-    costs_A[0] = _ZERO
-    for node in range(len(scores_I)):
-        z = scores_I[node]
-        both = costs_A[node] + softplus_I[node]
-        costs_A[children_I2[node, 0]] = both + max(-z, _ZERO)
-        costs_A[children_I2[node, 1]] = both + max(z, _ZERO)
-    return nans > 0
-
-
-@njit(cache=True, parallel=True)
-def _scan_parts(scores_NI: Any, children_I2: Any, values_NK: Any, ids_NK: Any) -> Any:
-    """Returns how many rows have a NaN."""
-    num_rows, num_inner, with_nan = len(scores_NI), len(children_I2), 0
-    parts = min(num_rows, _PARTS)
-    for part in prange(parts):
-        softplus_I = np.empty(num_inner, dtype=np.float32)
-        costs_A = np.empty(2 * num_inner + 1, dtype=np.float32)
-        for row in range(num_rows * part // parts, num_rows * (part + 1) // parts):
-            with_nan += _scan_row(scores_NI[row], children_I2, softplus_I, costs_A)
-            best_K = ids_NK[row]
-            best_K[:] = NO_KEY
-            for leaf in range(num_inner, 2 * num_inner + 1):
-                keep_best(best_K, make_key(costs_A[leaf], leaf))
-            decode_keys(best_K, values_NK[row], num_inner)
-    return with_nan
-
-
-@njit(cache=True)
-def decode_keys(keys_K: Any, values_K: Any, num_inner: Any) -> None:
+def decode_keys(keys_K, values_K, num_inner):  # type: ignore[no-untyped-def]
     """Turn sorted keys of leaves into log-probabilities and, in place, unit ids."""
     for index in range(len(keys_K)):
         values_K[index] = _ZERO - cost_of(keys_K[index])

@@ -26,7 +26,7 @@ NUM_WARPS = 4
 def search(
     hidden_ND: Tensor, weight_ID: Tensor, bias_I: Tensor | None, children_I2: Tensor, k: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Best-first search. All tensors on one GPU and contiguous, float32 and int64; V ≥ 2.
+    """Best-first search. All tensors on one GPU and contiguous, float32 and int32; V ≥ 2.
 
     Returns:
         log-probabilities (N, K), unit ids (N, K) int64, and (N,) int32 how many nodes were opened, negative for rows
