@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading and writing a config: every fault at once with file, line and key; overrides; the resolved file."""
 
-import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -48,12 +47,8 @@ def test_a_config_is_typed(write: Write) -> None:
     ("text", "fault"),
     [
         ("encoder_conf:\n  num_block: 3", "a.yaml:2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
-        (
-            "encoder_conf:\n  num_blocks: twelve",
-            "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 'twelve'",
-        ),
+        ("encoder_conf:\n  num_blocks: x", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 'x'"),
         ("encoder_conf:\n  num_blocks: 1.5", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 1.5"),
-        ("encoder_conf:\n  num_blocks: true", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got true"),
         ("encoder_conf:\n  num_blocks:", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got null"),
         ("encoder_conf:\n  dropout_rate: 1", "a.yaml:2: encoder_conf.dropout_rate: must be less than 1, got 1"),
         (
@@ -64,7 +59,6 @@ def test_a_config_is_typed(write: Write) -> None:
         ("encoder_conf: {output_size: 31}", "a.yaml:1: encoder_conf.output_size: must be a multiple of 2, got 31"),
         ("encoder_conf: 3", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got 3"),
         ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
-        ("head: no", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'no'"),
         ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
@@ -83,10 +77,7 @@ def test_a_config_is_typed(write: Write) -> None:
             "a.yaml:1: model_conf.reverse_weight: must be at least 0, got -1",
         ),
         ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be at most 1, got 2"),
-        (
-            "encoder: transformer\nencoder_conf: {macaron_style: true}",
-            "a.yaml:2: encoder_conf.macaron_style: needs encoder: conformer; set false or change encoder",
-        ),
+        ("encoder_conf: {cnn_module_kernel: 8}", "a.yaml:1: encoder_conf.cnn_module_kernel: must be odd, got 8"),
         ("dataset_conf: {spec_aug: on}", "a.yaml:1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         (
             "tokenizer_conf:\n  special_tokens:\n    <blnk>: 0",
@@ -144,16 +135,13 @@ def test_an_override_through_an_alias_changes_one_place(write: Write) -> None:
     ("override", "fault"),
     [
         ("max_epoch", "no value; write it as section.key=value"),
-        ("", "no value; write it as section.key=value"),
         ("=3", "no value; write it as section.key=value"),
         ("max_epock=3", "max_epock: unknown key; did you mean `max_epoch`?"),
-        ("encoder_conf.num_block=3", "encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
         ("seed.x=3", "seed.x: seed is not a section; write it as section.key=value"),
         ("encoder_conf..x=3", "encoder_conf.: unknown key; remove it"),
         ("max_epoch=[", "not YAML: expected the node content, but found '<stream end>'"),
-        ("max_epoch=*a", "not YAML: found undefined alias 'a'"),
         ("max_epoch=!!int 3", "tag 'tag:yaml.org,2002:int' is not supported; remove it"),
-        ("max_epoch=3.5", "max_epoch: must be a whole number, got 3.5"),
+        ("head=hsoftmax", "head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("encoder_conf.causal=true", "encoder_conf.causal: true is not supported (streaming encoders"),
         ("encoder_conf.attention_heads=3", "encoder_conf.attention_heads: output_size 256 is not divisible by 3 heads"),
     ],
@@ -163,27 +151,15 @@ def test_faults_of_an_override_name_the_override(write: Write, override: str, fa
     assert line.startswith(f"--override_config {override}: {fault}")
 
 
-def test_an_override_of_an_absent_key_of_a_faulty_section_keeps_the_files_line(write: Write) -> None:
-    assert faults(write("seed: 1\nhead: hsoftmax\n"), "head_conf.bias=true") == [
-        "--override_config head_conf.bias=true: head_conf.tree: missing; make one with `wenet-hs tree build`"
-    ]
-
-
-def test_what_was_written_reads_back_equal(write: Write, tmp_path: Path) -> None:
+def test_a_written_config_reads_back_equal(write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = "head: hsoftmax\nhead_conf: {tree: '010', bias: true}\ncmvn: global_cmvn\ncmvn_conf: {cmvn_file: 'no'}\n"
     config = load_config(write(text), ["encoder=transformer", "tokenizer_conf.special_tokens={<blank>: 0, <eos>: 2}"])
     provenance = {"git": "1e-3", "command": "wenet-hs train --override_config 'a: b' # x", "python": "3.11"}
     dump_config(config, tmp_path / "folder" / "train.yaml", provenance)
     again = load_config(tmp_path / "folder" / "train.yaml")
     assert again == config.model_copy(update={"provenance": provenance})
-    assert type(again.encoder_conf) is type(config.encoder_conf)
     dump_config(again, tmp_path / "second.yaml")
     assert load_config(tmp_path / "second.yaml") == again
-
-
-def test_the_resolved_file_raises_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    dump_config(ExperimentConfig(), tmp_path / "train.yaml")
-    assert load_config(tmp_path / "train.yaml") == ExperimentConfig()
     assert caplog.records == []
 
 
@@ -193,21 +169,6 @@ def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
     config = ExperimentConfig(tokenizer_conf={"symbol_table_path": text}, provenance={text: text})  # type: ignore[arg-type]
     dump_config(config, tmp_path / "train.yaml")
     assert load_config(tmp_path / "train.yaml") == config
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "train.yaml"
-    dump_config(ExperimentConfig(), path)
-    before = path.read_bytes()
-
-    def full_disk(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        dump_config(ExperimentConfig(seed=1), path)
-    assert path.read_bytes() == before
-    assert [item.name for item in tmp_path.iterdir()] == ["train.yaml"]
 
 
 def test_provenance_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:

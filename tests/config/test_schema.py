@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
@@ -39,9 +40,8 @@ def test_every_setting_is_documented() -> None:
 def test_the_defaults_are_wenets() -> None:
     config = ExperimentConfig()
     encoder, limits = config.encoder_conf, config.dataset_conf.filter_conf
-    assert (config.encoder, config.decoder, config.decoder_conf.activation_type) == (
-        *("conformer", "bitransformer", "relu"),
-    )
+    found = [config.encoder, config.decoder, config.decoder_conf.activation_type]
+    assert found == ["conformer", "bitransformer", "relu"]
     assert (encoder.output_size, encoder.attention_heads, encoder.linear_units, encoder.num_blocks) == (256, 4, 2048, 6)
     assert (encoder.cnn_module_kernel, encoder.cnn_module_norm, encoder.norm_eps) == (15, "batch_norm", 1e-5)
     assert (config.model_conf.ctc_weight, config.model_conf.lsm_weight) == (0.5, 0.0)
@@ -50,13 +50,11 @@ def test_the_defaults_are_wenets() -> None:
 
 
 def test_a_transformer_encoder_has_its_own_defaults() -> None:
-    encoder = ExperimentConfig(encoder="transformer").encoder_conf
-    assert (encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type) == (
-        *("abs_pos", "selfattn", "relu"),
-    )
-    assert (encoder.macaron_style, encoder.use_cnn_module) == (False, False)
-    wider = ExperimentConfig(encoder="transformer", encoder_conf=EncoderConf(output_size=512)).encoder_conf
-    assert (wider.output_size, wider.activation_type) == (512, "relu")
+    conf = EncoderConf(output_size=512)
+    encoder = ExperimentConfig(encoder="transformer", encoder_conf=conf).encoder_conf
+    found = [encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type]
+    assert found == ["abs_pos", "selfattn", "relu"]
+    assert (encoder.output_size, encoder.macaron_style, encoder.use_cnn_module) == (512, False, False)
 
 
 def test_the_head_chooses_the_class_of_its_section() -> None:
@@ -75,18 +73,13 @@ def test_adamw_decays_by_default_as_in_torch() -> None:
     assert ExperimentConfig(optim="adamw", optim_conf={"weight_decay": 0.0}).optim_conf.weight_decay == 0.0  # type: ignore[arg-type]
 
 
-def test_values_are_frozen_and_comparable() -> None:
-    config = ExperimentConfig()
+def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        config.seed = 1  # type: ignore[misc]
-    assert config == ExperimentConfig()
-    assert config != ExperimentConfig(seed=1)
+        ExperimentConfig().seed = 1  # type: ignore[misc]
 
 
-def test_whole_numbers_stand_for_floats_and_nothing_else_does() -> None:
-    conf = OptimConf(lr=1)
-    assert conf.lr == 1.0
-    assert isinstance(conf.lr, float)
+def test_only_whole_numbers_are_accepted_for_floats() -> None:
+    assert isinstance(OptimConf(lr=1).lr, float)
     for wrong in (True, "0.1", None, [0.1], float("nan"), float("inf")):
         with pytest.raises(ValidationError):
             OptimConf(lr=wrong)  # type: ignore[arg-type]
@@ -96,128 +89,82 @@ def test_whole_numbers_stand_for_floats_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "settings"),
+    "settings",
     [
-        ("encoder_conf", {"dropout_rate": 1.0}),
-        ("encoder_conf", {"norm_eps": 0.0}),
-        ("decoder_conf", {"num_blocks": 0}),
-        ("model_conf", {"lsm_weight": 1.0}),
-        ("dataset_conf", {"fbank_conf": {"dither": -1.0}}),
-        ("dataset_conf", {"batch_conf": {"bucket_boundaries": [0]}}),
-        ("optim_conf", {"betas": [0.9]}),
-        ("scheduler_conf", {"warmup_steps": -1}),
-        ("tokenizer_conf", {"special_tokens": {"<start>": 1}}),
-        ("provenance", {"python": 3}),
-        *(("save_interval", 0), ("max_minutes", 0), ("keep_checkpoints", 0), ("grad_clip", 0.0)),
-    ],
-    ids=str,
-)
-def test_ranges(section: str, settings: Any) -> None:
-    assert fault_of(**{section: settings})
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"encoder_conf": {"output_size": 30}}, "attention_heads: output_size 30 is not divisible by 4 heads"),
-        (
-            {"encoder_conf": {"output_size": 64}, "decoder_conf": {"attention_heads": 3}},
-            "decoder_conf.attention_heads: encoder_conf.output_size 64 is not divisible by 3 heads",
-        ),
-        ({"encoder_conf": {"cnn_module_kernel": 8}}, "cnn_module_kernel: must be odd, got 8"),
-        (
-            {"encoder": "transformer", "encoder_conf": {"macaron_style": True}},
-            "encoder_conf.macaron_style: needs encoder: conformer; set false or change encoder",
-        ),
-        (
-            {"decoder": "transformer", "decoder_conf": {"r_num_blocks": 3}},
-            "decoder_conf.r_num_blocks: needs decoder: bitransformer; remove it or change decoder",
-        ),
-        (
-            {"decoder": "transformer", "model_conf": {"reverse_weight": 0.3}},
-            "model_conf.reverse_weight: needs decoder: bitransformer; remove it or change decoder",
-        ),
-        (
-            {"model_conf": {"attention_guide": 1.0}},
-            "attention_guide_steps: must be at least 1 where attention_guide is given",
-        ),
-        (
-            {"model_conf": {"ctc_weight_final": 0.1}},
-            "ctc_weight_steps: must be at least 1 where ctc_weight_final is given",
-        ),
-        (
-            {"model_conf": {"ctc_weight_steps": 10}},
-            "ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this",
-        ),
-        ({"tokenizer": "bpe"}, "tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model"),
-        (
-            {"cmvn": "global_cmvn"},
-            "cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)",
-        ),
-        (
-            {"dataset_conf": {"fbank_conf": {"num_mel_bins": 6}}},
-            "dataset_conf.fbank_conf.num_mel_bins: input_layer: conv2d needs at least 7, got 6",
-        ),
-        (
-            {"dataset_conf": {"filter_conf": {"min_length": 11, "max_length": 10}}},
-            "min_length: must not be above max_length, 10, got 11",
-        ),
-        ({"dataset_conf": {"batch_conf": {"bucket_boundaries": [5, 5]}}}, "bucket_boundaries: must ascend, got [5, 5]"),
-        (
-            {"dataset_conf": {"batch_conf": {"batch_type": "bucket", "bucket_boundaries": [5]}}},
-            "bucket_batch_sizes: 1 bucket_boundaries make 2 buckets, got 0 sizes",
-        ),
-        (
-            {"dataset_conf": {"noise_conf": {"list": "n", "snr_db": [5.0, 4.5]}}},
-            "snr_db: must be lowest and highest, got 5 and 4.5",
-        ),
-        (
-            {"dataset_conf": {"noise_conf": {"list": "n"}, "cache_features": True}},
-            "noise_conf: cache_features would repeat the same noise; set cache_features: false",
-        ),
-        (
-            {"dataset_conf": {"features_on": "device", "cache_features": True}},
-            "features_on: device does not keep features; set cache_features: false, or worker",
-        ),
-        (
-            {"dataset_conf": {"features_on": "device", "fbank_conf": {"dither": 1.0}}},
-            "features_on: device has no dither; set fbank_conf.dither: 0, or worker",
-        ),
-        (
-            {"head": "adaptive", "head_conf": {"tree": "t", "cutoffs": [5, 5]}},
-            "cutoffs: must be one or more ascending numbers, got [5, 5]",
-        ),
-        (
-            {"head": "class", "head_conf": {"tree": "t", "sparse_grad": True}, "model_conf": {"lsm_weight": 0.1}},
-            "model_conf.lsm_kind: leaf smoothing updates every node, which head_conf.sparse_grad is to avoid; "
-            "set node, or remove sparse_grad",
-        ),
-        (
-            {"head": "class", "head_conf": {"tree": "t", "sparse_grad": True}, "optim": "adamw"},
-            "head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows with a gradient; "
-            "change optim, or remove sparse_grad",
-        ),
-        (
-            {"keep_best_by": "accuracy", "model_conf": {"ctc_weight": 1.0}},
-            "keep_best_by: accuracy is not measured at ctc_weight 1; use loss",
-        ),
-        (
-            {"early_stopping": {"metric": "loss_ctc"}, "model_conf": {"ctc_weight": 0.0}},
-            "early_stopping.metric: loss_ctc is not measured at ctc_weight 0; use loss",
-        ),
-        ({"scheduler": "warmup_cosine"}, "scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it"),
-        (
-            {"scheduler": "warmup_cosine", "scheduler_conf": {"total_steps": 10}},
-            "scheduler_conf.total_steps: must be above warmup_steps, 25000",
-        ),
-        (
-            {"scheduler_conf": {"total_steps": 10}},
-            "scheduler_conf.total_steps: scheduler: warmuplr has no end; remove it",
-        ),
+        *("encoder_conf: {dropout_rate: 1.0}", "encoder_conf: {norm_eps: 0.0}", "decoder_conf: {num_blocks: 0}"),
+        *("model_conf: {lsm_weight: 1.0}", "dataset_conf: {fbank_conf: {dither: -1.0}}", "optim_conf: {betas: [0.9]}"),
+        *("dataset_conf: {batch_conf: {bucket_boundaries: [0]}}", "scheduler_conf: {warmup_steps: -1}"),
+        *("tokenizer_conf: {special_tokens: {<start>: 1}}", "provenance: {python: 3}", "save_interval: 0"),
+        *("max_minutes: 0", "keep_checkpoints: 0", "grad_clip: 0.0"),
     ],
 )
-def test_conflicting_settings_are_refused(settings: dict[str, Any], fault: str) -> None:
-    assert fault_of(**settings) == fault
+def test_values_outside_of_their_range_are_refused(settings: str) -> None:
+    assert fault_of(**yaml.safe_load(settings))
+
+
+# The settings, and below them the beginning of the fault.
+CONFLICTS = """
+encoder_conf: {output_size: 30}
+  attention_heads: output_size 30 is not divisible by 4 heads
+encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3}
+  decoder_conf.attention_heads: encoder_conf.output_size 64 is not divisible by 3 heads
+encoder_conf: {cnn_module_kernel: 8}
+  cnn_module_kernel: must be odd, got 8
+encoder: transformer, encoder_conf: {macaron_style: true}
+  encoder_conf.macaron_style: needs encoder: conformer; set false or change encoder
+decoder: transformer, decoder_conf: {r_num_blocks: 3}
+  decoder_conf.r_num_blocks: needs decoder: bitransformer; remove it or change decoder
+decoder: transformer, model_conf: {reverse_weight: 0.3}
+  model_conf.reverse_weight: needs decoder: bitransformer; remove it or change decoder
+model_conf: {attention_guide: 1.0}
+  attention_guide_steps: must be at least 1 where attention_guide is given
+model_conf: {ctc_weight_final: 0.1}
+  ctc_weight_steps: must be at least 1 where ctc_weight_final is given
+model_conf: {ctc_weight_steps: 10}
+  ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this
+tokenizer: bpe
+  tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model
+cmvn: global_cmvn
+  cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)
+dataset_conf: {fbank_conf: {num_mel_bins: 6}}
+  dataset_conf.fbank_conf.num_mel_bins: input_layer: conv2d needs at least 7, got 6
+dataset_conf: {filter_conf: {min_length: 11, max_length: 10}}
+  min_length: must not be above max_length, 10, got 11
+dataset_conf: {batch_conf: {bucket_boundaries: [5, 5]}}
+  bucket_boundaries: must ascend, got [5, 5]
+dataset_conf: {batch_conf: {batch_type: bucket, bucket_boundaries: [5]}}
+  bucket_batch_sizes: 1 bucket_boundaries make 2 buckets, got 0 sizes
+dataset_conf: {noise_conf: {list: n, snr_db: [5.0, 4.5]}}
+  snr_db: must be lowest and highest, got 5 and 4.5
+dataset_conf: {noise_conf: {list: n}, cache_features: true}
+  noise_conf: cache_features would repeat the same noise; set cache_features: false
+dataset_conf: {features_on: device, cache_features: true}
+  features_on: device does not keep features; set cache_features: false, or worker
+dataset_conf: {features_on: device, fbank_conf: {dither: 1.0}}
+  features_on: device has no dither; set fbank_conf.dither: 0, or worker
+head: adaptive, head_conf: {tree: t, cutoffs: [5, 5]}
+  cutoffs: must be one or more ascending numbers, got [5, 5]
+head: class, head_conf: {tree: t, sparse_grad: true}, model_conf: {lsm_weight: 0.1}
+  model_conf.lsm_kind: leaf smoothing updates every node, which head_conf.sparse_grad is to avoid
+head: class, head_conf: {tree: t, sparse_grad: true}, optim: adamw
+  head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows
+keep_best_by: accuracy, model_conf: {ctc_weight: 1.0}
+  keep_best_by: accuracy is not measured at ctc_weight 1; use loss
+early_stopping: {metric: loss_ctc}, model_conf: {ctc_weight: 0.0}
+  early_stopping.metric: loss_ctc is not measured at ctc_weight 0; use loss
+scheduler: warmup_cosine
+  scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it
+scheduler: warmup_cosine, scheduler_conf: {total_steps: 10}
+  scheduler_conf.total_steps: must be above warmup_steps, 25000
+scheduler_conf: {total_steps: 10}
+  scheduler_conf.total_steps: scheduler: warmuplr has no end; remove it
+"""
+PAIRS = CONFLICTS.strip().split("\n")
+
+
+@pytest.mark.parametrize(("settings", "fault"), list(zip(PAIRS[::2], PAIRS[1::2], strict=True)))
+def test_conflicting_settings_are_refused(settings: str, fault: str) -> None:
+    assert fault_of(**yaml.safe_load(f"{{{settings}}}")).startswith(fault.strip())
 
 
 def test_an_empty_section_is_all_defaults() -> None:
