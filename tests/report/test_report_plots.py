@@ -47,14 +47,14 @@ def test_few_or_equal_values(points: list[tuple[float, float]]) -> None:
 def test_no_points_no_chart() -> None:
     assert line_chart([Line(points=[], colour=0)], label="x") == ""
     assert line_chart([Line(points=[(1, math.inf)], colour=0)], label="x") == ""
-    assert interval_chart({"a": []}, label="x") == ""
+    assert interval_chart([], label="x") == ""
     assert scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
 
 
 def test_intervals_reach_from_low_to_high() -> None:
-    first = Dot(rate=0.2, low=0.1, high=0.4, colour=0, label="a")
-    second = Dot(rate=1, low=1, high=1, colour=7, label="b")
-    svg = parse(interval_chart({"<ky>": [first, second]}, label="x"))
+    first = Dot(row="<ky>", rate=0.2, low=0.1, high=0.4, colour=0, label="a")
+    second = Dot(row="<ky>", rate=1, low=1, high=1, colour=7, label="b")
+    svg = parse(interval_chart([first, second], label="x"))
     line, circle = svg.find("g/line"), svg.find("g/circle")
     assert line is not None and circle is not None
     low, middle, high = float(line.attrib["x1"]), float(circle.attrib["cx"]), float(line.attrib["x2"])

@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
@@ -35,8 +35,9 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """One rate with its interval, fractions."""
+    """One rate with its interval, fractions, in a row of an interval chart."""
 
+    row: str
     rate: float
     low: float
     high: float
@@ -100,14 +101,10 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
 
     Equal points are one larger dot. Of more than `MAX_DOTS`, evenly chosen ones are drawn.
     """
-    shown = [
-        (cloud.colour, sorted(cloud.points)[:: math.ceil(len(cloud.points) / MAX_DOTS)])
-        for cloud in clouds
-        if cloud.points
-    ]
-    points = [point for _, some in shown for point in some]
-    if not points:
+    shown = [(of.colour, sorted(of.points)[:: math.ceil(len(of.points) / MAX_DOTS)]) for of in clouds if of.points]
+    if not shown:
         return Markup()
+    points = [point for _, some in shown for point in some]
     lengths, values = zip(*points, strict=True)
     y_ticks = ticks(0, 100 * max(values) or 1)
     margin = _CLOUD_SHIFT * (len(shown) - 1) / 2 + _MAX_RADIUS  # so that all dots are inside the plot
@@ -124,13 +121,15 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
     return _svg(parts, WIDTH, HEIGHT, label)
 
 
-def interval_chart(rows: Mapping[str, Sequence[Dot]], *, label: str) -> Markup:
-    """An SVG with a row per name that has dots: a dot per system, and a line over its interval; empty without dots."""
-    rows = {name: dots for name, dots in rows.items() if dots}
-    if not rows:
+def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
+    """An SVG with a row per language: a dot per system, and a line over its interval; empty without dots."""
+    if not dots:
         return Markup()
-    marks = ticks(0, 100 * max(dot.high for dots in rows.values() for dot in dots))
-    left = 14 + 7 * min(16, max(len(name) for name in rows))
+    rows: dict[str, list[Dot]] = {}
+    for dot in dots:
+        rows.setdefault(dot.row, []).append(dot)
+    marks = ticks(0, 100 * max(dot.high for dot in dots))
+    left = 14 + 7 * min(16, max(map(len, rows)))
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
     height = TOP + _ROW_HEIGHT * len(rows) + _INTERVAL_BOTTOM
     base = height - _INTERVAL_BOTTOM
@@ -138,11 +137,11 @@ def interval_chart(rows: Mapping[str, Sequence[Dot]], *, label: str) -> Markup:
     for tick in marks:
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
-    for index, (name, dots) in enumerate(rows.items()):
+    for index, (name, of_row) in enumerate(rows.items()):
         middle = TOP + _ROW_HEIGHT * (index + 0.5)
         parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
-        for number, dot in enumerate(dots):
-            y = middle + 6 * (number - (len(dots) - 1) / 2)
+        for number, dot in enumerate(of_row):
+            y = middle + 6 * (number - (len(of_row) - 1) / 2)
             colour = f"c{dot.colour % NUM_COLOURS}"
             low, rate, high = (x(100 * value) for value in (dot.low, dot.rate, dot.high))
             line = f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -201,9 +200,9 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Marku
     )
 
 
-def rate_dots(score: LanguageScore | MacroScore | None, colour: int, label: str) -> Iterator[Dot]:
+def rate_dots(score: LanguageScore | MacroScore, row: str, colour: int, label: str) -> Iterator[Dot]:
     """The dot of a score in an interval chart; none without a rate."""
-    if score is not None and score.rate is not None:
+    if score.rate is not None:
         low, high = score.interval or (score.rate, score.rate)
         text = f"{label}: {percent(score.rate)} % {format_interval(score.interval)}"
-        yield Dot(rate=score.rate, low=low, high=high, colour=colour, label=text)
+        yield Dot(row=row, rate=score.rate, low=low, high=high, colour=colour, label=text)

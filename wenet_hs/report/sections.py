@@ -4,7 +4,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -13,7 +13,6 @@ from typing import Any
 from markupsafe import Markup
 
 from wenet_hs.config.load import flatten
-from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
@@ -90,28 +89,26 @@ def errors_section(data: ReportData) -> dict[str, Any]:
     """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all modes."""
     assert data.mode is not None
     experiments, shown, mode = data.experiments, data.shown, data.mode
-    keys = {key for _, _, report in shown for key in report.utterances}
-    speakers = {key: clip.speaker for key, clip in data.clips.items() if key in keys and clip.speaker}
     (_, first, first_report), *others = shown
+    speakers = {key: data.clips[key].speaker for key in first_report.utterances if key in data.clips}
+    known = {key: speaker for key, speaker in speakers.items() if speaker}
+    all_known = known if len(known) == len(first_report.utterances) else None
     faults = [
         f"{found.name} has no scored {mode}." for found in experiments if found.scores and mode not in found.scores
     ]
     rivals: dict[int, dict[str, Difference]] = {}
     for index, experiment, report in others:
         try:
-            compared = compare(first_report, report, speakers=speakers if len(speakers) == len(keys) else None)
-            rivals[index] = compared.differences
+            rivals[index] = compare(first_report, report, speakers=all_known).differences
         except DataError as error:
             faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
     langs = sorted(first_report.languages)  # the same in all: their references are equal
-    dots = {
-        group: [
-            dot
-            for index, experiment, report in shown
-            for dot in rate_dots(score_of(report, group), index, f"{experiment.name}, {group}")
-        ]
+    dots = [
+        dot
         for group in (*langs, MACRO)
-    }
+        for index, experiment, report in shown
+        for dot in rate_dots(score_of(report, group), group, index, f"{experiment.name}, {group}")
+    ]
     modes = sort_modes({name for experiment in experiments for name in experiment.scores})
     columns = [
         (name, index, found.scores[name])
@@ -167,19 +164,19 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
         corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
         langs, total = stats.get("langs"), stats.get("total")
         if isinstance(langs, dict) and langs:
-            names = [facts for facts in _SAMPLING if any(facts[0] in found for found in langs.values())]
-            records = [_corpus_record(lang, found, names) for lang, found in sorted(langs.items())]
-            corpus["table"] = table_of(records, total=_corpus_record("all", total, names) if total else None)
+            records = [_corpus_record(lang, found) for lang, found in sorted(langs.items())]
+            corpus["table"] = table_of(records, total=_corpus_record("all", total) if total else None)
         corpora.append(corpus)
     return {"corpora": corpora}
 
 
-def _corpus_record(lang: str, found: Mapping[str, Any], sampling: Sequence[tuple[str, str, int]]) -> Record:
-    record = {name: format_number(found[key], digits) if key in found else "" for key, name, digits in sampling}
+def _corpus_record(lang: str, found: Mapping[str, Any]) -> Record:
+    record = {"language": lang}
+    record |= {name: format_number(found[key], digits) for key, name, digits in _SAMPLING if key in found}
     for what, digits in {"hours": 4, "utterances": 0, "speakers": 0}.items():
         for split in ("train", "dev", "test"):
             record[f"{split} {what}"] = format_number(found.get(what, {}).get(split), digits)
-    return {"language": lang, **record}
+    return record
 
 
 # ---- decoding speed
@@ -195,21 +192,12 @@ _CONDITION_NAMES = {
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
     measured = [found for found in data.experiments if found.speeds]
-    conditions = [
-        {name: value for name, value in found.rtf.items() if name == "lm" or not isinstance(value, dict)}
-        for found in measured
-    ]
-    names = [name for name in dict.fromkeys(name for of in conditions for name in of) if name != "audio_seconds"]
-    differing = [name for name in names if len({format_setting(of.get(name)) for of in conditions}) > 1]
-    common = {name: conditions[0].get(name) for name in names if name not in differing}
-    defaults = {"lm": None, **asdict(DecodeOptions())}
-    not_default = {
-        _condition_name(name): format_setting(value)
-        for name, value in common.items()
-        if name == "beam_size" or name not in defaults or value != defaults[name]
-    }
+    conditions = [_conditions(found.rtf) for found in measured]
+    names = dict.fromkeys(name for of in conditions for name in of)
+    differing = [name for name in names if len({of.get(name) for of in conditions}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
-    for found in measured:
+    speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
+    for found, of in zip(measured, conditions, strict=True):
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
             if rates := speed.get("sum_rtf_by_lang"):
@@ -217,21 +205,23 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
             record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
             record["RTF"] = format_number(speed.get("rtf"), 4)
-            speeds.append(record | {_condition_name(name): format_setting(found.rtf.get(name)) for name in differing})
+            speeds.append(record | {name: of.get(name, _NONE) for name in differing})
         if seconds := found.rtf.get("seconds"):
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
         "table": table_of(speeds),
-        "common": not_default,
-        "omits_defaults": len(not_default) < len(common),
+        "common": {name: conditions[0][name] for name in names if name not in differing},
         "languages": table_of(by_lang),
         "parts": table_of(parts),
     }
 
 
-def _condition_name(name: str) -> str:
-    return _CONDITION_NAMES.get(name, name.replace("_", " "))
+def _conditions(rtf: Mapping[str, Any]) -> Record:
+    """Device, threads, options of the decoding and other conditions in rtf.json."""
+    no_condition = ("audio_seconds", "seconds", "modes", "versions", "model")
+    shown = {name: format_setting(value) for name, value in rtf.items() if name not in no_condition}
+    return {_CONDITION_NAMES.get(name, name.replace("_", " ")): text for name, text in shown.items()}
 
 
 # ---- training
@@ -264,13 +254,12 @@ def training_section(data: ReportData) -> dict[str, Any]:
     flat = [(found.name, flatten(found.settings)) for found in data.experiments]
     shown = [(name, {key: format_setting(value) for key, value in of.items()}) for name, of in flat]
     settings = compare_columns("setting", shown, _NONE)
+    differing = sorted((row for row in settings.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
     return {
         "table": Table(names=[*names, "last validation, bits per unit", "last validation accuracy, %"], rows=rows),
         "step_charts": _curve_charts(data.experiments, "steps"),
         "time_charts": _curve_charts(data.experiments, "minutes"),
-        "settings": replace(
-            settings, rows=sorted((row for row in settings.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
-        ),
+        "settings": Table(names=settings.names, rows=differing),
     }
 
 
@@ -403,12 +392,12 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
     """Rates per length of the reference, and of each utterance over its length."""
     metric = data.shown[0][2].rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
-    bins: dict[str, list[Dot]] = {}
+    dots: list[Dot] = []
     clouds, num_clipped = [], 0
     for index, experiment, report in data.shown:
         for name, score in by_length(report).by[LENGTH].groups.items():
             label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
-            bins.setdefault(f"{name} (n={score.utterances:,})", []).extend(rate_dots(score, index, label))
+            dots += rate_dots(score, f"{name} (n={score.utterances:,})", index, label)
         counts = [found.counts for found in report.utterances.values()]
         points = [(float(count.num_units), count.rate) for count in counts if count.rate is not None]
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
@@ -416,7 +405,7 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
     label = f"Error rate of each utterance by its length in {unit}"
     return {
         "metric": metric.upper(),
-        "bins": interval_chart(bins, label=f"Error rates by length of the reference in {unit}"),
+        "bins": interval_chart(dots, label=f"Error rates by length of the reference in {unit}"),
         "scatter": scatter_chart(clouds, label=label, unit=unit),
         "num_clipped": num_clipped,
         "max_percent": format(100 * MAX_RATE, "g"),
