@@ -87,7 +87,10 @@ def test_missing_hypotheses_are_deletions(capsys: Capsys) -> None:
         ("--hyp hyps.jsonl", "hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text` of the same"),
         ("--ref empty", "empty: no utterances in it; check that it is the reference"),
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
-        ("--data_list short.list", "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); give"),
+        (
+            "--data_list short.list",
+            "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); complete",
+        ),
         ("--num_resamples -1", "--num_resamples -1: must be at least 0"),
         ("--by speaker", "--by speaker: needs the speakers; give --data_list the data.list of the reference"),
         ("--data_list data.list --by speaker", "data.list: no speaker for 4 utterances of the reference (ca1, ca2, ky"),
@@ -131,7 +134,7 @@ def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allo
     assert call("--metric cer --ref ref --hyp extra --json score.json") == 2
     refused = capsys.readouterr()
     assert refused.out == allowed
-    assert refused.err.startswith("extra: 1 hypothesis without a reference in ref (zz); score it against its own")
+    assert refused.err.startswith("extra: 1 hypothesis without a reference in ref (zz); remove them, or give")
     assert json.loads(Path("score.json").read_text("utf-8"))["extra"] == ["zz"]
     plain, _ = score_rows("--metric cer --ref ref --hyp hyp", capsys)
     assert allowed == plain.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"

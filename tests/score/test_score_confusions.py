@@ -4,7 +4,7 @@
 import pytest
 
 from wenet_hs.score import Rules, score
-from wenet_hs.score.confusions import Confusion, ConfusionReport, count_confusions, show_unit
+from wenet_hs.score.alignments import Confusion, ConfusionReport, count_confusions, show_unit
 from wenet_hs.score.tables import format_confusions
 
 REF = {"a1": "été", "a2": "tete", "b1": "ab", "b2": "ab", "b3": "xa"}

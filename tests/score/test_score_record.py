@@ -9,7 +9,7 @@ import pytest
 
 from wenet_hs.errors import DataError
 from wenet_hs.score import Report, Rules, read_report, report_to_json, score
-from wenet_hs.score.confusions import count_confusions
+from wenet_hs.score.alignments import count_confusions
 from wenet_hs.score.error_rate import by_length, by_speaker
 
 

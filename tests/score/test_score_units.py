@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.score import ErrorCounts, Rules, count_errors, score, split_units
@@ -100,6 +100,7 @@ def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str,
     assert split_units(text, Rules(metric="wer", punctuation="remove"), "fr") == expected
 
 
+@settings(max_examples=30, deadline=None)
 @given(SENTENCES)
 def test_no_text_is_lost_and_both_forms_of_unicode_give_equal_units(text: str) -> None:
     composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
@@ -109,6 +110,7 @@ def test_no_text_is_lost_and_both_forms_of_unicode_give_equal_units(text: str) -
     assert " ".join(split_units(text, WER)) == " ".join(composed.split())
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | SENTENCES)
 def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
     """The fast paths give the units of the slow one."""

@@ -20,8 +20,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
-from wenet_hs.score.alignments import format_alignments, terminal_alignments, wants_colour
-from wenet_hs.score.confusions import count_confusions
+from wenet_hs.score.alignments import count_confusions, format_alignments, terminal_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
 from wenet_hs.score.tables import format_report
 from wenet_hs.score.units import NORMALIZATIONS, PUNCTUATION, SPACES
@@ -70,7 +69,6 @@ def run(args: argparse.Namespace) -> None:
     reference, utterances = read_reference(args)
     hypothesis = read_hypothesis(args.hyp)
     names = str(args.ref), str(args.hyp)
-    check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=True)
     langs = read_languages(args, reference, utterances, required=LANG in args.by)
     report = score(
         reference,
@@ -78,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
         rules=rules,
         langs=langs,
         name=args.name,
+        names=names,
         allow_extra=True,
         num_resamples=args.num_resamples,
     )
@@ -106,11 +105,7 @@ def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequenc
         if not utterances:
             raise ConfigError("--by speaker: needs the speakers; give --data_list the data.list of the reference")
         speakers = {utterance.key: utterance.speaker for utterance in utterances if utterance.speaker is not None}
-        remedy = "complete the list, or score without --by speaker"
-        check_complete(
-            speakers, report.utterances, what="speaker", where=str(args.data_list or args.ref), remedy=remedy
-        )
-        report = by_speaker(report, speakers)
+        report = by_speaker(report, speakers, where=str(args.data_list or args.ref))
     return by_length(report) if LENGTH in args.by else report
 
 
@@ -149,8 +144,7 @@ def read_languages(
     langs = {utterance.key: utterance.lang for utterance in utterances if utterance.lang is not None}
     if not langs and not required:
         return None
-    remedy = "give --data_list the data.list that the reference was made from"
-    check_complete(langs, reference, what="language", where=str(args.data_list or args.ref), remedy=remedy)
+    check_complete(langs, reference, what="language", where=str(args.data_list or args.ref))
     return langs
 
 

@@ -17,7 +17,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score.error_rate import UNDEFINED, Report, count_of, name_some
-from wenet_hs.score.record import read_report
+from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
 logger = logging.getLogger(__name__)

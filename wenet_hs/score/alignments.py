@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligned transcripts as text: for a file, for a terminal, and in the layout of WeNet's scorer."""
+"""Aligned transcripts as text (for a file, for a terminal, in WeNet's layout), and the most frequent confusions."""
 
 import os
 import sys
@@ -13,12 +13,11 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
-from wenet_hs.score.confusions import show_unit
-from wenet_hs.score.edit_distance import ErrorCounts, Operation, Run, align, align_runs
+from wenet_hs.score.edit_distance import ErrorCounts, Run, align, align_runs
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
-from wenet_hs.score.tables import GAP
 from wenet_hs.score.units import Rules, word_lengths
 
+GAP = "*"  # printed opposite a deleted or an inserted unit
 _width = lru_cache(maxsize=2**14)(cell_len)
 
 
@@ -66,9 +65,6 @@ _BOLD, _RESET = "\033[1m", "\033[0m"
 _LABELS = ("ref: ", "hyp: ", "     ")
 _MIN_WIDTH = 20
 
-_Column = tuple[str, str, str]
-"""Reference, hypothesis and mark of one operation, padded to equal width."""
-
 
 def wants_colour(stream: TextIO) -> bool:
     """Whether to write colours: the stream is a terminal that supports them, and NO_COLOR is not set."""
@@ -110,8 +106,11 @@ def _fold_heading(text: str, width: int) -> list[str]:
     return lines
 
 
-def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Column]:
-    """One column per operation. Between words of letters there is an empty one, unless spaces are units."""
+def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, str, str]]:
+    """Reference, hypothesis and mark of each operation, padded to equal width.
+
+    Between words of letters there is an empty column, unless spaces are units.
+    """
     separate = rules.metric == "cer" and rules.spaces == "ignore"
     starts = set(accumulate(word_lengths(utterance.ref, rules, utterance.lang))) if separate else set()
     num_units = 0
@@ -120,20 +119,18 @@ def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[_Column]:
             if num_units in starts:
                 yield "", "", ""
             num_units += 1
-        yield _column(operation)
+        cells = [GAP if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp)]
+        cells.append("" if operation.kind == "C" else operation.kind)
+        width = max(map(_width, cells))
+        ref, hyp, mark = (cell + " " * (width - _width(cell)) for cell in cells)
+        yield ref, hyp, mark
 
 
-def _column(operation: Operation) -> _Column:
-    ref, hyp = (GAP if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp))
-    mark = "" if operation.kind == "C" else operation.kind
-    width = max(cell_len(ref), cell_len(hyp), len(mark))
-    return ref + " " * (width - cell_len(ref)), hyp + " " * (width - cell_len(hyp)), mark.ljust(width)
-
-
-def _fold_columns(columns: Sequence[_Column], width: int, colour: bool) -> Iterator[str]:
+def _fold_columns(columns: Sequence[tuple[str, str, str]], width: int, colour: bool) -> Iterator[str]:
+    """Lines of reference, hypothesis and, if there are errors, marks."""
     start, used = 0, len(_LABELS[0])
     for index, column in enumerate(columns):
-        needed = cell_len(column[0]) + 1
+        needed = _width(column[0]) + 1
         if index > start and used + needed > width:
             yield from _column_lines(columns[start:index], colour)
             start, used = index, len(_LABELS[0])
@@ -141,16 +138,15 @@ def _fold_columns(columns: Sequence[_Column], width: int, colour: bool) -> Itera
     yield from _column_lines(columns[start:], colour)
 
 
-def _column_lines(columns: Sequence[_Column], colour: bool) -> Iterator[str]:
-    """Reference, hypothesis and, if there are errors, marks."""
-    for row, label in enumerate(_LABELS):
-        cells = [_colour(column[row], column[2].strip(), colour) for column in columns]
-        if row < 2 or any(column[2].strip() for column in columns):
+def _column_lines(columns: Sequence[tuple[str, str, str]], colour: bool) -> Iterator[str]:
+    kinds = [mark.strip() for _, _, mark in columns]
+    for label, row in zip(_LABELS, zip(*columns, strict=True), strict=True):
+        if label.strip() or any(kinds):
+            cells = [
+                f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell
+                for cell, kind in zip(row, kinds, strict=True)
+            ]
             yield (label + " ".join(cells)).rstrip()
-
-
-def _colour(cell: str, kind: str, colour: bool) -> str:
-    return f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind in _COLOURS else cell
 
 
 # ---- WeNet's layout
@@ -216,21 +212,17 @@ def _wenet_pairs(key: str, runs: Sequence[Run], layout: WenetLayout) -> Iterator
 def _wenet_clusters(units: Mapping[str, Sequence[str]], layout: WenetLayout) -> Iterator[str]:
     """The counts of each script, and of the clusters of the layout."""
     correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
-    counts_of = {
-        unit: ErrorCounts(
-            correct[unit] + substituted[unit] + deleted[unit], substituted[unit], deleted[unit], inserted[unit]
-        )
-        for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted])
-    }
     found: dict[str, ErrorCounts] = {}
-    for unit, counts in counts_of.items():
-        name = script_cluster(unit)
-        found[name] = found.get(name, ErrorCounts()) + counts
-    for name, counts in found.items():
-        yield f"{name} -> {_wenet_counts(counts)}"
-    for name, members in layout.clusters.items():
-        total = sum((counts_of.get(unit, ErrorCounts()) for unit in members), ErrorCounts())
-        yield f"{name} -> {_wenet_counts(total)}"
+    clusters = dict.fromkeys(layout.clusters, ErrorCounts())
+    for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted]):
+        num_units = correct[unit] + substituted[unit] + deleted[unit]
+        counts = ErrorCounts(num_units, substituted[unit], deleted[unit], inserted[unit])
+        script = script_cluster(unit)
+        found[script] = found.get(script, ErrorCounts()) + counts
+        for name, members in layout.clusters.items():
+            if unit in members:
+                clusters[name] += counts
+    yield from (f"{name} -> {_wenet_counts(counts)}" for name, counts in [*found.items(), *clusters.items()])
 
 
 @lru_cache(maxsize=2**14)
@@ -249,3 +241,96 @@ def _wenet_counts(counts: ErrorCounts) -> str:
     correct = counts.num_units - counts.substitutions - counts.deletions
     numbers = f"N={counts.num_units} C={correct} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
     return f"{100 * (counts.rate or 0.0):4.2f} % {numbers}"
+
+
+# ---- confusions
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """One pair of units and its frequency."""
+
+    ref: str | None
+    """None: an insertion."""
+    hyp: str | None
+    """None: a deletion."""
+    count: int
+    share: float
+    """Fraction of all errors."""
+    of_unit: float | None
+    """Fraction of the unit's occurrences in the reference; None for an insertion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confusions:
+    """The most frequent confusions of each kind, by falling count, then by units."""
+
+    num_errors: int
+    substitutions: tuple[Confusion, ...]
+    deletions: tuple[Confusion, ...]
+    insertions: tuple[Confusion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfusionReport:
+    """Confusions of all utterances and of each language."""
+
+    most: int
+    """The requested number per kind."""
+    overall: Confusions
+    languages: dict[str, Confusions]
+
+
+def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: int) -> ConfusionReport:
+    """The `most` frequent confusions of each kind, over all utterances and per language.
+
+    The counts are from the same alignments that `score --align` shows. Raises ValueError if `most` is below 1.
+    """
+    if most < 1:
+        raise ValueError(f"most is {most}, must be at least 1")
+    pairs: dict[str, Counter[tuple[str | None, str | None]]] = {}
+    units: dict[str, Counter[str]] = {}
+    for utterance in utterances:
+        ref, hyp = utterance.split(rules)
+        operations = align(ref, hyp) if utterance.counts.errors else ()
+        units.setdefault(utterance.lang, Counter()).update(ref)
+        wrong = ((found.ref, found.hyp) for found in operations if found.ref != found.hyp)
+        pairs.setdefault(utterance.lang, Counter()).update(wrong)
+    overall = _rank(sum(pairs.values(), Counter()), sum(units.values(), Counter()), most)
+    return ConfusionReport(most, overall, {lang: _rank(pairs[lang], units[lang], most) for lang in sorted(pairs)})
+
+
+def _rank(pairs: Counter[tuple[str | None, str | None]], units: Counter[str], most: int) -> Confusions:
+    """The `most` frequent of the wrong pairs; `units` counts the units of the reference."""
+    num_errors = pairs.total()
+    kinds: dict[str, list[Confusion]] = {"S": [], "D": [], "I": []}
+    for (ref, hyp), number in sorted(pairs.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")):
+        kind = kinds["I" if ref is None else "D" if hyp is None else "S"]
+        if len(kind) < most:
+            of_unit = None if ref is None else number / units[ref]
+            kind.append(Confusion(ref, hyp, number, number / num_errors, of_unit))
+    return Confusions(num_errors, *map(tuple, kinds.values()))
+
+
+def script_of(unit: str) -> str:
+    """The script of a letter: the first word of its Unicode name; empty for other characters."""
+    return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
+
+
+@lru_cache(maxsize=2**14)
+def show_unit(unit: str) -> str:
+    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, the code points of controls."""
+    if unit == " ":
+        return "▁"
+    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
+        return " ".join(f"U+{ord(character):04X}" for character in unit)
+    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
+
+
+def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:
+    """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused: they may look alike."""
+    units = [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+    scripts = [script_of(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
+    if name_scripts and len(set(scripts)) == 2 and all(scripts):
+        return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
+    return units

@@ -39,21 +39,15 @@ def draw_sums(values_CK: NDArray[Number], num_resamples: int, seed: int, stream:
     `stream` (a language) selects independent draws, so that a language's interval does not depend on other languages.
     """
     num_clusters, num_sums = values_CK.shape
-    if not num_clusters:
-        return np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
-    # Two values are the parts of one complex number: one look-up for both. Sums of integers below 2^53 stay exact.
-    padded = np.zeros((num_clusters, num_sums + num_sums % 2))
-    padded[:, :num_sums] = values_CK
-    pairs_PC = np.ascontiguousarray(padded.view(np.complex128).T)
-    sums_RP = np.zeros((num_resamples, len(pairs_PC)), dtype=np.complex128)
+    sums_RK = np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
     generator = np.random.default_rng([seed, *stream.encode()])
-    num_rows = max(1, _BLOCK // num_clusters)
-    for start in range(0, num_resamples, num_rows):
-        rows = sums_RP[start : start + num_rows]
+    num_rows = max(1, _BLOCK // max(1, num_clusters))
+    for start in range(0, num_resamples if num_clusters else 0, num_rows):
+        rows = sums_RK[start : start + num_rows]
         drawn_RC = generator.integers(num_clusters, size=(len(rows), num_clusters), dtype=np.int32)
-        for index, pair_C in enumerate(pairs_PC):
-            rows[:, index] = pair_C.take(drawn_RC).sum(axis=1)
-    return sums_RP.view(np.float64)[:, :num_sums].astype(values_CK.dtype)
+        for index, value_C in enumerate(np.ascontiguousarray(values_CK.T)):
+            rows[:, index] = value_C.take(drawn_RC).sum(axis=1)
+    return sums_RK
 
 
 def percentile_interval(rates_R: NDArray[np.float64]) -> Interval | None:

@@ -5,7 +5,7 @@ Dimension key: C clusters (utterances, or speakers with all their utterances), R
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -88,14 +88,22 @@ def compare(
     if num_resamples < 1:
         raise ValueError(f"num_resamples is {num_resamples}, must be at least 1")
     _check_comparable(report_a, report_b)
-    errors = _errors_by_language(report_a, report_b)
-    by_utterance = _resample(_sum_clusters(errors, {key: key for key in report_a.utterances}), num_resamples, seed)
+    keys_of: dict[str, list[str]] = {}
+    for key, utterance in sorted(report_a.utterances.items()):
+        keys_of.setdefault(utterance.lang, []).append(key)
+    errors = {lang: _collect_errors(report_a, report_b, keys_of[lang]) for lang in sorted(keys_of)}
+    errors = {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
+    if not errors:
+        raise DataError("the reference: no units in it; there is nothing to compare")
+    by_utterance = _resample(errors, num_resamples, seed)
     by_speaker: dict[str, Significance] = {}
     few_speakers: tuple[str, ...] = ()
     if speakers is not None:
-        remedy = "compare without speakers, or complete the data.list"
-        check_complete(speakers, report_a.utterances, what="speaker", remedy=remedy)
-        clusters = _sum_clusters(errors, speakers)
+        check_complete(speakers, report_a.utterances, what="speaker")
+        clusters = {
+            lang: _sum_clusters(errors_C3, [speakers[key] for key in keys_of[lang]])
+            for lang, errors_C3 in errors.items()
+        }
         by_speaker = _resample(clusters, num_resamples, seed, fewest=MIN_SPEAKERS)
         few_speakers = tuple(lang for lang, sums_C3 in clusters.items() if len(sums_C3) < MIN_SPEAKERS)
     differences = {
@@ -139,40 +147,27 @@ def _check_comparable(report_a: Report, report_b: Report) -> None:
         )
 
 
-_Errors = dict[str, dict[str, tuple[int, int, int]]]
-"""By language and key: errors of A, errors of B, reference units."""
+def _collect_errors(report_a: Report, report_b: Report, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Per utterance errors of A, errors of B and reference units, (C, 3)."""
+    counts = [(report_a.utterances[key].counts, report_b.utterances[key].counts) for key in keys]
+    return np.array([(a.errors, b.errors, a.num_units) for a, b in counts], dtype=np.int64)
 
 
-def _errors_by_language(report_a: Report, report_b: Report) -> _Errors:
-    errors: _Errors = {}
-    for key, a in sorted(report_a.utterances.items()):
-        b = report_b.utterances[key]
-        errors.setdefault(a.lang, {})[key] = (a.counts.errors, b.counts.errors, a.counts.num_units)
-    scored = {lang: of_key for lang, of_key in sorted(errors.items()) if any(units for *_, units in of_key.values())}
-    if not scored:
-        raise DataError("the reference: no units in it; there is nothing to compare")
-    return scored
+def _sum_clusters(errors_N3: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
+    """The sums (C, 3) of the N rows with the same name, in the order of their first rows."""
+    index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    sums_C3 = np.zeros((len(index_of), 3), dtype=np.int64)
+    np.add.at(sums_C3, [index_of[name] for name in names], errors_N3)
+    return sums_C3
 
 
-def _rates(errors: _Errors) -> dict[str, tuple[float, float]]:
-    sums = {lang: np.sum(list(of_key.values()), axis=0) for lang, of_key in errors.items()}
-    rates = {lang: (float(s[0] / s[2]), float(s[1] / s[2])) for lang, s in sums.items()}
-    total = np.sum(list(sums.values()), axis=0)
-    macro = np.mean(list(rates.values()), axis=0)
-    micro = total[:2] / total[2]
-    return {**rates, MACRO: (float(macro[0]), float(macro[1])), MICRO: (float(micro[0]), float(micro[1]))}
-
-
-def _sum_clusters(errors: _Errors, cluster_of: Mapping[str, str]) -> dict[str, NDArray[np.int64]]:
-    """The sums (C, 3) of the clusters of each language; a speaker of two languages is one cluster in each."""
-    found = {}
-    for lang, of_key in errors.items():
-        names = [cluster_of[key] for key in of_key]
-        index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        sums_C3 = np.zeros((len(index_of), 3), dtype=np.int64)
-        np.add.at(sums_C3, [index_of[name] for name in names], np.array(list(of_key.values())))
-        found[lang] = sums_C3
-    return found
+def _rates(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
+    """The rates of A and B of each language and of the averages."""
+    sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
+    rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
+    total_3 = np.sum(list(sums.values()), axis=0)
+    averages = {MACRO: np.mean(list(rates.values()), axis=0), MICRO: total_3[:2] / total_3[2]}
+    return {name: (float(a), float(b)) for name, (a, b) in (rates | averages).items()}
 
 
 def _resample(
@@ -183,18 +178,18 @@ def _resample(
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
     sums = {lang: draw_sums(sums_C3, num_resamples, seed, lang) for lang, sums_C3 in clusters.items()}
-    num_differing = {lang: int((of[:, 0] != of[:, 1]).sum()) for lang, of in clusters.items()}
-    differences = {lang: _resampled_differences(of_lang) for lang, of_lang in sums.items()}
+    num_differing = {lang: int((sums_C3[:, 0] != sums_C3[:, 1]).sum()) for lang, sums_C3 in clusters.items()}
+    differences = {lang: _resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
     found = {
-        lang: _significance(of_lang, num_differing[lang], too_few=len(clusters[lang]) < fewest)
-        for lang, of_lang in differences.items()
+        lang: _significance(differences_R, num_differing[lang], too_few=len(clusters[lang]) < fewest)
+        for lang, differences_R in differences.items()
     }
-    sizes = [len(of_lang) for of_lang in clusters.values()]
+    sizes = [len(sums_C3) for sums_C3 in clusters.values()]
     too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
     macro_R = np.mean(list(differences.values()), axis=0)
     micro_R = _resampled_differences(np.sum(list(sums.values()), axis=0))
-    for name, of_average in ((MACRO, macro_R), (MICRO, micro_R)):
-        found[name] = _significance(of_average, sum(num_differing.values()), too_few=too_few)
+    for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
+        found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found
 
 

@@ -4,7 +4,6 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ class Grouping:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of one scoring. `wenet_hs.score.tables` formats it, `wenet_hs.score.record` stores it as JSON."""
+    """The result of one scoring. `wenet_hs.score.tables` formats it, `wenet_hs.score.tables` stores it as JSON."""
 
     name: str
     """The user's name for what was scored; may be empty."""
@@ -108,6 +107,7 @@ def score(
     rules: Rules,
     langs: Mapping[str, str] | None = None,
     name: str = "",
+    names: tuple[str, str] = ("the reference", "the hypotheses"),
     allow_extra: bool = False,
     num_resamples: int = 1000,
 ) -> Report:
@@ -116,14 +116,13 @@ def score(
     Args:
       reference, hypothesis: transcript of each key.
       langs: language of each key; without it the report has the single group "all".
+      names: what messages call the reference and the hypotheses, such as their files.
       num_resamples: of the bootstrap; 0 for no intervals.
 
     Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an additional
     hypothesis.
     """
-    if num_resamples < 0:
-        raise ValueError(f"num_resamples is {num_resamples}, must be at least 0")
-    check_keys(reference.keys(), hypothesis.keys(), names=("the reference", "the hypotheses"), allow_extra=allow_extra)
+    check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=allow_extra)
     if langs is not None:
         check_complete(langs, reference, what="language")
     lang_of = dict.fromkeys(reference, ALL) if langs is None else langs
@@ -149,47 +148,31 @@ def _score_one(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtte
     return ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
 
 
-def check_keys(
-    reference: Set[str],
-    hypothesis: Set[str],
-    *,
-    names: tuple[str, str],
-    allow_extra: bool = False,
-    remedy: str = "score it against its own reference, or allow them (--allow_extra)",
-) -> None:
-    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses.
-
-    `names` are the names of both in the message, `remedy` is its advice for additional hypotheses.
-    """
+def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
+    """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
     if not reference:
         raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
     extra = sorted(hypothesis - reference)
+    number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):
         raise DataError(
-            f"{names[1]}: no utterance of {names[0]} among its {count_of(len(extra), 'hypothesis', 'hypotheses')} "
-            f"({name_some(extra)}); score it against its own reference"
+            f"{names[1]}: no utterance of {names[0]} among its {number} ({name_some(extra)}); "
+            "score it against its own reference"
         )
     if extra and not allow_extra:
         raise DataError(
-            f"{names[1]}: {count_of(len(extra), 'hypothesis', 'hypotheses')} without a reference in {names[0]} "
-            f"({name_some(extra)}); {remedy}"
+            f"{names[1]}: {number} without a reference in {names[0]} ({name_some(extra)}); "
+            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
         )
 
 
-def check_complete(
-    known: Collection[str],
-    keys: Iterable[str],
-    *,
-    what: str,
-    where: str = "",
-    remedy: str = "take the data.list that the reference was made from",
-) -> None:
+def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, where: str = "") -> None:
     """Raise DataError if `known` lacks one of the keys. `what` is what they lack (a language, a speaker)."""
     lacking = [key for key in keys if key not in known]
     if lacking:
         raise DataError(
             f"{where or f'the {what}s'}: no {what} for {count_of(len(lacking), 'utterance')} of the reference "
-            f"({name_some(lacking)}); {remedy}"
+            f"({name_some(lacking)}); complete the list, or give the one that the reference was made from"
         )
 
 
@@ -198,7 +181,6 @@ def summarize(
     group_of: Mapping[str, str],
     num_resamples: int,
     *,
-    order: Callable[[str], Any] = str,
     intervals: Callable[..., Intervals] = stratified_intervals,
 ) -> Grouping:
     """The score of each group and the averages.
@@ -206,13 +188,12 @@ def summarize(
     Args:
         group_of: the group of each key.
         num_resamples: of the bootstrap; 0 for no intervals.
-        order: sort key of the groups.
         intervals: `stratified_intervals`, or `clustered_intervals` to draw whole groups.
     """
     members: dict[str, list[ScoredUtterance]] = {}
     for key, utterance in sorted(utterances.items()):  # the order of the file must not change an interval
         members.setdefault(group_of[key], []).append(utterance)
-    members = {group: members[group] for group in sorted(members, key=order)}
+    members = dict(sorted(members.items()))
     draw = partial(intervals, num_resamples=num_resamples)
     counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
     found = draw({group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()})
@@ -227,29 +208,25 @@ def summarize(
     return Grouping(groups, macro, LanguageScore(len(utterances), total, found.micro, micro_feature))
 
 
-def by_speaker(report: Report, speakers: Mapping[str, str]) -> Report:
+def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") -> Report:
     """The report with scores per speaker in `by`.
 
     A speaker's interval draws the speaker's utterances. The intervals of the averages draw speakers with all their
     utterances, because the speakers are a sample too.
 
-    Raises DataError for an utterance without a speaker.
+    Raises DataError, which names `where`, for an utterance without a speaker.
     """
-    check_complete(speakers, report.utterances, what="speaker")
+    check_complete(speakers, report.utterances, what="speaker", where=where)
     grouping = summarize(report.utterances, speakers, report.num_resamples, intervals=clustered_intervals)
     return replace(report, by=report.by | {SPEAKER: grouping})
 
 
 def by_length(report: Report) -> Report:
-    """The report with scores per length of the reference in `by`: see `length_bin`.
-
-    Each bin keeps its number of utterances in every resample.
-    """
+    """The report with scores per length of the reference in `by`: see `length_bin`."""
     bin_of = {key: length_bin(utterance.counts.num_units) for key, utterance in report.utterances.items()}
-    grouping = summarize(
-        report.utterances, bin_of, report.num_resamples, order=lambda name: int(name.partition("-")[0])
-    )
-    return replace(report, by=report.by | {LENGTH: grouping})
+    found = summarize(report.utterances, bin_of, report.num_resamples)
+    groups = dict(sorted(found.groups.items(), key=lambda item: int(item[0].partition("-")[0])))
+    return replace(report, by=report.by | {LENGTH: replace(found, groups=groups)})
 
 
 def length_bin(num_units: int) -> str:
