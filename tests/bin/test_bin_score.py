@@ -89,7 +89,7 @@ def test_missing_hypotheses_are_deletions(capsys: Capsys) -> None:
         ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the reference"),
         (
             "--data_list short.list",
-            "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); complete",
+            "short.list: no language for 3 utterances of the reference (ca2, ky1, ky2); comp",
         ),
         ("--num_resamples -1", "--num_resamples -1: must be at least 0"),
         ("--by speaker", "--by speaker: needs the speakers; give --data_list the data.list of the reference"),
