@@ -63,7 +63,11 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             if shutil.disk_usage(folder).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.mkdir()
-            for name, content in {**files, MANIFEST: _manifest(files)}.items():
+            sums = {
+                name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()
+            }
+            manifest = json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
+            for name, content in {**files, MANIFEST: manifest}.items():
                 (temporary / name).write_bytes(content)
                 fsync_path(temporary / name)
             fsync_path(temporary)
@@ -106,13 +110,6 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
         ) from error
 
 
-def _manifest(files: Mapping[str, bytes]) -> bytes:
-    sums = {
-        name: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)} for name, content in files.items()
-    }
-    return json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
-
-
 def verification_error(path: Path) -> str | None:
     """The fault of a checkpoint folder, or None if all its files have the SHA-256 that the manifest records."""
     try:
@@ -135,8 +132,6 @@ def verification_error(path: Path) -> str | None:
 
 def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
-    if not path.is_dir():
-        raise CheckpointError(f"{path}: no such checkpoint folder; name one of {path.parent}/step-*")
     fault = verification_error(path)
     if fault is not None:
         raise CheckpointError(f"{path}: {fault}; use an earlier checkpoint")

@@ -67,8 +67,8 @@ def test_gradients_do_not_depend_on_the_scale_and_only_fp16_has_one() -> None:
         assert weight.grad.tolist() == [3 * scale] * 3
         one.unscale(optimizer)
         assert weight.grad.tolist() == [3.0] * 3
-        assert one.step(optimizer, is_finite=True)
-        assert not one.step(optimizer, is_finite=False), "in no dtype"
+        one.step(optimizer, is_finite=True)
+        one.step(optimizer, is_finite=False)  # no change in any dtype
     assert weight.tolist() == [1 - 3 * 3] * 3
 
 
@@ -149,5 +149,5 @@ def test_auto_chooses_a_native_dtype_and_emulated_fp16_is_refused(monkeypatch: p
 def test_a_step_skipped_for_the_loss_scale_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
         monitor.step(stats(4, suspects=("clip",), loss_scale=4096.0, grad_norm=math.inf))
-    assert "step 4: fp16 overflowed at loss scale 4096, left out; now half" in caplog.text
+    assert "step 4: skipped: fp16 overflow at loss scale 4096, now halved" in caplog.text
     assert "clip" not in caplog.text

@@ -135,7 +135,7 @@ def test_a_skipped_step_is_named_and_metrics_stay_json(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING), monitored(tmp_path) as monitor:
         bad = {"loss": math.nan, "grad_norm": math.inf, "skipped_steps": 1, "suspects": ("clip_1", "clip_2")}
         monitor.step(stats(5, **bad))
-    assert "step 5: gradient not finite, step left out; with clip_1, clip_2" in caplog.text
+    assert "step 5: skipped: loss or gradient not finite; with clip_1, clip_2" in caplog.text
     (record,) = records(tmp_path)
     assert record["loss"] is None
     assert record["grad_norm"] is None

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,19 +27,17 @@ from wenet_hs.train.state import Progress, read_progress
 
 logger = logging.getLogger(__name__)
 
-_HIGHER_IS_BETTER = frozenset({"accuracy"})
 
-
-def _cost(metrics: Mapping[str, float], metric: str) -> float | None:
-    """The metric, negated if higher is better; None if it was not measured or not finite."""
-    value = metrics.get(metric)
-    return None if value is None else -value if metric in _HIGHER_IS_BETTER else value
+def _cost(metrics: Mapping[str, float], metric: str) -> float:
+    """The metric, negated if higher is better; infinite if it was not measured or not finite."""
+    value = metrics.get(metric, math.inf)
+    return -value if metric == "accuracy" and value != math.inf else value
 
 
 def _sorted_by_cost(known: Mapping[Path, Progress | None], metric: str) -> list[Path]:
     """The checkpoints whose validation measured the metric, the best one first."""
     costs = {path: _cost(progress.measured(), metric) for path, progress in known.items() if progress is not None}
-    return [path for _, path in sorted((cost, path) for path, cost in costs.items() if cost is not None)]
+    return [path for cost, path in sorted((cost, path) for path, cost in costs.items()) if cost != math.inf]
 
 
 def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None) -> bool:
@@ -49,10 +48,10 @@ def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlySt
     """
     if conf is None:
         return False
-    best, since_best = None, 0
+    best, since_best = math.inf, 0
     for metrics in validations:
         cost = _cost(metrics, conf.metric)
-        if cost is not None and (best is None or cost < best - conf.min_delta):
+        if cost < best - conf.min_delta:
             best, since_best = cost, 0
         else:
             since_best += 1

@@ -18,11 +18,10 @@ from torch import Tensor
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
 from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import ExperimentConfig, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import write_atomic
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
 from wenet_hs.interop.weights import (
     check_num_units,
@@ -48,7 +47,6 @@ _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 _EMBEDDING = ".embed.0.weight"
 _STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
 _MOST_LISTED = 20
-_REMEDY = "use another checkpoint of this model"
 
 
 @dataclass(frozen=True)
@@ -168,9 +166,9 @@ def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
 def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
     """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
 
-    If the other dimensions differ it returns `theirs`, and `load_weights` reports the shape.
+    If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights` reports the shape.
     """
-    if own.shape[1:] != theirs.shape[1:]:
+    if own.shape[1:] != theirs.shape[1:] or mapping.source.max(initial=-1) >= len(theirs):
         return theirs, RowCount(0, len(own))
     source = torch.from_numpy(mapping.source)
     is_taken = source >= 0
@@ -215,20 +213,21 @@ class BaseModel:
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
         """A head with the structure of the trained model's head, without its weights; None if that is unknown.
 
-        Args:
-            new: the new model's head. Without a config or tree the trained head is assumed to have its structure, if
-                the shapes are equal and `same_units`. But a class head with a single node has the shapes of a softmax,
-                whose units have another order.
+        Without a train.yaml only a softmax and a binary tree head are recognized. Without its tree a head is assumed to
+        have the structure of the new one, if the shapes are equal and `same_units`.
 
         Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to them.
         """
-        shapes, *others = (self._shapes(prefix) for prefix in _HEAD_PREFIXES[section])
-        if any(other not in ({}, shapes) for other in others):
-            raise CheckpointError(f"{self.path}: its right_head.* has other shapes than its head.*; {_REMEDY}")
-        conf, tree = self._head_conf(section, shapes), self.trees.get(section)
+        prefix, tree, conf = _HEAD_PREFIXES[section][0], self.trees.get(section), None
+        shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
+        if self.config is not None and not (self.is_original and section == "head_conf"):
+            conf = head_confs(self.config)[section]
+        elif "inner_vector.weight" in shapes:
+            conf = HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
+        elif tree is None and shapes.get("output.weight", ())[:1] == (self.num_units,):
+            conf = SoftmaxHeadConf()
         if tree is None and not isinstance(conf, SoftmaxHeadConf):
-            is_flat = isinstance(new, ClassHead) and new.num_edges == new.num_units
-            if not same_units or is_flat or _head_shapes(new) != shapes:
+            if not same_units or _head_shapes(new) != shapes:
                 return None
             logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.path)
             return new
@@ -238,27 +237,13 @@ class BaseModel:
             width = state_width(self.state, str(self.path))
             units = None if self.table is None else self.table.units
             head = build_head(conf, width, self.num_units, tree=tree, units=units, section=section)
-        if _head_shapes(head) == shapes:
-            return head
-        if self.config is None:
-            return None
-        raise CheckpointError(
-            f"{self.path}: its {_HEAD_PREFIXES[section][0]}* are not those of the {type(head).__name__} that "
-            f"{self.home / 'train.yaml'} and the tree next to it describe; put the weights and their own files together"
-        )
-
-    def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
-        """The settings of a head from train.yaml; without it only a softmax and a binary tree head are recognized."""
-        tree, path = self.trees.get(section), TREE_FILES[section]
-        if self.config is not None and not (self.is_original and section == "head_conf"):
-            return head_confs(self.config)[section]
-        if "inner_vector.weight" in shapes:
-            return HSoftmaxHeadConf(tree=path, bias="inner_vector.bias" in shapes)
-        is_softmax = tree is None and "output.weight" in shapes and shapes["output.weight"][0] == self.num_units
-        return SoftmaxHeadConf() if is_softmax else None
-
-    def _shapes(self, prefix: str) -> dict[str, torch.Size]:
-        return {name.removeprefix(prefix): value.shape for name, value in self.state.items() if name.startswith(prefix)}
+        if _head_shapes(head) != shapes:
+            raise CheckpointError(
+                f"{self.path}: its {prefix}* are not those of the {type(head).__name__} that "
+                f"{self.home / 'train.yaml'} and the tree next to it describe; put the weights and their own files "
+                "together"
+            )
+        return head
 
 
 def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
@@ -275,10 +260,6 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     home, table_path, config = _find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)
     state = convert_state_dict(raw) if is_wenet(raw) else raw
-    num_units = state_num_units(state, str(path))
-    for name, value in state.items():
-        if name.startswith("decoder.") and name.endswith(_EMBEDDING) and len(value) != num_units:
-            raise CheckpointError(f"{path}: {name} is of {len(value)} units, the first of {num_units}; {_REMEDY}")
     if config is not None:
         check_files(home, config)
     if table is not None and table_path is not None:

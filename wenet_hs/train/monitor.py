@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same facts.
+"""The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
 
-Besides the facts of a step (StepStats), a record has facts of all steps since the last record:
-`audio_seconds_per_second`; `wait_share`, the share of time spent waiting for data; `outside_share`, the share outside
-forward, backward and optimizer, with the wait; and `peak_memory_mb`, the maximum memory of tensors on the GPU, or of
-the process on a CPU.
+Besides the fields of StepStats, a record has `peak_memory_mb`, the maximum memory of tensors on the GPU, or of the
+process on a CPU, and of all steps since the last record: `audio_seconds_per_second`; `wait_share`, the share of time
+spent waiting for data; `outside_share`, the share outside forward, backward and optimizer, with the wait.
 """
 
 import json
@@ -35,12 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NOT_NUMBERS = ("suspects", "quarantined")
-"""Facts of a step that warnings name instead."""
-
 
 class Monitor:
-    """Writes the facts of a run. A resumed run continues at `metrics_bytes` and `step`; later facts are deleted."""
+    """Writes the records of a run. A resumed run continues at `metrics_bytes` and `step`; later records are deleted."""
 
     def __init__(
         self,
@@ -84,17 +80,16 @@ class Monitor:
         """Record one optimizer step; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
-            logger.info("step %d: fp16 overflowed at loss scale %g, left out; now half", stats.step, stats.loss_scale)
+            logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", stats.step, stats.loss_scale)
         elif stats.suspects:
-            logger.warning(
-                "step %d: gradient not finite, step left out; with %s", stats.step, ", ".join(stats.suspects)
-            )
+            suspects = ", ".join(stats.suspects)
+            logger.warning("step %d: skipped: loss or gradient not finite; with %s", stats.step, suspects)
         speed = _speed(self._recent)
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=stats.step, epoch=stats.epoch, facts=facts)
         if stats.step % self._log_interval == 0:
-            record = {name: value for name, value in asdict(stats).items() if name not in _NOT_NUMBERS} | speed
-            record["peak_memory_mb"] = peak_memory_bytes(self._device) / 1e6
+            record = asdict(stats) | speed | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6}
+            del record["suspects"], record["quarantined"]  # named in warnings
             logger.info(
                 "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",
                 *(stats.step, _losses(record)),
@@ -141,17 +136,11 @@ class EventFile:
         self._write(file_version="brain.Event:2")
         self._write(step=step, session_log=SessionLog(status=SessionLog.START))
 
+        self.flush, self.close = self._records.flush, self._records.close
+
     def add(self, tag: str, value: float, step: int) -> None:
         """Write a number of an optimizer step."""
         self._write(step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
-
-    def flush(self) -> None:
-        """Pass the records to the operating system."""
-        self._records.flush()
-
-    def close(self) -> None:
-        """Write the rest and close the file."""
-        self._records.close()
 
     def _write(self, **facts: object) -> None:
         self._records.write(Event(wall_time=time.time(), **facts).SerializeToString())

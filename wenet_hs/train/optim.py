@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.nn.utils import clip_grad_norm_
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.heads.base import OutputHead
@@ -136,17 +135,13 @@ def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor
 
     Returns the norm before, 0-dim. A sparse gradient then has each touched row once.
     """
-    chosen = [parameter for parameter in parameters if parameter.grad is not None]
-    if not any(parameter.grad.is_sparse for parameter in chosen if parameter.grad is not None):
-        return clip_grad_norm_(chosen, max_norm)
     values = []
-    for parameter in chosen:
-        grad = parameter.grad
-        if grad is not None and grad.is_sparse:
-            grad = parameter.grad = grad.coalesce()
-            grad = grad.values()  # shares its memory
-        if grad is not None:
-            values.append(grad)
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            values.append(parameter.grad.values())  # shares its memory
+        elif parameter.grad is not None:
+            values.append(parameter.grad)
     norm = torch.nn.utils.get_total_norm(values)
     factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
     for value in values:
@@ -157,10 +152,9 @@ def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor
 class Precision:
     """The dtype of the forward pass, and the loss scale of fp16; weights, optimizer, heads and losses stay in float32.
 
-    float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a scale before the
-    backward pass, and the gradients are divided by it before they are clipped. The scale is halved after a gradient
-    overflowed, and doubled after 2,000 steps without overflow. A step that is skipped while the scale is above
-    SMALLEST_SCALE belongs to this search, and does not count among the skipped steps in a row that end a training.
+    float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a scale, which is halved
+    after an overflow and doubled after 2,000 steps without one. A step that is skipped while the scale is above
+    SMALLEST_SCALE does not count among the skipped steps in a row that end a training.
     """
 
     def __init__(self, dtype: str, device: torch.device) -> None:
@@ -195,19 +189,15 @@ class Precision:
         if self._scaler is not None:
             self._scaler.unscale_(optimizer)  # type: ignore[arg-type]  # it reads only param_groups
 
-    def step(self, optimizer: Optimizer, *, is_finite: bool) -> bool:
-        """Do the optimizer's step if the gradient is finite, and set the next scale. Returns `is_finite`.
-
-        The caller decides `is_finite` for all ranks; the scaler knows only the gradients of this rank.
-        """
+    def step(self, optimizer: Optimizer, *, is_finite: bool) -> None:
+        """Do the optimizer's step if the gradient is finite on all ranks, and set the next scale."""
         if is_finite:
             optimizer.step()
         if self._scaler is not None and is_finite:
             self._scaler.update()
-        elif self._scaler is not None:
+        elif self._scaler is not None:  # by hand: the scaler knows only the gradients of this rank
             self._scaler.update(max(SMALLEST_SCALE, self.loss_scale / 2))
             self._scaler.load_state_dict({**self._scaler.state_dict(), "_growth_tracker": 0})
-        return is_finite
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and the steps since its last change, which JSON keeps exactly; empty except for fp16."""

@@ -22,24 +22,17 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 SAME_REQUEST_SECONDS = 1.0
 """A launcher and its process group may both deliver one request; a later signal is a second request."""
 
-
-class _Request:
-    """The first signal that came, and its time. There is one per process, as for signal handlers."""
-
-    def __init__(self) -> None:
-        self.number: signal.Signals | None = None
-        self._time = 0.0
-
-    def record(self, number: int, frame: FrameType | None) -> None:
-        """The handler. A second request ends the process at once, as the signal does without a handler."""
-        if self.number is None:
-            self.number, self._time = signal.Signals(number), time.monotonic()
-        elif time.monotonic() - self._time > SAME_REQUEST_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+_received: list[tuple[signal.Signals, float]] = []
+"""The first signal that came, and its time. There is one list per process, as for signal handlers."""
 
 
-_request = _Request()
+def _record(number: int, frame: FrameType | None) -> None:
+    """The handler. A second request ends the process at once, as the signal does without a handler."""
+    if not _received:
+        _received.append((signal.Signals(number), time.monotonic()))
+    elif time.monotonic() - _received[0][1] > SAME_REQUEST_SECONDS:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 @contextmanager
@@ -52,22 +45,22 @@ def watch_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _request.number = None
+    _received.clear()
     earlier = {number: signal.getsignal(number) for number in SIGNALS}
     watched = {number: handler for number, handler in earlier.items() if handler is not signal.SIG_IGN}
     try:
         for number in watched:
-            signal.signal(number, _request.record)
+            signal.signal(number, _record)
         yield
     finally:
         for number, handler in watched.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
-        _request.number = None
+        _received.clear()
 
 
 def stop_requested() -> signal.Signals | None:
     """The signal that asks this process to end, if one came since `watch_signals()` began."""
-    return _request.number
+    return _received[0][0] if _received else None
 
 
 def stopped_after(step: int, checkpoint: Path) -> Stopped:
