@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import json
-import logging
 import os
 import random
 import resource
@@ -93,40 +92,27 @@ def test_the_message_of_a_full_disk_names_an_intact_checkpoint(tmp_path: Path) -
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    path = save(tmp_path, 1)
-    for name in (*FILES, ckpt.MANIFEST):
-        original = (path / name).read_bytes()
-        for _ in range(60):
-            position, bit = rng.randrange(len(original)), rng.randrange(8)
-            damaged = bytearray(original)
-            damaged[position] ^= 1 << bit
-            (path / name).write_bytes(damaged)
-            if name != ckpt.MANIFEST or not same_meaning(original, bytes(damaged)):
-                assert ckpt.verification_error(path) is not None, (name, position, bit)
-        (path / name).write_bytes(original)
-    assert ckpt.verification_error(path) is None
-
-
-def same_meaning(one: bytes, other: bytes) -> bool:
-    """A flip in the manifest's white space or in a byte count changes no sum."""
+def sums(manifest: bytes) -> object:
     try:
-        sums = [{k: v["sha256"] for k, v in json.loads(text)["files"].items()} for text in (one, other)]
+        return {name: entry["sha256"] for name, entry in json.loads(manifest)["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return False
-    return sums[0] == sums[1]
+        return None
 
 
 @pytest.mark.parametrize("name", [*FILES, ckpt.MANIFEST])
-def test_truncated_and_missing_files_are_detected(tmp_path: Path, name: str) -> None:
-    path = save(tmp_path, 1)
-    content = (path / name).read_bytes()
-    (path / name).write_bytes(content[: len(content) // 2])
+def test_flipped_bits_truncated_and_missing_files_are_detected(tmp_path: Path, name: str) -> None:
+    rng, path = random.Random(1), save(tmp_path, 1)
+    original = (path / name).read_bytes()
+    for _ in range(60):
+        damaged = bytearray(original)
+        damaged[rng.randrange(len(original))] ^= 1 << rng.randrange(8)
+        (path / name).write_bytes(damaged)
+        if name != ckpt.MANIFEST or sums(damaged) != sums(original):  # a flip in white space changes no sum
+            assert ckpt.verification_error(path) is not None
+    (path / name).write_bytes(original[: len(original) // 2])
     assert ckpt.verification_error(path) is not None
     (path / name).unlink()
-    assert f"{name} cannot be read" in str(ckpt.verification_error(path))
-    with pytest.raises(CheckpointError, match="use an earlier checkpoint"):
+    with pytest.raises(CheckpointError, match=f"{name} cannot be read .*; use an earlier checkpoint"):
         ckpt.read_checkpoint(path)
 
 
@@ -135,8 +121,7 @@ def test_a_damaged_newest_checkpoint_is_renamed_and_the_earlier_one_used(
 ) -> None:
     good, bad = save(tmp_path, 1000), save(tmp_path, 1200)
     (bad / "model.pt").write_bytes(b"other")
-    with caplog.at_level(logging.WARNING):
-        assert ckpt.newest_intact(tmp_path) == good
+    assert ckpt.newest_intact(tmp_path) == good
     fault = "sha256 of model.pt differs from the manifest"
     assert f"{fault}; using step-00001000 (200 steps older); kept as step-00001200.bad" in caplog.text
     assert (tmp_path / "step-00001200.bad").is_dir()
@@ -145,10 +130,8 @@ def test_a_damaged_newest_checkpoint_is_renamed_and_the_earlier_one_used(
 
 def test_no_intact_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert ckpt.newest_intact(tmp_path) is None
-    path = save(tmp_path, 1)
-    (path / ckpt.MANIFEST).write_text('{"format": "wenet_hs.checkpoint/9", "files": {}}')
-    with caplog.at_level(logging.WARNING):
-        assert ckpt.newest_intact(tmp_path) is None
+    (save(tmp_path, 1) / ckpt.MANIFEST).write_text('{"format": "wenet_hs.checkpoint/9", "files": {}}')
+    assert ckpt.newest_intact(tmp_path) is None
     message = "manifest.json is of format 'wenet_hs.checkpoint/9', expected 'wenet_hs.checkpoint/1'; no older one is in"
     assert message in caplog.text
 
@@ -173,38 +156,26 @@ def test_pt_files_with_other_content_are_refused(content: bytes, message: str) -
         ckpt.load_dict(content, Path("model.pt"))
 
 
-def child(work: object) -> int:
-    """Run `work` in a forked process; its exit code, or minus the signal that ended it."""
-    pid = os.fork()
-    if pid == 0:
-        work()  # type: ignore[operator]
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_full_disk_keeps_the_earlier_checkpoints(tmp_path: Path) -> None:
-    big = {"model.pt": b"x" * 50_000, "state.json": b"{}"}
+    big, message = {"model.pt": b"x" * 50_000, "state.json": b"{}"}, tmp_path / "message"
     first = ckpt.save_checkpoint(tmp_path / "c", 1, big)
-    message = tmp_path / "message"
-
-    def fill(limit: int) -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        try:
-            ckpt.save_checkpoint(tmp_path / "c", 2, big)
-        except CheckpointError as error:
-            os.write(2, b"")
-            message.write_text(str(error)[:limit])
-
-    for limit in range(300, 50_000, 4_096):
+    for limit in range(300, 50_000, 8_192):
         message.unlink(missing_ok=True)
-        assert child(lambda limit=limit: fill(limit)) == 0  # type: ignore[misc]
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            try:
+                ckpt.save_checkpoint(tmp_path / "c", 2, big)
+            except CheckpointError as error:
+                message.write_text(str(error)[:limit])
+            os._exit(0)
+        os.waitpid(pid, 0)
         assert "disk full while writing" in message.read_text()
         assert "last good checkpoint: step-00000001" in message.read_text()
-        assert ckpt.list_checkpoints(tmp_path / "c") == [first]
         assert ckpt.verification_error(first) is None
-        assert [p.name for p in (tmp_path / "c").iterdir()] == [first.name]
+        assert [path.name for path in (tmp_path / "c").iterdir()] == [first.name]
 
 
 def test_too_little_free_space_is_detected_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,21 +86,21 @@ def resolve_dtype(config: ExperimentConfig, device: torch.device, *, where: Path
 
 
 def prepare_folder(
-    model_dir: Path, config: ExperimentConfig, *, config_dir: Path, resuming: bool, writes: bool = True
+    options: TrainOptions, config: ExperimentConfig, *, is_resumed: bool, is_writer: bool
 ) -> tuple[ExperimentConfig, dict[str, str]]:
-    """Copy units, trees, CMVN and BPE model into `model_dir` and write `train.yaml`.
+    """Copy units, trees, CMVN and BPE model into the model folder and write `train.yaml`.
 
     The folder is complete from the start, so it can be moved and decoded on another machine.
 
     Args:
-        config_dir: the folder of the config. The base names in the `train.yaml` of an experiment refer to it.
-        resuming: whether the folder's own config and files must be equal to these.
-        writes: whether this rank writes the folder; other ranks neither write nor compare it.
+        is_resumed: whether the folder's own config and files must be equal to these.
+        is_writer: whether this rank writes the folder; other ranks neither write nor compare it.
 
     Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
-    Raises: ConfigError if `resuming` and the config or one of these files differs from that of the run to resume.
+    Raises: ConfigError if a resumed run has another config or file than before.
     """
-    config, sources = _with_folder_names(config, config_dir)
+    model_dir = options.model_dir
+    config, sources = _with_folder_names(config, options.config.parent)
     try:
         contents = {name: source.read_bytes() for name, source in sources.items()}
     except OSError as error:
@@ -112,9 +112,9 @@ def prepare_folder(
     changes = config_changes(ExperimentConfig(), config)
     fixed = json.dumps({key: value for key, _, value in changes if key not in FREE_TO_CHANGE}, sort_keys=True)
     hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
-    if not writes:
+    if not is_writer:
         return config, hashes
-    if resuming:
+    if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():

@@ -76,13 +76,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     name = world.all_gather(None if found is None else found.name)[0]
     resume_from = None if name is None else checkpoints / name
     with world.first_before_others():
-        config, hashes = prepare_folder(
-            options.model_dir,
-            config,
-            config_dir=options.config.parent,
-            resuming=resume_from is not None,
-            writes=world.is_first,
-        )
+        config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, is_writer=world.is_first)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
     sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
@@ -97,8 +91,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
         quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
     )
     if world.size > 1:
-        num_batches = world.size * config.accum_grad
-        logger.info("%d processes; a step is %d batches, %d of each", world.size, num_batches, config.accum_grad)
+        logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
     Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
 
 
@@ -157,12 +150,14 @@ class Training:
     quarantine: Quarantine
 
     def run(self) -> None:
-        """Train until the config ends it, then write `final.pt`. A run that has ended before changes nothing.
+        """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
 
-        `final.pt` may have been averaged since. `finished.json` is written after it, and records the step of the end.
+        A run that has ended before changes nothing: `final.pt` may have been averaged since.
         """
         progress, final = self.state.progress, self.model_dir / "final.pt"
-        if self.world.any(self.world.is_first and self._has_ended()):
+        finished = self._checkpoints / "finished.json"
+        is_finished = final.exists() and finished.exists() and finished.read_text("utf-8") == self._ending
+        if self.world.any(self.world.is_first and is_finished and self._is_over()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
         with self._monitor() if self.world.is_first else nullcontext() as monitor, watch_signals():
@@ -173,20 +168,16 @@ class Training:
                 self._run_epoch(monitor)
             if self.world.is_first:
                 self._write_final()
-                write_atomic(self._ending, json.dumps({"step": progress.step}))
+                write_atomic(finished, self._ending)
 
     @property
     def _checkpoints(self) -> Path:
         return self.model_dir / "checkpoints"
 
     @property
-    def _ending(self) -> Path:
-        return self._checkpoints / "finished.json"
-
-    def _has_ended(self) -> bool:
-        ending, final = json.dumps({"step": self.state.progress.step}), self.model_dir / "final.pt"
-        is_written = final.exists() and self._ending.exists() and self._ending.read_text("utf-8") == ending
-        return is_written and self._is_over()
+    def _ending(self) -> str:
+        """The content of `finished.json`."""
+        return json.dumps({"step": self.state.progress.step})
 
     def _is_over(self) -> bool:
         """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""

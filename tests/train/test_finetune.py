@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning: weights copied from a model with other units, trees or heads, and the report."""
+"""Fine-tuning with --checkpoint: weights copied from a model with other units, trees or heads, and the report."""
 
 import json
 import logging
@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from small_models import SPECIAL, small_config
+from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import build_model
+from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.weights import to_wenet_state_dict
@@ -71,10 +73,9 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
     chosen = sections(kind, kind)
     theirs = write_base(tmp_path / "exp", trees, **chosen)
     step = tmp_path / "exp" / "checkpoints" / "step-00000001"
-    step.mkdir(parents=True)
-    shutil.copy(tmp_path / "exp" / "final.pt", step / "model.pt")
-    (tmp_path / "alone").mkdir()
-    shutil.copy(tmp_path / "exp" / "final.pt", tmp_path / "alone" / "other.pt")
+    for folder, name in ((step, "model.pt"), (tmp_path / "alone", "other.pt")):
+        folder.mkdir(parents=True)
+        shutil.copy(tmp_path / "exp" / "final.pt", folder / name)
     for checkpoint in (tmp_path / "exp", tmp_path / "exp" / "final.pt", step, tmp_path / "alone" / "other.pt"):
         model = built(TABLE, trees, **chosen)
         report = load_base_weights(model, checkpoint, TABLE)
@@ -86,12 +87,10 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
         assert ("ctc_conf.head_conf: no tree of it next to" in caplog.text) == is_assumed
     if kind != "softmax":
         model = built(TABLE, (OTHER, OTHER), **chosen)
-        before = {name: value.clone() for name, value in model.state_dict().items()}
         report = load_base_weights(model, tmp_path / "exp", TABLE)
-        changed = [name for name in theirs if name not in same_names(model, theirs)]
+        changed = set(theirs) - set(same_names(model, theirs))
         assert changed and all(name.startswith("head.") for name in changed)
-        assert set(changed) == {*report.parameters_in_part, *report.parameters_new}
-        assert set(report.parameters_new) == {name for name in same_names(model, before) if name.startswith("head.")}
+        assert changed == {*report.parameters_in_part, *report.parameters_new}
 
 
 def test_heads_of_two_classes_share_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -259,3 +258,50 @@ def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: p
     load_base_weights(models[2], tmp_path, TABLE)
     assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
     assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
+
+
+# With a training
+
+
+def test_training_starts_with_the_weights_of_a_model_with_other_units(
+    tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The learning rate of its only step is so small that no weight changes."""
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    names = ["<blank>", "e", "d", "<sos/eos>", "x", "b", "<unk>", "a"]
+    (corpus.folder / "units.txt").write_text("".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(names)))
+    newest = list_checkpoints(trained / "checkpoints")[-1]
+    with caplog.at_level(logging.INFO):
+        folder = corpus.train(tmp_path / "m", "optim_conf.lr=1e-30", "max_minutes=1e-9", checkpoint=newest)
+    assert f"weights from {newest}; new: none" in caplog.text
+    assert f"units of {trained / 'units.txt'}: 7 kept; new: 'x'; dropped: 'c'" in caplog.text
+    report = json.loads((folder / "fine_tune.json").read_text("utf-8"))
+    assert (report["checkpoint"], report["units_new"], report["units_dropped"]) == (str(newest), ["x"], ["c"])
+    final, started = weights_of(trained), weights_of(folder)
+    old, new = torch.tensor([0, 1, 2, 3, 4, 6, 7]), torch.tensor([0, 6, 3, 7, 5, 2, 1])
+    parts = ["decoder.embed.0.weight", "ctc.head.output.weight", "ctc.head.output.bias"]
+    parts += ["head.output.weight", "head.output.bias"]
+    for name in parts:
+        assert torch.equal(started[name][new], final[name][old]), name
+    assert report["parameters_in_part"] == {name: {"taken": 7, "rows": 8} for name in parts}
+    differing = [name for name, value in final.items() if not torch.equal(started[name], value)]
+    assert sorted(name for name in differing if "running_" not in name and "num_batches" not in name) == sorted(parts)
+
+
+@pytest.mark.slow
+def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    whole = tiny_corpus.train(tmp_path / "whole", checkpoint=trained / "final.pt")
+    assert outcome(whole) != outcome(trained)
+    copy = cut_back(whole, tmp_path / "m", 3)
+    assert outcome(tiny_corpus.train(copy, checkpoint=trained / "final.pt")) == outcome(whole)
+
+
+def test_damaged_and_missing_checkpoints_are_refused(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    damaged = cut_back(trained, tmp_path / "old", 1) / "checkpoints" / "step-00000001"
+    (damaged / "model.pt").write_bytes((damaged / "model.pt").read_bytes()[:-1] + b"x")
+    for checkpoint, message in (
+        (damaged, "^--checkpoint .*1: sha256 of model.pt differs from the manifest; use another checkpoint$"),
+        (tmp_path / "nowhere", "nowhere: no such file"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(tmp_path / "m", checkpoint=checkpoint)

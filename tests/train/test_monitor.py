@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_corpus import TinyCorpus, cut_back, metrics
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 
 from wenet_hs.config.load import load_config
 from wenet_hs.report.collect import read_curves
@@ -60,11 +60,11 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path, tin
     assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds", "bad_clips"} for record in by_kind["valid"])
     assert [record["step"] for record in by_kind["valid"]] == list(range(1, 9))
     for record in by_kind["train"]:
-        assert 0 < record["wait_seconds"] < record["seconds"]
-        assert record["audio_seconds_per_second"] == pytest.approx(record["audio_seconds"] / record["seconds"])
-        assert record["wait_share"] == pytest.approx(record["wait_seconds"] / record["seconds"])
-        assert 0 < record["compute_seconds"] < record["seconds"] - record["wait_seconds"]
-        assert record["outside_share"] == pytest.approx(1 - record["compute_seconds"] / record["seconds"])
+        seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
+        assert 0 < wait < seconds and 0 < compute < seconds - wait
+        assert record["audio_seconds_per_second"] == pytest.approx(record["audio_seconds"] / seconds)
+        assert record["wait_share"] == pytest.approx(wait / seconds)
+        assert record["outside_share"] == pytest.approx(1 - compute / seconds)
         assert 0 <= record["padding_share"] < 0.5
         assert record["loss_scale"] == 1
         assert 50 < record["peak_memory_mb"] < 50_000, "of this process"
@@ -78,27 +78,41 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path, tin
     assert {kind: len(rows) for kind, rows in curves.items()} == {"train": 8, "valid": 8}, "the report reads them"
 
 
-def test_tensorboard_contains_the_same_values(trained: Path) -> None:
+def test_tensorboard_contains_the_same_values_also_after_a_resume(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
     found = scalars(trained)
-    assert set(found) == {f"train/{name}" for name in TRAIN | SPEED} | {
-        f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips"}
-    }
+    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips"}}
+    assert set(found) == {f"train/{name}" for name in TRAIN | SPEED} | valid
     for kind in ("train", "valid"):
         rows = [record for record in records(trained) if record["kind"] == kind]
         for name in rows[0].keys() - {"kind", "step", "epoch"}:
             expected = [(record["step"], pytest.approx(record[name], rel=1e-5)) for record in rows]
             assert found[f"{kind}/{name}"] == expected, name
-
-
-def test_a_resumed_run_replaces_the_records_after_its_checkpoint(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
-) -> None:
-    copy = cut_back(trained, tmp_path / "m", 3)
+    copy = cut_back(trained, tmp_path / "m", 7)
     tiny_corpus.train(copy)
     assert metrics(copy) == metrics(trained)
-    found = scalars(copy)["valid/loss"]
-    assert [step for step, _ in found] == list(range(1, 9)), "no step twice, none missing"
-    assert found == scalars(trained)["valid/loss"]
+    assert scalars(copy)["valid/loss"] == found["valid/loss"], "no step twice, none missing"
+
+
+def test_a_lost_metrics_file_is_reported_and_not_filled_with_zeros(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 7)
+    (copy / "metrics.jsonl").unlink()
+    tiny_corpus.train(copy)
+    assert "bytes of its earlier part are missing" in caplog.text
+    assert outcome(copy)["metrics"] == outcome(trained)["metrics"][-2:]
+
+
+@pytest.mark.parametrize(("setting", "has_bits"), [("lsm_weight=0.0", True), ("ctc_weight=1.0", False)])
+def test_bits_per_unit_are_those_of_the_decoders_loss_without_smoothing(
+    tiny_corpus: TinyCorpus, tmp_path: Path, setting: str, has_bits: bool
+) -> None:
+    folder = tiny_corpus.train(tmp_path / "m", f"model_conf.{setting}", "max_minutes=1e-9")
+    (record,) = (record for record in metrics(folder) if record["kind"] == "valid")
+    expected = pytest.approx(record["loss_att"] / math.log(2), rel=1e-5) if has_bits else None
+    assert record["bits_per_unit"] == expected
 
 
 def test_log_lines_have_the_speed_since_the_last_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -131,17 +145,18 @@ def test_a_validation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert records(tmp_path) == [{"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **facts}]
 
 
-def test_a_skipped_step_is_named_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), monitored(tmp_path) as monitor:
+def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
+        monitor.step(stats(4, suspects=("clip",), loss_scale=4096.0, grad_norm=math.inf))
+        assert "step 4: skipped: fp16 overflow at loss scale 4096, now halved" in caplog.text
+        assert "clip" not in caplog.text
         bad = {"loss": math.nan, "grad_norm": math.inf, "skipped_steps": 1, "suspects": ("clip_1", "clip_2")}
         monitor.step(stats(5, **bad))
     assert "step 5: skipped: loss or gradient not finite; with clip_1, clip_2" in caplog.text
-    (record,) = records(tmp_path)
-    assert record["loss"] is None
-    assert record["grad_norm"] is None
-    assert record["skipped_steps"] == 1
+    _, record = records(tmp_path)
+    assert (record["loss"], record["grad_norm"], record["skipped_steps"]) == (None, None, 1)
     assert "suspects" not in record
-    assert "train/loss" not in scalars(tmp_path)
+    assert 5 not in [step for step, _ in scalars(tmp_path)["train/loss"]]
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints kept, early stopping, averages of checkpoints and final.pt, worked out by hand."""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from small_models import small_config
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, weights_of
+
+from wenet_hs.bin import average as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.build import load_experiment
+from wenet_hs.checkpoint import dump_dict, list_checkpoints, rotate, save_checkpoint, step_of
+from wenet_hs.config.schema import EarlyStoppingConf, Metric
+from wenet_hs.errors import CheckpointError
+from wenet_hs.train.average import (
+    average_weights,
+    checkpoints_to_keep,
+    choose_checkpoints,
+    is_out_of_patience,
+    write_final,
+)
+
+
+def save(
+    model_dir: Path,
+    step: int,
+    *,
+    facts: dict[str, float] | None = None,
+    measured_at: int | None = None,
+    fingerprint: dict[str, str] | None = None,
+    interim: bool = False,
+    **weights: torch.Tensor,
+) -> Path:
+    """A checkpoint of these weights; `facts` are the metrics of the last validation, at this step or `measured_at`."""
+    validations = [] if facts is None else [{"step": measured_at or step, **facts}]
+    progress = {"step": step, "interim": interim, "validations": validations}
+    state = json.dumps({"progress": progress, "fingerprint": fingerprint or {}}).encode()
+    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": dump_dict(weights), "state.json": state})
+
+
+def vector(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+# Checkpoints kept
+
+
+def kept(model_dir: Path, **settings: Any) -> list[int]:
+    return sorted(map(step_of, checkpoints_to_keep(model_dir / "checkpoints", small_config(**settings))))
+
+
+def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None:
+    values = {1: (5.0, 0.7), 2: (1.0, 0.2), 3: (2.0, 0.9), 4: (4.0, 0.1), 5: (3.0, 0.3)}
+    for step, (loss, accuracy) in values.items():
+        save(tmp_path, step, facts={"loss": loss, "accuracy": accuracy})
+    assert kept(tmp_path, keep_checkpoints=1) == [2, 5]
+    assert kept(tmp_path, keep_checkpoints=1, keep_best=0) == [5]
+    assert kept(tmp_path, keep_checkpoints=2, keep_best=1) == [2, 4, 5]
+    assert kept(tmp_path, keep_checkpoints=1, keep_best=2, keep_best_by="accuracy") == [1, 3, 5]
+    assert kept(tmp_path, keep_checkpoints=1, keep_best=0, early_stopping={"metric": "accuracy"}) == [3, 5]
+    assert kept(tmp_path / "nowhere") == []
+
+
+def test_checkpoints_without_a_measurement_are_not_among_the_best(tmp_path: Path) -> None:
+    save(tmp_path, 1, facts={"loss": 2.0})
+    save(tmp_path, 2, facts={"loss": 0.5}, measured_at=1)
+    (save(tmp_path, 3, facts={"loss": 1.0}) / "state.json").write_bytes(b"\x00")
+    save(tmp_path, 4)
+    assert kept(tmp_path, keep_checkpoints=1) == [1, 4]
+    assert kept(tmp_path, keep_checkpoints=2) == [1, 3, 4]
+
+
+def test_a_checkpoint_written_for_a_signal_counts_only_as_the_newest(tmp_path: Path) -> None:
+    paths = {step: save(tmp_path, step, interim=step in (2, 4), w=vector(step)) for step in (1, 2, 3, 4)}
+    assert kept(tmp_path, keep_checkpoints=2) == [1, 3, 4]
+    assert choose_checkpoints(tmp_path, 2, "last") == [paths[1], paths[3]]
+    only = save(tmp_path / "only", 7, interim=True, w=vector(7))
+    assert choose_checkpoints(tmp_path / "only", 1, "last") == [only], "better than none"
+
+
+def test_nothing_is_deleted_if_the_newest_one_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [save(tmp_path, step) for step in (1, 2, 3)]
+    (paths[2] / "state.json").write_bytes(b"lost by the disk")
+    rotate(tmp_path / "checkpoints", {paths[2]})
+    assert list_checkpoints(tmp_path / "checkpoints") == paths
+    assert f"checkpoint {paths[2]}: sha256 of state.json differs from the manifest; no earlier one is" in caplog.text
+
+
+# Early stopping
+
+
+@pytest.mark.parametrize(
+    ("values", "metric", "min_delta", "expected"),
+    [
+        ([], "loss", 0.0, False),
+        ([3.0, 2.0, 2.5], "loss", 0.0, False),
+        ([3.0, 2.0, 2.5, 2.0], "loss", 0.0, True),
+        ([3.0, 2.0, 2.5, 1.9], "loss", 0.0, False),
+        ([3.0, 2.95, 2.91], "loss", 0.1, True),
+        ([3.0, 2.95, 2.85], "loss", 0.1, False),
+        ([0.5, 0.4, 0.3], "accuracy", 0.0, True),
+        ([0.3, 0.4, 0.5], "accuracy", 0.0, False),
+        ([2.0, None, None], "loss", 0.0, True),
+        ([None, 2.0, None], "loss", 0.0, False),  # a first value is better than none
+        ([None, None], "loss", 0.0, True),
+    ],
+)
+def test_two_validations_without_improvement_end_training(
+    values: list[float | None], metric: Metric, min_delta: float, expected: bool
+) -> None:
+    facts = [{"step": step} if value is None else {"step": step, metric: value} for step, value in enumerate(values)]
+    assert is_out_of_patience(facts, EarlyStoppingConf(metric=metric, patience=2, min_delta=min_delta)) == expected
+    assert not is_out_of_patience(facts, None)
+
+
+def test_a_metric_that_is_never_measured_is_refused() -> None:
+    for share, metric in ((1.0, "accuracy"), (1.0, "loss_att"), (0.0, "loss_ctc")):
+        conf = {"model_conf": {"ctc_weight": share}}
+        with pytest.raises(ValidationError, match=f"keep_best_by: {metric} is not measured at ctc_weight {share:g}"):
+            small_config(**conf, keep_best_by=metric)
+        with pytest.raises(ValidationError, match="early_stopping.metric: .* is not measured .*; use loss"):
+            small_config(**conf, early_stopping={"metric": metric})
+    small_config(model_conf={"ctc_weight": 1.0}, keep_best_by="loss_ctc", early_stopping={"metric": "loss"})
+    ramp = {"ctc_weight": 1.0, "ctc_weight_final": 0.3, "ctc_weight_steps": 5}
+    small_config(model_conf=ramp, early_stopping={"metric": "accuracy"})
+
+
+def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    early = ("early_stopping.patience=2", "early_stopping.min_delta=0.05", "optim_conf.lr=0.05", "keep_checkpoints=2")
+    with caplog.at_level(logging.INFO):
+        whole = tiny_corpus.train(tmp_path / "whole", *early, "max_epoch=20", "keep_best=0")
+    losses = {record["step"]: record["loss"] for record in metrics(whole) if record["kind"] == "valid"}
+    last, best = max(losses), min(losses, key=lambda step: losses[step])
+    assert last < 80
+    name = f"step-{best:08d}"
+    assert [path.name for path in list_checkpoints(whole / "checkpoints")][0] == name, "kept for this"
+    facts = json.loads((whole / "final.json").read_text())
+    assert (facts["by"], [entry["name"] for entry in facts["checkpoints"]]) == ("loss", [name])
+    weights = torch.load(whole / "checkpoints" / name / "model.pt", weights_only=True)
+    assert all(torch.equal(value, weights[key]) for key, value in weights_of(whole).items())
+    assert "validation brought nothing better by loss for 2 validations" in caplog.text
+    assert f"{whole / 'final.pt'} is {name}, the best by loss" in caplog.text
+    copy = cut_back(whole, tmp_path / "m", last - 1)
+    tiny_corpus.train(copy, *early, "max_epoch=20", "keep_best=0")
+    assert outcome(copy) == outcome(whole)
+
+
+# Averages
+
+
+def test_the_mean_by_hand(tmp_path: Path) -> None:
+    values = ((1.0, -2.0, 1.0, 10), (4.0, 0.0, 2.0, 20), (1.0, 8.0, 6.0, 35))
+    paths = [
+        save(tmp_path, step, w=vector(one, two), half=vector(half, dtype=torch.bfloat16), n=torch.tensor(count))
+        for step, (one, two, half, count) in enumerate(values, 1)
+    ]
+    mean = average_weights(paths)
+    assert (mean["w"].tolist(), mean["w"].dtype) == ([2.0, 2.0], torch.float32)
+    assert (mean["half"].tolist(), mean["half"].dtype) == ([3.0], torch.bfloat16)
+    assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
+    assert average_weights(paths[:1])["w"].tolist() == [1.0, -2.0]
+    paths = [save(tmp_path / "m", step, w=vector(value)) for step, value in enumerate((1e8, 1.0, -1e8, 3.0))]
+    assert average_weights(paths)["w"].item() == 1.0, "float32 would lose the 1"
+
+
+def test_the_best_or_the_newest_checkpoints_are_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    losses = {10: 3.0, 20: 1.0, 30: None, 40: 2.0, 50: 4.0}
+    paths = {step: save(tmp_path, step, facts=None if v is None else {"loss": v}) for step, v in losses.items()}
+    assert choose_checkpoints(tmp_path, 2, "last") == [paths[40], paths[50]]
+    assert set(choose_checkpoints(tmp_path, 2, "cv_loss")) == {paths[20], paths[40]}
+    assert choose_checkpoints(tmp_path, 3, "loss") == choose_checkpoints(tmp_path, 3, "cv_loss")
+    with pytest.raises(CheckpointError, match="checkpoints: no checkpoint whose validation measured accuracy; use --"):
+        choose_checkpoints(tmp_path, 2, "accuracy")
+    (paths[50] / "model.pt").write_bytes(b"x")
+    assert len(choose_checkpoints(tmp_path, 5, "cv_loss")) == 3
+    assert f"checkpoint {paths[50]}: sha256 of model.pt differs from the manifest; not averaged" in caplog.text
+    assert f"{tmp_path}: 3 checkpoints to average, 5 were asked for" in caplog.text
+    assert paths[50].is_dir(), "averaging only reads"
+
+
+UNITS = {"units.txt": "a", "tree.json": "t"}
+OTHER_MODEL = "is of another model than .*step-00000001; average one model's checkpoints only$"
+NOT_FINITE = "w holds values that are not finite; leave this checkpoint out$"
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "weights", "message"),
+    [
+        (UNITS, {"w": vector(1.0)}, OTHER_MODEL),
+        (UNITS, {"v": vector(1.0, 2.0)}, OTHER_MODEL),
+        (UNITS, {"w": vector(1, 2), "b": vector(1)}, OTHER_MODEL),
+        (
+            {**UNITS, "units.txt": "b"},
+            {"w": vector(1, 2)},
+            "was trained with another units.txt than .*step-00000001; a",
+        ),
+        (UNITS, {"w": vector(1, math.nan)}, NOT_FINITE),
+        (UNITS, {"w": vector(1, math.inf)}, NOT_FINITE),
+    ],
+)
+def test_checkpoints_that_cannot_be_averaged(
+    tmp_path: Path, fingerprint: dict[str, str], weights: dict[str, torch.Tensor], message: str
+) -> None:
+    first = save(tmp_path, 1, fingerprint=UNITS, w=vector(1.0, 2.0))
+    other = save(tmp_path, 2, fingerprint=fingerprint, **weights)
+    with pytest.raises(CheckpointError, match=f"step-00000002: {message}"):
+        average_weights([first, other])
+
+
+def test_the_command_writes_a_model_that_decodes(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(trained, tmp_path / "m")
+    assert run_command(command, ["--model_dir", str(folder), "--num", "3", "--by", "last"]) == 0
+    names = "step-00000006, step-00000007, step-00000008"
+    assert capsys.readouterr().out == f"{folder / 'final.pt'}: average of {names}\n"
+    paths = list_checkpoints(folder / "checkpoints")[-3:]
+    states = [torch.load(path / "model.pt", weights_only=True) for path in paths]
+    name = "ctc.head.output.weight"
+    expected = (sum(state[name].double() for state in states) / 3).float()
+    assert torch.equal(weights_of(folder)[name], expected)
+    assert not torch.equal(weights_of(trained)[name], expected)
+    facts = json.loads((folder / "final.json").read_text())
+    assert (facts["file"], facts["by"]) == ("final.pt", "last")
+    assert facts["sha256"] == hashlib.sha256((folder / "final.pt").read_bytes()).hexdigest()
+    assert [entry["step"] for entry in facts["checkpoints"]] == [6, 7, 8]
+    assert facts["checkpoints"][0]["validation"].keys() >= {"loss", "accuracy", "bits_per_unit"}
+    load_experiment(folder)
+    for path, checkpoint, message in (
+        (folder / "final.pt", None, "final.pt: differs from its SHA-256 in final.json; copy or create it again, or re"),
+        (paths[0] / "model.pt", paths[0], "00006/model.pt: differs from its SHA-256 in manifest.json; copy or create"),
+    ):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1  # torch does not detect it
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=message):
+            load_experiment(folder, checkpoint=checkpoint)
+
+
+def test_errors_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(command, ["--model_dir", str(tmp_path), "--num", "0"]) == 2
+    assert capsys.readouterr().err == "--num 0: must be at least 1\n"
+    assert run_command(command, ["--model_dir", str(tmp_path / "nowhere")]) == 2
+    assert "no intact checkpoint to average; run `wenet-hs train` first" in capsys.readouterr().err
+
+
+# final.pt
+
+
+def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = save(tmp_path, 4, w=vector(1.0))
+    write_final(tmp_path / "final.pt", {"w": vector(1.0)}, [source], by="last")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    message = r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004"
+    with pytest.raises(CheckpointError, match=message):
+        write_final(tmp_path / "final.pt", {"w": vector(2.0)}, [source], by="last")
+    assert weights_of(tmp_path)["w"].item() == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.json", "final.pt"]
+
+
+def test_a_kill_at_any_call_leaves_a_complete_final_pt(tmp_path: Path) -> None:
+    source, final = save(tmp_path, 4, w=vector(1.0)), tmp_path / "final.pt"
+    contents = []
+    for value in (1.0, 2.0):
+        write_final(final, {"w": vector(value)}, [source], by="last")
+        contents.append(final.read_bytes())
+    calls = 0
+    while _is_killed_at(calls, lambda: write_final(final, {"w": vector(1.0)}, [source], by="last")):
+        content, beside = final.read_bytes(), tmp_path / "final.json"
+        assert content in contents
+        if beside.exists():
+            assert json.loads(beside.read_text())["sha256"] == hashlib.sha256(content).hexdigest()
+        write_final(final, {"w": vector(2.0)}, [source], by="last")
+        calls += 1
+    assert calls >= 8, "two files to fsync and to rename, their folder, and a file to unlink"
+
+
+def _is_killed_at(call: int, work: Callable[[], None]) -> bool:
+    """Run `work` in a process that ends at call number `call` of a disk function; whether it made so many calls."""
+    pid = os.fork()
+    if pid == 0:
+        left = [call]
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def count(*args: Any, **kwargs: Any) -> Any:
+                if left[0] == 0:
+                    os._exit(9)
+                left[0] -= 1
+                return function(*args, **kwargs)
+
+            return count
+
+        for name in ("fsync", "replace", "rename", "unlink"):
+            setattr(os, name, counted(getattr(os, name)))
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slow trainings with each head, of the decoder and of CTC: the loss falls, the folder loads, resumes are exact."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, write_tiny_corpus
+
+from wenet_hs.build import load_experiment
+from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.config.load import load_config
+from wenet_hs.data.dataset import SpeechDataset, collate
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.manifest import read_data_list
+
+pytestmark = pytest.mark.slow
+
+HEADS: dict[str, type[OutputHead]] = {
+    "softmax": SoftmaxHead,
+    "hsoftmax": HSoftmaxHead,
+    "class": ClassHead,
+    "adaptive": AdaptiveHead,
+}
+ROUTES = [("hsoftmax", "torch-path"), *((kind, route) for kind in ("hsoftmax", "class") for route in ("auto", "path"))]
+LONGER = ("max_epoch=5", "save_interval=10", "dataset_conf.spec_aug=false", "scheduler_conf.warmup_steps=2")
+SPARSE = ("head_conf.sparse_grad=true", "model_conf.lsm_kind=node")
+
+
+def check_learned(folder: Path) -> None:
+    first, *_, last = (record for record in metrics(folder) if record["kind"] == "valid")
+    assert math.isfinite(last["loss"])
+    assert last["loss"] < first["loss"]
+    assert last["bits_per_unit"] < first["bits_per_unit"] < 1.5 * math.log2(8)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_each_head_learns(tiny_corpus: TinyCorpus, tmp_path: Path, kind: str) -> None:
+    tree = tiny_corpus.folder / "tree.json"
+    ctc = () if kind == "softmax" else (f"ctc_conf.head={kind}", f"ctc_conf.head_conf.tree={tree}")
+    folder = tiny_corpus.train(tmp_path / "m", *LONGER, *ctc, head=kind)
+    check_learned(folder)
+    experiment = load_experiment(folder)
+    assert type(experiment.model.head) is type(experiment.model.ctc.head) is HEADS[kind]
+    assert (folder / "tree.json").exists() == (folder / "ctc_tree.json").exists() == (kind != "softmax")
+    head_conf = load_config(folder / "train.yaml").head_conf
+    assert getattr(head_conf, "tree", "tree.json") == "tree.json"
+
+
+@pytest.mark.parametrize(("kind", "route"), ROUTES)
+def test_sparse_gradients_learn_and_resume_with_the_same_bits(
+    tiny_corpus: TinyCorpus, tmp_path: Path, kind: str, route: str
+) -> None:
+    flags = (*LONGER, *SPARSE, f"head_conf.route={route}", "accum_grad=2", "max_epoch=8", "save_interval=4")
+    folder = tiny_corpus.train(tmp_path / "m", *flags, head=kind)
+    check_learned(folder)
+    copy = cut_back(folder, tmp_path / "copy", 8)
+    tiny_corpus.train(copy, *flags, head=kind)
+    assert outcome(copy) == outcome(folder)
+    state = torch.load(folder / "checkpoints" / "step-00000004" / "optimizer.pt", weights_only=True)
+    assert set(state) == {"dense", "sparse"}
+    assert len(state["sparse"]["state"]) == 1
+
+
+BY_HEART = (
+    "encoder_conf={output_size: 32, linear_units: 64, attention_heads: 2, num_blocks: 1, cnn_module_kernel: 3}",
+    "decoder_conf={linear_units: 64, attention_heads: 2, num_blocks: 1}",
+    *(
+        f"{side}_conf.{kind}=0.0"
+        for side in ("encoder", "decoder")
+        for kind in ("dropout_rate", "positional_dropout_rate")
+    ),
+    "encoder_conf.cnn_module_norm=layer_norm",
+    "dataset_conf={spec_aug: false, cache_features: true, fbank_conf: {num_mel_bins: 20}, batch_conf: {batch_size: 8}}",
+    "model_conf={ctc_weight: 0.3}",
+    "optim_conf.lr=0.005",
+    "scheduler_conf.warmup_steps=20",
+    "max_epoch=250",
+    "save_interval=250",
+)
+
+
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
+def test_eight_utterances_are_learned_by_heart(tmp_path: Path, head: str) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus", num_train=8)
+    folder = corpus.train(tmp_path / "m", *BY_HEART, head=head, cv_data=corpus.train_data)
+    first, *_, last = metrics(folder)
+    assert first["loss_att"] > 1.5
+    assert last["kind"] == "valid"
+    assert last["accuracy"] == 1.0
+    assert max(last["loss_att"], last["loss_ctc"]) < 0.05
+    experiment = load_experiment(folder)
+    utterances = read_data_list(corpus.train_data)
+    conf = DatasetConf(fbank_conf={"num_mel_bins": 20})
+    dataset = SpeechDataset(utterances, experiment.tokenizer, conf, training=False, seed=0)
+    batch = collate([dataset.item(index, 0) for index in range(8)])
+    with torch.inference_mode():
+        memory, lengths = experiment.model.encode(batch.features, batch.feature_lengths)
+        best = experiment.model.ctc.log_probs(memory).argmax(-1)
+    for row, length, utterance in zip(best.tolist(), lengths.tolist(), utterances, strict=True):
+        path = [unit for unit, before in zip(row[:length], [0, *row], strict=False) if unit != before]
+        assert experiment.tokenizer.decode([unit for unit in path if unit]) == utterance.txt

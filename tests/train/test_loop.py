@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer steps: loss normalisation, clipping, skipped steps, validation, dtypes, and their error messages."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import row_of, small_batch, small_config, small_model
+from torch import Tensor, nn
+
+from wenet_hs import devices
+from wenet_hs.checkpoint import save_checkpoint
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.batching import Batch
+from wenet_hs.distributed import World
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.model import AsrModel
+from wenet_hs.train import setup
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, find_suspects, report_out_of_memory, run_epoch, validate
+from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
+from wenet_hs.train.state import TrainState
+
+CPU = torch.device("cpu")
+ONE_LAYER = {"encoder_conf": {"num_blocks": 1}, "decoder_conf": {"num_blocks": 1}}
+NO_DROPOUT = {"num_blocks": 1, "dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+PLAIN: dict[str, Any] = {
+    "encoder_conf": {**NO_DROPOUT, "cnn_module_norm": "layer_norm"},
+    "decoder_conf": NO_DROPOUT,
+    "scheduler_conf": {"warmup_steps": 3},
+}
+"""Settings with which a result does not depend on the other utterances of a batch."""
+PAIR = small_batch([40, 33], [5, 2])
+
+
+def state_of(config: ExperimentConfig, **sections: Any) -> TrainState:
+    model = small_model(seed=1, **(sections or ONE_LAYER))
+    return TrainState(model, build_optimizer(model, config), CPU, precision=Precision(config.dtype, CPU))
+
+
+def weights(state: TrainState) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in state.model.state_dict().items()}
+
+
+def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def gradients(monkeypatch: pytest.MonkeyPatch, state: TrainState) -> dict[str, Tensor]:
+    """The gradients of the next step; the optimizer changes nothing."""
+    seen: dict[str, Tensor] = {}
+    named = list(state.model.named_parameters())
+
+    def keep() -> None:
+        seen.update({name: value.grad.clone() for name, value in named if value.grad is not None})
+
+    monkeypatch.setattr(state.optimizer, "step", keep)
+    return seen
+
+
+def with_nan(batch: Batch) -> Batch:
+    features = batch.features.clone()
+    features[0, 3, 5] = math.nan
+    return replace(batch, features=features)
+
+
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
+def test_micro_batches_of_unequal_size_give_the_gradient_of_one_batch(
+    monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    sections = PLAIN if head == "softmax" else {**PLAIN, "head": head, "head_conf": {"tree": "t"}}
+    whole = small_batch([60, 41, 33, 52], [9, 2, 4, 6])
+    rows = [row_of(whole, index) for index in range(4)]
+    tensors = {name: getattr(whole, name)[1:] for name in ("features", "feature_lengths", "targets", "target_lengths")}
+    three = replace(whole, keys=whole.keys[1:], **tensors, num_targets=2 + 4 + 6 + 3, audio_seconds=0.41 + 0.33 + 0.52)
+    seen = []
+    for batches, accum_grad in (([whole], 1), ([rows[0], three], 2), (rows, 4)):
+        config = small_config(accum_grad=accum_grad, grad_clip=1e9, **sections)
+        state = state_of(config, **sections)
+        grads = gradients(monkeypatch, state)
+        (stats,) = run_epoch(state, batches, config)
+        assert stats.num_targets == whole.num_targets == 25
+        assert stats.audio_seconds == pytest.approx(1.86)
+        seen.append((grads, stats))
+    for grads, stats in seen[1:]:
+        torch.testing.assert_close(grads, seen[0][0], rtol=1e-5, atol=1e-6)
+        assert stats.loss == pytest.approx(seen[0][1].loss, rel=1e-5)
+        assert stats.grad_norm == pytest.approx(seen[0][1].grad_norm, rel=1e-5)
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
+    config = small_config(accum_grad=2, **PLAIN)
+    batches = [small_batch([40, 33], [5, 2], seed=1), small_batch([50], [7], seed=2)]
+    with torch.no_grad():
+        losses = [small_model(seed=1, **PLAIN).train()(batch) for batch in batches]
+    (stats,) = run_epoch(state_of(config, **PLAIN), batches, config)
+    num_targets = (5 + 1 + 2 + 1) + (7 + 1)
+    assert stats.num_targets == num_targets
+    for found, name in ((stats.loss, "total"), (stats.loss_att, "attention"), (stats.loss_ctc, "ctc")):
+        assert found == pytest.approx(sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6)
+    assert stats.loss == pytest.approx(0.3 * stats.loss_ctc + 0.7 * stats.loss_att, rel=1e-6)
+    assert stats.accuracy == sum(int(part.num_correct) for part in losses) / num_targets
+    bits = sum(float(part.nll) for part in losses) / math.log(2) / num_targets
+    assert stats.bits_per_unit == pytest.approx(bits, rel=1e-6)
+
+
+def test_the_gradient_is_clipped_to_grad_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in (1e9, 0.125):
+        config = small_config(grad_clip=limit, **PLAIN)
+        state = state_of(config, **PLAIN)
+        grads = gradients(monkeypatch, state)
+        (stats,) = run_epoch(state, [PAIR], config)
+        norm = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads.values()))
+        assert stats.grad_norm > 0.125, "the norm before clipping is reported"
+        assert norm == pytest.approx(min(limit, stats.grad_norm), rel=1e-4)
+
+
+def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps() -> None:
+    conf = {"ctc_weight": 0.8, "ctc_weight_final": 0.2, "ctc_weight_steps": 2}
+    ramp = {**PLAIN, "model_conf": {**conf, "attention_guide": 2.0, "attention_guide_steps": 2}}
+    config = small_config(accum_grad=2, **ramp)
+    state = state_of(config, **ramp)
+    batches = [small_batch([40], [5], seed=seed) for seed in range(5)]
+    for stats, share, guide in zip(run_epoch(state, batches, config), (0.8, 0.5, 0.2), (2.0, 1.0, 0.0), strict=True):
+        assert stats.lr == state.optimizer.param_groups[0]["lr"] == learning_rate(stats.step, config)
+        assert state.model.ctc_weight == pytest.approx(share)
+        expected = (1 - share) * stats.loss_att + share * stats.loss_ctc + guide * stats.guide
+        assert stats.loss == pytest.approx(expected, rel=1e-6)
+        assert (0 < stats.guide <= 1) == (guide > 0)
+    assert (state.progress.step, state.progress.batch) == (3, 5)
+    assert state.progress.seconds > 0
+
+
+def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide() -> None:
+    ramp = {**ONE_LAYER, "model_conf": {"ctc_weight": 1.0, "ctc_weight_final": 0.25, "ctc_weight_steps": 100}}
+    config = small_config(**ramp)
+    model = small_model(seed=1, **ramp).train()
+    model.attention_guide = 2.0
+    before, random_state = model.state_dict(), torch.get_rng_state()
+    before = {name: value.clone() for name, value in before.items()}
+    sums = validate(model, [PAIR, PAIR], config, CPU)
+    assert model.training and model.ctc_weight == 1.0
+    assert torch.equal(torch.get_rng_state(), random_state), "or a run that validates more often would differ"
+    assert same(before, model.state_dict())
+    assert sums.num_targets == 2 * 9
+    assert sums.total == pytest.approx(0.25 * sums.ctc + 0.75 * sums.attention, rel=1e-6)
+    assert sums.per_target()["loss"] == sums.total / 18
+
+
+# Steps that are not finite
+
+
+def test_a_step_that_is_not_finite_changes_nothing() -> None:
+    config = small_config(**ONE_LAYER)  # batch norm: its running statistics would keep the NaN
+    state = state_of(config)
+    next(run_epoch(state, [PAIR], config))
+    before, moments = weights(state), json.dumps(state.optimizer.state_dict()["state"], default=lambda t: t.tolist())
+    (stats,) = run_epoch(state, [with_nan(PAIR)], config)
+    assert not math.isfinite(stats.grad_norm)
+    assert stats.suspects == ("utt0",)
+    assert (stats.skipped_steps, state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1, 1)
+    assert state.progress.step == 2, "the step counts, so that the schedule does not depend on what was skipped"
+    assert same(before, weights(state))
+    assert json.dumps(state.optimizer.state_dict()["state"], default=lambda t: t.tolist()) == moments
+    (stats,) = run_epoch(state, [PAIR], config)
+    assert math.isfinite(stats.loss) and stats.suspects == ()
+    assert (stats.skipped_steps, state.progress.skipped_in_a_row) == (1, 0)
+
+
+def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs() -> None:
+    config = small_config(**ONE_LAYER)
+    state = state_of(config)
+    bad = replace(with_nan(small_batch([40, 30], [5, 3])), keys=["clip_17", "clip_18"])
+    for _ in range(4):
+        assert len(list(run_epoch(state, [bad, bad], config))) == 2
+    message = (
+        "^step 10: loss or gradient not finite 10 times in a row, last with clip_17; look at these utterances, "
+        "or train with a lower optim_conf.lr in another --model_dir$"
+    )
+    with pytest.raises(DataError, match=message):
+        list(run_epoch(state, [bad, bad, bad], config))
+    assert MAX_SKIPPED_IN_A_ROW == 10
+
+
+def test_suspects_of_a_step_that_is_not_finite() -> None:
+    many = small_batch([20] * 7, [2] * 7)
+    features = many.features.clone()
+    features[[2, 6], 2, 3] = math.inf
+    good, loud, other = (replace(many, keys=[f"{letter}{i}" for i in range(7)]) for letter in "abc")
+    loud = replace(loud, features=features)
+    assert find_suspects([good, loud, other], [1.0, math.nan, 1.0], World()) == ("b2", "b6")
+    assert find_suspects([good, loud, other], [1.0, 1.0, math.inf], World()) == ("c0", "c1", "c2", "c3", "c4")
+    unknown = find_suspects([good, other], [1.0, 1.0], World())  # losses are finite, the gradient is not
+    assert unknown == ("a0", "a1", "a2", "a3", "a4", "c0", "c1", "c2", "c3", "c4")
+
+
+def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(accum_grad=2, **ONE_LAYER)
+    state = state_of(config)
+    before, forward, bad = weights(state), AsrModel.forward, replace(PAIR, keys=["bad", "too"])
+
+    def infinite(self: AsrModel, batch: Batch) -> object:
+        losses = forward(self, batch)
+        return replace(losses, total=losses.total + math.inf) if batch.keys == bad.keys else losses
+
+    monkeypatch.setattr(AsrModel, "forward", infinite)
+    (stats,) = run_epoch(state, [PAIR, bad], config)
+    assert math.isfinite(stats.grad_norm)
+    assert (stats.suspects, stats.skipped_steps) == (("bad", "too"), 1)
+    assert same(before, weights(state))
+
+
+# Memory and compiler
+
+LINE = (
+    "out of memory with 2 utterances of up to 40 frames and 5 units, the longest utt0; lower batch_size or "
+    "max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
+    "encoder_conf.gradient_checkpointing$"
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        MemoryError(),
+    ],
+)
+def test_each_out_of_memory_error_names_the_batch(error: Exception) -> None:
+    with pytest.raises(ConfigError, match=f"^step 812: {LINE}"), report_out_of_memory(PAIR, "step 812"):
+        raise error
+
+
+def test_the_message_names_the_step_or_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(**ONE_LAYER)
+    state = state_of(config)
+    monkeypatch.setattr(AsrModel, "forward", lambda self, batch: torch.empty(1 << 60))
+    with pytest.raises(ConfigError, match=f"^step 1: {LINE}"):
+        next(run_epoch(state, [PAIR], config))
+    with pytest.raises(ConfigError, match=f"^validation: {LINE}"):
+        validate(state.model, [PAIR], config, CPU)
+
+
+def test_an_error_of_the_compiler() -> None:
+    fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+    line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); install .* set compile:"
+    with pytest.raises(ConfigError, match=line), report_out_of_memory(PAIR, "step 1"):
+        raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
+    with pytest.raises(ValueError, match="^other$"), report_out_of_memory(PAIR, "step 1"):
+        raise ValueError("other")
+
+
+# Mixed precision
+
+
+def test_every_dtype_learns_the_same_from_a_batch() -> None:
+    losses = {}
+    for dtype in ("fp32", "bf16", "fp16"):
+        config = small_config(dtype=dtype, optim_conf={"lr": 0.01}, scheduler_conf={"warmup_steps": 0}, **ONE_LAYER)
+        torch.manual_seed(3)
+        state = state_of(config)
+        losses[dtype] = [step.loss for step in run_epoch(state, [PAIR] * 2, config)]
+        assert {value.dtype for value in state.model.parameters()} == {torch.float32}
+        assert all(value.grad is None for value in state.model.parameters())
+        losses[dtype].append(validate(state.model, [PAIR], config, CPU).per_target()["loss"])
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+    assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.01)
+    assert losses["fp16"] != losses["fp32"]
+    assert losses["fp32"][-1] < losses["fp32"][0]
+
+
+def test_gradients_do_not_depend_on_the_scale_and_only_fp16_has_one() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    for dtype, scale in (("fp32", 1.0), ("bf16", 1.0), ("fp16", 65536.0)):
+        one = Precision(dtype, CPU)
+        assert (one.loss_scale, one.is_searching, bool(one.state_dict())) == (scale, scale > 1, scale > 1)
+        weight.grad = None
+        one.backward((weight * 3).sum())
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [3 * scale] * 3
+        one.unscale(optimizer)
+        assert weight.grad.tolist() == [3.0] * 3
+        one.step(optimizer, is_finite=True)
+        one.step(optimizer, is_finite=False)  # changes nothing
+    assert weight.tolist() == [1 - 3 * 3] * 3
+
+
+def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
+    """The first scale is so high that the gradient overflows; then the scale is halved, and doubled later."""
+    config = small_config(dtype="fp16", **ONE_LAYER)
+    state, scale, skipped = state_of(config), 2.0**40, 0
+    state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale, "_growth_tracker": 7})
+    before = weights(state)
+    for step in run_epoch(state, [PAIR] * 60, config):
+        assert step.loss_scale == scale
+        if not step.suspects:
+            break
+        skipped, scale = skipped + 1, scale / 2
+        assert same(before, weights(state)), "running statistics too"
+        assert state.precision.state_dict()["_growth_tracker"] == 0
+        assert (step.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
+    assert skipped > MAX_SKIPPED_IN_A_ROW, "otherwise the test shows nothing"
+    assert math.isfinite(step.grad_norm)
+    assert not same(before, weights(state))
+    assert state.precision.state_dict()["_growth_tracker"] == 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 65536.0])
+def test_features_that_are_not_finite_end_training_at_any_loss_scale(scale: float) -> None:
+    config = small_config(dtype="fp16", **ONE_LAYER)
+    state = state_of(config)
+    state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale})
+    with pytest.raises(DataError, match=f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row"):
+        list(run_epoch(state, [with_nan(PAIR)] * (MAX_SKIPPED_IN_A_ROW + 1), config))
+    assert state.precision.loss_scale == max(1.0, scale / 2**MAX_SKIPPED_IN_A_ROW)
+
+
+def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
+    config = small_config(dtype="fp16", **ONE_LAYER)
+    state, other = state_of(config), state_of(config)
+    state.precision.load_state_dict({**state.precision.state_dict(), "scale": 1024.0, "growth_interval": 2})
+    list(run_epoch(state, [PAIR], config))
+    files = state.to_files()
+    path = save_checkpoint(tmp_path, 1, files)
+    other.restore(path)
+    assert [step.loss_scale for step in run_epoch(other, [PAIR] * 2, config)] == [1024.0, 2048.0], "doubled after two"
+    state.restore(path)
+    list(run_epoch(state, [PAIR] * 2, config))
+    assert same(weights(other), weights(state))
+    record = {**json.loads(files["state.json"]), "loss_scale": {}}
+    path = save_checkpoint(tmp_path, 3, {**files, "state.json": json.dumps(record).encode()})
+    with pytest.raises(CheckpointError, match=r"step-0*3: does not fit this training \(only fp16 has the state of a l"):
+        other.restore(path)
+
+
+def test_auto_chooses_a_native_dtype_and_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = Path("c.yaml")
+    for native, expected in ((True, "bf16"), (False, "fp32")):
+        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
+        assert setup.resolve_dtype(small_config(dtype="auto"), CPU, where=where).dtype == expected
+    monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
+    with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
+        setup.resolve_dtype(small_config(dtype="fp16"), CPU, where=where)
+    assert setup.resolve_dtype(small_config(dtype="fp16"), torch.device("cuda"), where=where).dtype == "fp16"
+    assert devices.peak_memory_bytes(CPU) > 50e6

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedules, against values worked out by hand, and Adam with sparse rows."""
+
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from small_models import small_config
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from wenet_hs.heads import SoftmaxHead
+from wenet_hs.train.optim import (
+    AdamBesideSparseAdam,
+    attention_guide,
+    build_optimizer,
+    clip_gradient,
+    ctc_weight,
+    learning_rate,
+)
+
+
+def rates(steps: tuple[int, ...], warmup: int, total: int | None = None) -> list[float]:
+    scheduler: dict[str, Any] = {"scheduler": "warmuplr" if total is None else "warmup_cosine"}
+    conf = {"warmup_steps": warmup} | ({} if total is None else {"total_steps": total})
+    config = small_config(optim_conf={"lr": 0.002}, scheduler_conf=conf, **scheduler)
+    return [learning_rate(step, config) for step in steps]
+
+
+def test_warmuplr_is_wenets_formula() -> None:
+    """lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5) with a warm-up of 400: 400^0.5 = 20, 400^1.5 = 8000."""
+    expected = [0.002 * 20 * (1 / 8000), 0.002 * 20 * (100 / 8000), 0.002, 0.002 * 20 / 40, 0.002 * 20 / 200]
+    assert rates((1, 100, 400, 1600, 40_000), 400) == pytest.approx(expected, rel=1e-12)
+    assert rates((1, 4, 25), 0) == pytest.approx([0.002, 0.001, 0.0004], rel=1e-12)
+
+
+def test_cosine_rises_linearly_and_ends_at_zero() -> None:
+    quarter = 0.002 * 0.5 * (1 + math.sqrt(0.5))
+    expected = [0.0002, 0.001, 0.002, quarter, 0.001, 0.0, 0.0]
+    assert rates((1, 5, 10, 35, 60, 110, 500), 10, 110) == pytest.approx(expected, rel=1e-12, abs=1e-18)
+    assert rates((1, 2), 0, 2) == pytest.approx([0.001, 0.0], abs=1e-18)
+
+
+def test_the_ctc_weight_and_the_attention_guide_change_linearly() -> None:
+    ramp = small_config(model_conf={"ctc_weight": 0.9, "ctc_weight_final": 0.3, "ctc_weight_steps": 4})
+    assert [ctc_weight(step, ramp) for step in (1, 2, 3, 5, 6, 100)] == pytest.approx([0.9, 0.75, 0.6, 0.3, 0.3, 0.3])
+    assert ctc_weight(17, small_config(model_conf={"ctc_weight": 0.4})) == 0.4
+    guided = small_config(model_conf={"attention_guide": 3.0, "attention_guide_steps": 4, "ctc_only_steps": 2})
+    assert [ctc_weight(step, guided) for step in (2, 3)] == [1.0, 0.3]
+    weights = [attention_guide(step, guided) for step in (2, 3, 4, 6, 7, 100)]
+    assert weights == pytest.approx([0.0, 3.0, 2.25, 0.75, 0.0, 0.0])
+    assert attention_guide(1, small_config()) == 0.0
+
+
+def test_the_optimizer_is_the_configured_one() -> None:
+    model = nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    conf = {"lr": 0.5, "betas": (0.8, 0.98), "eps": 1e-6, "weight_decay": 0.25}
+    for name, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
+        optimizer = build_optimizer(model, small_config(optim=name, optim_conf=conf))
+        assert type(optimizer) is kind
+        (group,) = optimizer.param_groups
+        assert {key: group[key] for key in conf} == conf
+        assert group["params"] == [model.weight]
+
+
+# Sparse rows
+
+CONF: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-6}
+
+
+class SparseHead(SoftmaxHead):
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        return [self.output.weight]
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(3, 3)
+        self.head = SparseHead(3, 5)
+
+
+def optimizer_of(model: nn.Module) -> AdamBesideSparseAdam:
+    optimizer = build_optimizer(model, small_config(optim_conf=CONF))
+    assert isinstance(optimizer, AdamBesideSparseAdam)
+    return optimizer
+
+
+def set_gradients(model: Model, seed: int, touched: list[int], *, is_dense: bool = False) -> None:
+    """Random gradients; of the head only the rows `touched`. A row named twice comes as two halves."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    weight = model.head.output.weight
+    assert weight.grad is not None
+    shares = torch.tensor([1 / touched.count(row) for row in touched])
+    rows = weight.grad[touched] * shares[:, None]
+    grad = torch.sparse_coo_tensor(torch.tensor([touched]), rows, weight.shape, check_invariants=True)
+    weight.grad = grad.to_dense() if is_dense else grad
+
+
+def equal_weights(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(value, twin) for value, twin in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_a_heads_sparse_parameters_have_their_own_adam() -> None:
+    model = Model()
+    dense, sparse = optimizer_of(model).param_groups
+    assert sparse["params"] == [model.head.output.weight]
+    assert dense["params"] == [*model.body.parameters(), model.head.output.bias]
+    for group in (dense, sparse):
+        assert {key: group[key] for key in CONF} == CONF
+    model.head.output.weight.requires_grad_(False)
+    assert type(build_optimizer(model, small_config(optim_conf=CONF))) is torch.optim.Adam
+
+
+def test_with_all_rows_touched_it_is_adam() -> None:
+    model, expected = Model(), Model()
+    optimizer, adam = optimizer_of(model), torch.optim.Adam(expected.parameters(), **CONF)
+    for seed in range(4):
+        set_gradients(model, seed, [4, 1, 0, 3, 2, 1])
+        set_gradients(expected, seed, [0, 1, 2, 3, 4], is_dense=True)
+        optimizer.step()
+        adam.step()
+    torch.testing.assert_close(model.state_dict(), expected.state_dict())
+
+
+@pytest.mark.parametrize("is_dense", [False, True], ids=["sparse", "dense, which a head may find cheaper"])
+def test_rows_without_a_gradient_do_not_change(is_dense: bool) -> None:
+    model = Model()
+    optimizer, weight = optimizer_of(model), model.head.output.weight
+    for seed, touched in enumerate(([0, 3], [3, 3], [1])):
+        before = weight.detach().clone()
+        set_gradients(model, seed, touched, is_dense=is_dense)
+        optimizer.step()
+        changed = (weight.detach() != before).any(-1)
+        assert changed.nonzero()[:, 0].tolist() == sorted(set(touched))
+
+
+def test_a_saved_state_resumes_with_the_same_bits() -> None:
+    model, again = Model(), Model()
+    optimizer, restored = optimizer_of(model), optimizer_of(again)
+    for seed in range(3):
+        set_gradients(model, seed, [0, 3, 4])
+        optimizer.step()
+    buffer = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()), buffer)
+    weights, state = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    again.load_state_dict(weights)
+    restored.load_state_dict(state)
+    for one, other in ((model, optimizer), (again, restored)):
+        for group in other.param_groups:
+            group["lr"] = 0.05
+        for seed in range(3, 6):
+            set_gradients(one, seed, [1, 2, 3])
+            other.step()
+    assert equal_weights(model, again)
+
+
+@pytest.mark.parametrize(("limit", "touched"), [(0.01, []), (1.0, [3, 0, 3]), (100.0, [1]), (1.0, [4, 4, 2, 0])])
+def test_the_norm_includes_dense_and_sparse_gradients(limit: float, touched: list[int]) -> None:
+    model, expected = Model(), Model()
+    set_gradients(model, 1, touched)
+    set_gradients(expected, 1, touched, is_dense=True)
+    norm = clip_gradient(model.parameters(), limit)
+    torch.testing.assert_close(norm, clip_grad_norm_(expected.parameters(), limit))
+    found = model.head.output.weight.grad
+    assert found is not None and found.is_sparse and found.is_coalesced()
+    assert found.indices()[0].tolist() == sorted(set(touched))
+    for value, other in zip(model.parameters(), expected.parameters(), strict=True):
+        assert value.grad is not None
+        torch.testing.assert_close(value.grad.to_dense(), other.grad)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_sparse_gradient_that_is_not_finite_is_detected(value: float) -> None:
+    model = Model()
+    set_gradients(model, 0, [1, 2])
+    grad: Tensor | None = model.head.output.weight.grad
+    assert grad is not None
+    model.head.output.weight.grad = grad * value
+    assert not math.isfinite(float(clip_gradient(model.parameters(), 1.0)))

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training that is stopped at any step, by a kill or a signal, and resumed ends with the same bits (CPU)."""
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import small_batch, small_config, small_model
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
+
+from wenet_hs.bin import train as command
+from wenet_hs.bin.command import run_command
+from wenet_hs.checkpoint import MANIFEST, dump_dict, list_checkpoints, save_checkpoint, step_of
+from wenet_hs.distributed import World
+from wenet_hs.errors import CheckpointError, Stopped
+from wenet_hs.train import signals, trainer
+from wenet_hs.train.monitor import Monitor
+from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.state import TrainState, read_progress
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+VARIANTS = {
+    "plain": (),
+    "cached": ("dataset_conf.cache_features=true",),
+    "windows of three batches": ("accum_grad=3", "max_epoch=3"),
+    "sparse rows": (
+        "head_conf.sparse_grad=true",
+        "head_conf.route=torch-path",
+        "model_conf.lsm_kind=node",
+        "accum_grad=2",
+        "max_epoch=3",
+    ),
+    "layer norm, guide, ramp, cosine": (
+        "encoder_conf.cnn_module_norm=layer_norm",
+        "model_conf.ctc_weight_final=0.1",
+        "model_conf.ctc_weight_steps=5",
+        "model_conf.attention_guide=1.0",
+        "model_conf.attention_guide_steps=4",
+        "scheduler=warmup_cosine",
+        "scheduler_conf.total_steps=7",
+    ),
+    "bfloat16, AdamW, dynamic batches": (
+        "dtype=bf16",
+        "optim=adamw",
+        "dataset_conf.batch_conf.batch_type=dynamic",
+        "dataset_conf.batch_conf.max_frames_in_batch=130",
+    ),
+}
+
+
+def newest(folder: Path) -> Path:
+    return list_checkpoints(folder / "checkpoints")[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [(), ("num_workers=2",)], ids=["a thread", "two processes"])
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_resume_after_every_step(
+    tiny_corpus: TinyCorpus, tmp_path: Path, head: str, variant: str, workers: tuple[str, ...]
+) -> None:
+    if (head, variant) == ("softmax", "sparse rows"):
+        pytest.skip("a softmax has no sparse gradients")
+    overrides = (*VARIANTS[variant], *workers)
+    whole = tiny_corpus.train(tmp_path / "whole", *overrides, head=head)
+    expected = outcome(whole)
+    num_steps = len(list_checkpoints(whole / "checkpoints"))
+    assert num_steps == expected["step"] >= 6
+    for step in range(1, num_steps + 1):
+        copy = cut_back(whole, tmp_path / f"from-{step}", step)
+        tiny_corpus.train(copy, *overrides, head=head)
+        assert outcome(copy) == expected, f"resumed after step {step}"
+
+
+@pytest.mark.slow
+def test_worker_processes_change_no_bit(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    assert outcome(tiny_corpus.train(tmp_path / "m", "num_workers=2")) == outcome(trained)
+
+
+def test_max_epoch_may_be_raised_and_a_finished_run_is_unchanged(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = cut_back(trained, tmp_path / "m", 4)
+    tiny_corpus.train(folder, "max_epoch=1")  # its end is at step 4
+    tiny_corpus.train(folder)
+    assert outcome(folder) == outcome(trained)
+    (folder / "final.pt").write_bytes(b"averaged since")
+    before = (folder / "metrics.jsonl").read_bytes()
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(folder)
+    assert "final.pt: trained already (8 steps)" in caplog.text
+    assert (folder / "final.pt").read_bytes() == b"averaged since"
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_resume_skips_a_damaged_checkpoint_and_keeps_the_newest_and_the_best(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 7)
+    damaged, incomplete = (copy / "checkpoints" / name for name in ("step-00000007", ".step-00000008.tmp"))
+    (damaged / "model.pt").write_bytes((damaged / "model.pt").read_bytes()[:-1] + b"x")
+    incomplete.mkdir()
+    (incomplete / "model.pt").write_bytes(b"half")
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(copy, "keep_checkpoints=2")
+    assert outcome(copy) == outcome(trained)
+    assert "using step-00000006 (1 steps older)" in caplog.text
+    assert "step-00000006 (epoch 1, step 6)" in caplog.text
+    assert damaged.with_name("step-00000007.bad").is_dir() and not incomplete.exists()
+    losses = {record["step"]: record["loss"] for record in outcome(trained)["metrics"] if record["kind"] == "valid"}
+    best = sorted(losses, key=lambda step: losses[step])[:2]
+    kept = {path.name for path in list_checkpoints(copy / "checkpoints")}
+    assert kept == {f"step-{step:08d}" for step in {7, 8, *best}}
+
+
+@pytest.mark.parametrize("missing", ["final.pt", "checkpoints/finished.json"])
+def test_restart_after_a_kill_while_final_pt_was_written(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, missing: str
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 8)
+    (copy / "checkpoints" / "finished.json").write_text('{"step": 4}')
+    (copy / "final.pt").write_bytes(b"of an earlier end")
+    (copy / missing).unlink()
+    tiny_corpus.train(copy)
+    assert outcome(copy) == outcome(trained)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [(("scheduler=warmup_cosine", "scheduler_conf.total_steps=2"), [2]), (("max_minutes=1e-9",), [1])],
+    ids=["cosine", "time"],
+)
+def test_training_ends_with_its_schedule_or_its_time(
+    tiny_corpus: TinyCorpus, tmp_path: Path, settings: tuple[str, ...], steps: list[int]
+) -> None:
+    folder = tiny_corpus.train(tmp_path / "m", *settings, "scheduler_conf.warmup_steps=1", "save_interval=null")
+    assert [step_of(path) for path in list_checkpoints(folder / "checkpoints")] == steps
+    assert (folder / "checkpoints" / "finished.json").is_file()
+
+
+# --resume
+
+
+def test_training_resumes_from_a_named_checkpoint(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 8)
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(copy, resume=str(copy / "checkpoints" / "step-00000006"))
+    assert "step-00000006 (epoch 1, step 6)" in caplog.text
+    assert "step-00000007: newer than the one to resume from; kept as step-00000007.old" in caplog.text
+    assert outcome(copy) == outcome(trained)
+    assert sorted(path.name[-6:] for path in (copy / "checkpoints").glob("*.old")) == ["07.old", "08.old"]
+
+
+def test_wrong_values_of_resume(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    copy = cut_back(trained, tmp_path / "m", 2)
+    elsewhere = str(newest(trained))
+    (newest(copy) / "rng.pt").write_bytes(b"")
+    for resume, message in (
+        ("atuo", "^--resume atuo: no such folder; use auto, never, or one of .*/m/checkpoints/step-.$"),
+        (elsewhere, "^--resume .*step-00000008: is not one of .*; to start anew from its weights use --checkpoint$"),
+        (str(copy), "^--resume .*m: is not one of"),
+        ("never", "checkpoints: holds checkpoints and --resume is never; use another --model_dir or remove it$"),
+        (str(newest(copy)), "step-00000002: sha256 of rng.pt differs from the manifest; use an earlier checkpoint$"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(copy, resume=resume)
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_model_without_checkpoints_is_not_overwritten(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, resume: str
+) -> None:
+    shutil.copytree(trained, tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(CheckpointError, match="m/final.pt: there is a model, but no checkpoint to resume from; use an"):
+        tiny_corpus.train(tmp_path / "m", "seed=5", resume=resume)
+    assert (tmp_path / "m" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
+
+
+# Signals
+
+
+@contextlib.contextmanager
+def sent_when(owner: object, name: str, number: signal.Signals, is_now: Callable[..., bool]) -> Iterator[None]:
+    """Send the signal to this process within the call of `owner.name` for which `is_now` is true."""
+    original = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_now(*args, **kwargs):
+            os.kill(os.getpid(), number)
+        return original(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, call)
+        yield
+
+
+def at_step(number: signal.Signals, step: int) -> contextlib.AbstractContextManager[None]:
+    return sent_when(Monitor, "step", number, lambda monitor, stats: stats.step == step)
+
+
+def in_validation(number: signal.Signals) -> contextlib.AbstractContextManager[None]:
+    return sent_when(trainer, "validate", number, lambda *args, **kwargs: True)
+
+
+def test_a_signal_ends_training_with_a_checkpoint_and_its_exit_code(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in signals.SIGNALS]
+    with at_step(signal.SIGTERM, 1):
+        assert run_command(command, tiny_corpus.arguments(folder, "max_epoch=1", "save_interval=2")) == 143
+    line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"
+    assert line in capsys.readouterr().err.splitlines()
+    progress = read_progress(newest(folder))
+    assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])
+    assert not (folder / "final.pt").exists()
+    with in_validation(signal.SIGINT), pytest.raises(Stopped, match="stopped by SIGINT after step 2") as stopped:
+        tiny_corpus.train(folder, "max_epoch=1", "save_interval=2")
+    assert stopped.value.exit_code == 130
+    assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
+    assert [signal.getsignal(number) for number in signals.SIGNALS] == handlers
+    tiny_corpus.train(folder, "max_epoch=1", "save_interval=2")
+    at_steps = [record for record in metrics(trained) if (record["kind"], record["step"] % 2) != ("valid", 1)]
+    assert metrics(folder) == [record for record in at_steps if record["step"] <= 4], "validated before the third step"
+
+
+@pytest.mark.slow
+def test_signals_change_neither_bits_nor_metrics_nor_the_kept_checkpoints(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
+    settings = ("save_interval=3", "keep_checkpoints=1", "keep_best=0")
+    whole, folder = tiny_corpus.train(tmp_path / "whole", *settings), tmp_path / "m"
+    for interrupted in (at_step(signal.SIGTERM, 1), in_validation(signal.SIGINT)):
+        with interrupted, pytest.raises(Stopped):
+            tiny_corpus.train(folder, *settings)
+    with in_validation(signal.SIGUSR1), pytest.raises(Stopped, match="stopped by SIGUSR1 after step 3") as stopped:
+        tiny_corpus.train(folder, *settings)
+    assert stopped.value.exit_code == 138
+    with at_step(signal.SIGTERM, 6), pytest.raises(Stopped, match="after step 6"):  # a checkpoint was due at this step
+        tiny_corpus.train(folder, *settings)
+    assert [(record["kind"], record["step"]) for record in metrics(folder)][-2:] == [("train", 5), ("train", 6)]
+    with at_step(signal.SIGTERM, 8), pytest.raises(Stopped, match="after step 8"):  # its validation is not done
+        tiny_corpus.train(folder, *settings)
+    tiny_corpus.train(folder, *settings)
+    assert outcome(folder) == outcome(whole)
+    assert [path.name for path in list_checkpoints(folder / "checkpoints")] == [newest(whole).name]
+
+
+def test_a_signal_while_final_pt_is_written_is_ignored(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    with sent_when(trainer, "write_final", signal.SIGTERM, lambda *args, **kwargs: True):
+        folder = tiny_corpus.train(tmp_path / "m", "max_minutes=1e-9")
+    assert (folder / "checkpoints" / "finished.json").exists()
+
+
+def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_process() -> None:
+    assert signals.stop_requested() is None
+    with signals.watch_signals():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.stop_requested() == signal.SIGUSR1
+    assert signals.stop_requested() is None
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException), signals.watch_signals():
+            signals.SAME_REQUEST_SECONDS = 0.0
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(70)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+
+
+def test_ignored_signals_stay_ignored_and_other_threads_set_no_handlers() -> None:
+    earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with signals.watch_signals():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert signals.stop_requested() is None
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    seen = []
+
+    def listen() -> None:
+        with signals.watch_signals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_rank_without_a_signal_ends_with_the_code_of_sigterm() -> None:
+    assert signals.stopped_after(7, Path("m/step-00000007")).exit_code == 143
+
+
+# The state in a checkpoint
+
+
+def state_of(units: str = "a", **sections: Any) -> TrainState:
+    model = small_model(**sections)
+    return TrainState(
+        model, build_optimizer(model, small_config()), torch.device("cpu"), fingerprint={"units.txt": units}
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of one step."""
+    state = state_of()
+    list(trainer.run_epoch(state, [small_batch([40, 33], [5, 2])], small_config()))
+    return save_checkpoint(tmp_path_factory.mktemp("saved"), 3, state.to_files())
+
+
+def changed(saved: Path, folder: Path, **files: bytes) -> Path:
+    """A copy of the checkpoint with other content of some files, and its manifest."""
+    contents = {item.name: item.read_bytes() for item in saved.iterdir() if item.name != MANIFEST}
+    return save_checkpoint(folder, 4, contents | {name.replace("_", "."): data for name, data in files.items()})
+
+
+def test_checkpoints_of_other_units_models_or_programs_are_refused(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="step-00000003: was trained with another units.txt; use another --model"):
+        state_of(units="b").restore(saved)
+    message = r"step-0000000.: does not fit this training \(.*\); use an earlier checkpoint, or another --model_dir$"
+    with pytest.raises(CheckpointError, match=message):
+        state_of(encoder_conf={"num_blocks": 1}).restore(saved)
+    for number, name in enumerate(("optimizer_pt", "rng_pt")):
+        with pytest.raises(CheckpointError, match=message):
+            state_of().restore(changed(saved, tmp_path / str(number), **{name: dump_dict({"a": 1})}))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"progress": {"steps": 3}}', '{"progress": 3}', "\x00"])
+def test_an_unreadable_progress(tmp_path: Path, text: str) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):
+            read_progress(folder)
+        (tmp_path / "state.json").write_text(text)
+
+
+def test_another_environment_is_reported(saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record = json.loads((saved / "state.json").read_text())
+    assert record["environment"] == {"torch": torch.__version__, "threads": "1", "device": "cpu"}
+    record["environment"] |= {"torch": "2.0.0", "threads": "64"}
+    older = changed(saved, tmp_path, state_json=json.dumps(record).encode())
+    second = state_of()
+    second.world = World(rank=1, size=2)
+    for state, path, num_warnings in ((state_of(), saved, 0), (second, older, 0), (state_of(), older, 1)):
+        caplog.clear()
+        state.restore(path)
+        assert len(caplog.records) == num_warnings, "only rank 0 warns"
+    now = f"torch 2.0.0 then, {torch.__version__} now; threads 64 then, 1 now"
+    assert f"{older}: {now}; the result may differ in its last bits" in caplog.text

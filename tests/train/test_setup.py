@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The start of a training: the experiment folder, refused changes, data lists, devices, frozen and compiled modules."""
+
+import json
+import logging
+import os
+import platform
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from lock_holder import holder
+from small_models import small_batch, small_config, small_model
+from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
+
+from wenet_hs.build import load_experiment
+from wenet_hs.checkpoint import list_checkpoints
+from wenet_hs.config.load import load_config
+from wenet_hs.devices import find_device
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.loop import run_epoch
+from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.setup import FREE_TO_CHANGE, compile_layers, freeze
+from wenet_hs.train.state import TrainState
+from wenet_hs.tree import Tree
+
+ONE_STEP = "max_minutes=1e-9"
+
+
+def test_a_second_run_in_one_folder_is_refused_until_the_first_is_killed(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
+    """The workers of a killed run may outlive it; they do not hold its lock."""
+    folder = tmp_path / "m"
+    with holder(folder) as process:
+        message = "m: another training writes here .process 17 on elsewhere.; wait for it or use another --model_dir$"
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(folder)
+        assert [path.name for path in folder.iterdir()] == [".lock"]
+        process.kill()
+        process.wait()
+        assert (tiny_corpus.train(folder, ONE_STEP) / "final.pt").exists()
+    assert (folder / ".lock").read_text() == f"process {os.getpid()} on {platform.node()}\n"
+
+
+def test_files_that_are_missing_or_not_named(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        CheckpointError, match=r"file/m: cannot be written \(Not a directory\); use another --model_dir"
+    ):
+        tiny_corpus.train(tmp_path / "file" / "m")
+    for path, message in (
+        ("nowhere/units.txt", r"nowhere/units.txt: cannot be read \(No such file or directory\); check the path in"),
+        ("null", "tokenizer_conf.symbol_table_path: not set; name the units.txt that"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            tiny_corpus.train(tmp_path / "m", f"tokenizer_conf.symbol_table_path={path}")
+
+
+def test_the_folder_is_complete_and_can_be_moved(tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path) -> None:
+    names = {path.name for path in trained_tree.iterdir()}
+    assert names >= {"train.yaml", "units.txt", "tree.json", "global_cmvn", "checkpoints", "final.pt", "metrics.jsonl"}
+    assert names >= {"tensorboard", "train_rejected.tsv", "cv_rejected.tsv"}
+    assert str(tiny_corpus.folder) not in (trained_tree / "train.yaml").read_text()
+    moved = shutil.copytree(trained_tree, tmp_path / "été x")
+    experiment = load_experiment(moved)
+    assert experiment.tokenizer.table.units[3:] == ("a", "b", "c", "d", "e")
+    newest = list_checkpoints(moved / "checkpoints")[-1]
+    last = load_experiment(moved, checkpoint=newest).model.state_dict()
+    for name, value in experiment.model.state_dict().items():
+        assert torch.equal(value, weights_of(moved)[name]), name
+        assert torch.equal(value, last[name]), "final.pt has the last weights"
+
+    lines = (moved / "units.txt").read_text("utf-8").splitlines()
+    swapped = [lines[-1].split()[0], lines[-2].split()[0]]  # as many units, and every word would be wrong
+    lines[-2:] = [f"{unit} {line.split()[1]}" for unit, line in zip(swapped, lines[-2:], strict=True)]
+    (moved / "units.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    with pytest.raises(CheckpointError, match=r"units.txt: changed since the training .*; put the old file back$"):
+        load_experiment(moved)
+
+
+def test_train_yaml_contains_every_setting_and_is_a_config(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path
+) -> None:
+    text = (trained_tree / "train.yaml").read_text()
+    config = load_config(trained_tree / "train.yaml")
+    assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
+    assert config.tokenizer_conf.symbol_table_path == "units.txt"
+    assert config.cmvn_conf.cmvn_file == "global_cmvn"
+    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "auto", "search": "auto"}
+    assert config.head_conf.model_dump() == settings
+    sums = {f"sha256 of {name}" for name in ("units.txt", "tree.json", "global_cmvn")}
+    assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
+    assert torch.__version__.startswith(config.provenance["torch"])
+    assert "src_attention_dropout_rate" in text, "defaults are written too"
+    assert set(yaml.safe_load(text)) == set(type(config).model_fields)
+    folder = tiny_corpus.train(tmp_path / "m", ONE_STEP, config=trained_tree / "train.yaml")
+    for name in ("units.txt", "tree.json", "global_cmvn"):
+        assert (folder / name).read_bytes() == (trained_tree / name).read_bytes(), "base names refer to its folder"
+
+
+# A resumed run must be the same
+
+
+def fault_lines(corpus: TinyCorpus, model_dir: Path, *overrides: str, head: str = "softmax") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        corpus.train(model_dir, *overrides, head=head)
+    advice = "; a resumed run must be the same: restore it, or use another --model_dir"
+    assert all(line.endswith(advice) for line in str(caught.value).splitlines())
+    return [line.removesuffix(advice) for line in str(caught.value).splitlines()]
+
+
+def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 3)
+    before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+    yaml_path = copy / "train.yaml"
+    overrides = ("optim_conf.lr=0.1", "dataset_conf.batch_conf.batch_size=4", "seed=2", "max_epoch=9")
+    assert fault_lines(tiny_corpus, copy, *overrides) == [
+        f"{yaml_path}: dataset_conf.batch_conf.batch_size was 3, is now 4",
+        f"{yaml_path}: optim_conf.lr was 0.005, is now 0.1",
+        f"{yaml_path}: seed was 1, is now 2",
+    ]
+    first, second, *_, missing = fault_lines(tiny_corpus, copy, head="hsoftmax")
+    assert (first, second) == (
+        f"{yaml_path}: head was 'softmax', is now 'hsoftmax'",
+        f"{yaml_path}: head_conf.tree was None, is now 'tree.json'",
+    )
+    assert missing == f"{copy / 'tree.json'}: is missing"
+    after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+    assert {**after, ".lock": b""} == {**before, ".lock": b""}, "no file changed"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "line"),
+    [
+        ("units.txt", "tokenizer_conf.symbol_table_path", 4),
+        ("tree.json", "head_conf.tree", 4),
+        ("global_cmvn", "cmvn_conf.cmvn_file", 1),
+    ],
+)
+def test_changed_files_are_refused(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path, name: str, setting: str, line: int
+) -> None:
+    copy, other = cut_back(trained_tree, tmp_path / "m", 5), tmp_path / name
+    text = (tiny_corpus.folder / name).read_text()
+    if name == "tree.json":
+        table = UnitTable.read(tiny_corpus.folder / "units.txt")
+        Tree.huffman(range(len(table)), units=table.units).save(other)
+    else:
+        text = text.replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3")
+        other.write_text(text.replace('"frame_num": ', '"frame_num": 1'))
+    (fault,) = fault_lines(tiny_corpus, copy, f"{setting}={other}", head="hsoftmax")
+    assert fault == f"{copy / name}: differs from {other} (line {line} is the first)"
+
+
+def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
+    copy = cut_back(trained, tmp_path / "m", 3)
+    free = (
+        *("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0"),
+        *("keep_best=1", "keep_best_by=accuracy", "early_stopping.metric=accuracy", "early_stopping.patience=9"),
+        *("early_stopping.min_delta=0.01", "dataset_conf.max_bad_clips=0.5"),
+        *("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
+    )
+    assert {override.split("=")[0] for override in free} == FREE_TO_CHANGE
+    tiny_corpus.train(copy, *free)
+    assert load_config(copy / "train.yaml").max_epoch == 1
+    assert outcome(copy)["step"] == 4
+
+
+def test_changed_lists_are_refused_and_moved_audio_in_two_lists_is_the_same(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    copy = cut_back(trained, tmp_path / "m", 7)
+    for flag, what in (("train_data", "training list"), ("cv_data", "validation list")):
+        write_data_list(tmp_path / "a.list", read_data_list(getattr(tiny_corpus, flag))[1:])
+        message = f"step-00000007: was trained with another {what}; use another --model_dir to start anew"
+        with pytest.raises(CheckpointError, match=message):
+            tiny_corpus.train(copy, **{flag: (tmp_path / "a.list",) if flag == "train_data" else tmp_path / "a.list"})
+    clips = shutil.copytree(tiny_corpus.folder / "clips", tmp_path / "clips")
+    moved = [replace(u, wav=str(clips / Path(u.wav).name)) for u in read_data_list(tiny_corpus.train_data)]
+    write_data_list(tmp_path / "a.list", moved[:4])
+    write_data_list(tmp_path / "b.list", moved[4:])
+    tiny_corpus.train(copy, train_data=(tmp_path / "a.list", tmp_path / "b.list"))
+    assert outcome(copy) == outcome(trained)
+    with pytest.raises(DataError, match="^--train_data: utterance 'train0' is in more than one list; give each a u"):
+        tiny_corpus.train(tmp_path / "n", train_data=(tmp_path / "a.list", tmp_path / "a.list"))
+
+
+# Data
+
+
+def relist(corpus: TinyCorpus, *more: Utterance, keep: int = 99, flag: str = "train_data") -> None:
+    path = getattr(corpus, flag)
+    write_data_list(path, [*read_data_list(path)[:keep], *more])
+
+
+def test_rejected_utterances_are_listed_and_unknown_units_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    first = read_data_list(corpus.train_data)[0]
+    texts = {"empty": "", "long": "abcde" * 9, "foreign": "zya"}
+    relist(corpus, *(replace(first, key=key, txt=text) for key, text in texts.items()))
+    relist(corpus, Utterance(key="short", txt="a", wav=first.wav, duration=0.02), flag="cv_data")
+    with caplog.at_level(logging.INFO):
+        folder = corpus.train(tmp_path / "m", ONE_STEP)
+    rows = [line.split("\t") for line in (folder / "train_rejected.tsv").read_text().splitlines()]
+    assert [key for key, _ in rows] == ["empty", "long"]
+    assert rows[0][1] == "empty transcript"
+    assert rows[1][1].startswith("fewer frames than labels: ")
+    assert (folder / "cv_rejected.tsv").read_text().startswith("short\ttoo short for the encoder")
+    listed = "2 of 13 utterances are not used: empty transcript 1, fewer frames than labels 1; see"
+    assert f"--train_data: {listed} {folder / 'train_rejected.tsv'}" in caplog.text
+    assert "--cv_data: 1 of 4 utterances are not used: too short for the encoder 1; see" in caplog.text
+    assert "--train_data: 2 units of transcripts are not in units.txt and become <unk>: 'z' 1, 'y' 1" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["train", "cv"])
+def test_a_list_without_usable_utterances_is_refused(tmp_path: Path, name: str) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    clip = read_data_list(corpus.train_data)[0].wav
+    bad = (Utterance(key=f"u{i}", txt="a", wav=clip, duration=0.02) for i in range(3))
+    relist(corpus, *bad, keep=0, flag=f"{name}_data")
+    message = f"^--{name}_data: none of its 3 utterances can be used: too short.* 3; see .*{name}_rejected.tsv$"
+    with pytest.raises(DataError, match=message):
+        corpus.train(tmp_path / "m")
+    assert len((tmp_path / "m" / f"{name}_rejected.tsv").read_text().splitlines()) == 3
+
+
+def test_units_tree_and_config_of_different_tokenizers_are_refused(tmp_path: Path) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    message = "tiny.yaml: tokenizer_conf.special_tokens: <eos> is 7, but is 2 in the unit table; use the units.txt of"
+    with pytest.raises(ConfigError, match=message):
+        corpus.train(tmp_path / "m", 'tokenizer_conf.special_tokens={"<sos>": 2, "<eos>": 7}')
+    tree = Tree.load(corpus.folder / "tree.json")
+    Tree.huffman(tree.frequencies, units=tree.units, options={"tokenizer": "phone"}).save(corpus.folder / "tree.json")
+    message = "tree.json: built with --tokenizer phone, but the config has tokenizer: char; set the same one in both"
+    with pytest.raises(DataError, match=message):
+        corpus.train(tmp_path / "m", head="hsoftmax")
+    for tokenizer, unit, what in (("char", "tʃ", "more than one character"), ("phone", "▁", "the space of characters")):
+        UnitTable.from_units(["a", unit]).write(corpus.folder / "units.txt")
+        with pytest.raises(ConfigError, match=f"units.txt: unit '{unit}' .*{what}.* --kind {tokenizer}"):
+            corpus.train(tmp_path / tokenizer, f"tokenizer={tokenizer}")
+
+
+def test_devices() -> None:
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for device, message in (
+        ("gpu", "not a device; use cpu, cuda or cuda:N$"),
+        ("meta", "not supported; use cpu, cuda or cuda:N$"),
+        ("cuda:99", "there are \\d+ CUDA devices here; use another one or --device cpu$"),
+    ):
+        with pytest.raises(ConfigError, match=f"^--device {device}: {message}"):
+            find_device(device)
+
+
+# freeze
+
+
+def test_frozen_parameters_do_not_change(tiny_corpus: TinyCorpus, trained: Path, tmp_path: Path) -> None:
+    """Weights and running statistics are bit-equal, the optimizer has no state of them, a resume must not change it."""
+    names = ["encoder.embed", "encoder.encoders.0", "ctc.head.output.bias"]
+    folder = tiny_corpus.train(tmp_path / "m", f"freeze={json.dumps(names)}", ONE_STEP, checkpoint=trained)
+    before, after = weights_of(trained), weights_of(folder)
+    unchanged = {name for name in before if torch.equal(before[name], after[name])}
+    assert unchanged == {name for name in before if name.startswith((*names, "encoder.global_cmvn"))}
+    assert any(name.endswith("running_mean") for name in unchanged)
+    optimizer = torch.load(list_checkpoints(folder / "checkpoints")[-1] / "optimizer.pt", weights_only=True)
+    buffers = ("global_cmvn", "running_", "num_batches_tracked")
+    trained_names = [name for name in before if name not in unchanged and not any(part in name for part in buffers)]
+    assert len(optimizer["state"]) == len(trained_names)
+    with pytest.raises(ConfigError, match=r"yaml: freeze was \['encoder.embed', .* is now \['decoder'\]; a resumed"):
+        tiny_corpus.train(folder, "freeze=[decoder]", "max_epoch=2")
+
+
+def test_freeze_without_a_checkpoint_warns(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With sparse gradients everything but the head may be frozen; then the dense optimizer has no parameters."""
+    sparse = ("head_conf.sparse_grad=true", "head_conf.route=torch", "head_conf.search=torch")
+    sparse += ("model_conf.lsm_weight=0", ONE_STEP)
+    folder = tiny_corpus.train(tmp_path / "m", "freeze=[encoder, decoder, ctc]", *sparse, head="hsoftmax")
+    assert "freeze without --checkpoint: frozen parameters keep their random initial values" in caplog.text
+    optimizer = torch.load(list_checkpoints(folder / "checkpoints")[-1] / "optimizer.pt", weights_only=True)
+    assert (len(optimizer["dense"]["state"]), len(optimizer["sparse"]["state"])) == (0, 1)
+
+
+def test_a_frozen_module_computes_the_same_as_before(caplog: pytest.LogCaptureFixture) -> None:
+    """It has no dropout and no batch statistics, while the rest trains; `encoders.1` is not `encoders.10`."""
+    layers = {"encoder_conf": {"num_blocks": 11, "output_size": 8, "attention_heads": 1, "linear_units": 4}}
+    model = small_model(**layers)
+    names = ("encoder.embed", "encoder.encoders.1", "encoder.encoders.0.norm_ff.weight")
+    with caplog.at_level(logging.INFO):
+        freeze(model, names, where="a.yaml")
+    assert f"frozen: {', '.join(names)}: " in caplog.text
+    model.train()
+    modes = {name: module.training for name, module in model.named_modules()}
+    assert not any(training for name, training in modes.items() if f"{name}.".startswith("encoder.encoders.1."))
+    assert modes["encoder.encoders.10.conv_module.norm"] and modes["encoder.encoders.0"] and modes["decoder"]
+    frozen = [f"{name}." for name, value in model.named_parameters() if not value.requires_grad]
+    assert frozen and all(name.startswith(tuple(f"{beginning}." for beginning in names)) for name in frozen)
+    batch = small_batch([40], [3])
+    first, again = (model.encoder.embed(batch.features)[0] for _ in range(2))
+    assert torch.equal(first, again) and not first.requires_grad
+    model(batch).total.backward()
+    assert all((value.grad is None) != value.requires_grad for value in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["encoder.embd"], "'encoder.embd' is no parameter and no module with parameters; did you mean encoder.embed "),
+        (["qqq"], "'qqq' is no .*; did you mean encoder or decoder or head or ctc"),
+        (["encoder.global_cmvn"], "'encoder.global_cmvn' is no parameter"),
+        (["encoder.encoder"], "'encoder.encoder' is no .*; did you mean encoder.encoders"),
+        (["encoder", "decoder", "head", "ctc"], "names every parameter, so nothing is trained; remove a name$"),
+    ],
+)
+def test_wrong_names_to_freeze(names: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^a.yaml: freeze: {message}"):
+        freeze(small_model(), names, where="a.yaml")
+
+
+def test_the_loss_must_depend_on_a_trained_parameter() -> None:
+    config, model = small_config(model_conf={"ctc_only_steps": 5}), small_model()
+    freeze(model, ["encoder", "ctc"], where="a.yaml")
+    state = TrainState(model, build_optimizer(model, config), torch.device("cpu"))
+    message = "^step 1: no parameter that freeze leaves to train has a part in the loss at CTC weight 1; remove a name"
+    with pytest.raises(ConfigError, match=message):
+        next(run_epoch(state, [small_batch([40], [3])], config))
+
+
+# compile
+
+
+def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[torch.nn.Module, Any]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: asked.append((self, options)))
+    model = small_model()
+    names = list(model.state_dict())
+    compile_layers(model)
+    assert [module for module, _ in asked] == [*model.encoder.encoders, *model.decoder.decoders]
+    assert all(options == {"dynamic": True} for _, options in asked)
+    assert list(model.state_dict()) == names
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's compiler has its own
+def test_compiled_layers_compute_the_same() -> None:
+    off = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0, "num_blocks": 1}
+    sections = {"encoder_conf": off, "decoder_conf": off}
+    plain, fast = small_model(seed=2, **sections).train(), small_model(seed=2, **sections).train()
+    compile_layers(fast)
+    for frames, labels in (([60, 41], [9, 2]), ([80, 33, 50], [5, 2, 7]), ([97, 44], [4, 4])):
+        totals = [model(small_batch(frames, labels)).total for model in (plain, fast)]
+        for total in totals:
+            total.backward()
+        assert totals[1].item() == pytest.approx(totals[0].item(), rel=1e-5)
+    for (name, parameter), other in zip(plain.named_parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-3, atol=1e-4, msg=name)
+    torch.testing.assert_close(plain.state_dict(), fast.state_dict(), rtol=1e-4, atol=1e-5)
