@@ -113,15 +113,15 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
 def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """The mean of the floating-point weights, summed in float64; integer buffers are those of the last checkpoint.
 
-    Raises CheckpointError if a checkpoint is damaged, if they are of different models, units, data or settings, or if
-    weights are not finite.
+    Raises CheckpointError if a checkpoint is damaged, if they are of trainings with other settings, units or data, or
+    if weights are not finite.
     """
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
     fingerprint: dict[str, str] = {}
     for path in paths:
         files = read_checkpoint(path)
-        this = json.loads(files["state.json"]).get("fingerprint", {})
+        this = json.loads(files["state.json"])["fingerprint"]
         fingerprint = fingerprint or this
         for name in fingerprint:  # models of equal shapes may still have different units
             if this.get(name) != fingerprint[name]:
@@ -129,8 +129,6 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
                     f"{path}: was trained with another {name} than {paths[0]}; average one training's checkpoints only"
                 )
         last = load_dict(files["model.pt"], path / "model.pt")
-        if total and {k: v.shape for k, v in total.items()} != {k: v.shape for k, v in last.items()}:
-            raise CheckpointError(f"{path}: is of another model than {paths[0]}; average one model's checkpoints only")
         for name, value in last.items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(f"{path}: {name} holds values that are not finite; leave this checkpoint out")

@@ -97,9 +97,8 @@ def _listed(names: Iterable[str]) -> str:
 def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
     """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
 
-    The encoder and the decoder's layers must be equal. Parameters of units are matched by unit symbol. Nodes of trees,
-    classes and clusters are matched by the units in them (train/mapping.py). Heads of different classes do not match.
-    The other parameters keep the values that the model was built with.
+    Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes,
+    classes and clusters by the units in them (train/mapping.py). All others keep the values of `model`.
 
     Args:
         model: freshly built, over `units`.
@@ -153,6 +152,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
 
 
 def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
+    """The old id of each unit; without the old table the same ids."""
     if base.table is not None:
         return match_units(base.table, units)
     if base.num_units != len(units):
@@ -292,19 +292,14 @@ def _weights_path(checkpoint: Path) -> Path:
 def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
     """The folder of the model's other files, its unit table and its config.
 
-    It is the folder of the weights. For a checkpoint folder, or a folder of them, it is the nearest folder above with a
-    train.yaml or a unit table.
+    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
     """
     start = (path if path.is_dir() else path.parent).absolute()
-    folders = [start]
-    if start.name.startswith("step-") or (start / MANIFEST).exists():
-        folders += start.parents[:2]
-    elif start.name == "checkpoints":
-        folders += start.parents[:1]
-    for folder in folders:
+    is_checkpoint = path.is_dir() or start.name.startswith("step-")
+    for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
         config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
-        named = None if config is None else config.tokenizer_conf.symbol_table_path
-        for name in (*([] if named is None else [Path(named).name]), *_TABLES):
+        named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
+        for name in (Path(named).name, *_TABLES):
             if (folder / name).is_file():
                 return folder, folder / name, config
         if config is not None:
