@@ -139,7 +139,7 @@ def test_a_metric_that_is_never_measured_is_refused() -> None:
 def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    early = ("early_stopping.patience=2", "early_stopping.min_delta=0.3", "optim_conf.lr=0.05", "keep_checkpoints=2")
+    early = ("early_stopping.patience=2", "early_stopping.min_delta=0.05", "optim_conf.lr=0.05", "keep_checkpoints=2")
     with caplog.at_level(logging.INFO):
         whole = tiny_corpus.train(tmp_path / "whole", *early, "max_epoch=20", "keep_best=0")
     losses = {record["step"]: record["loss"] for record in metrics(whole) if record["kind"] == "valid"}

@@ -39,7 +39,8 @@ def sections(kind: str, ctc_kind: str = "softmax", **more: Any) -> dict[str, Any
     if ctc_kind != "softmax":
         ctc["head_conf"] = {"tree": "ctc_tree.json"}
     conf = {} if kind == "softmax" else {"tree": "tree.json"}
-    return {"head": kind, "head_conf": conf, "ctc_conf": ctc, "encoder_conf": {"num_blocks": 1}, **more}
+    one_layer = {"encoder_conf": {"num_blocks": 1}, "decoder_conf": {"num_blocks": 1}}
+    return {"head": kind, "head_conf": conf, "ctc_conf": ctc, **one_layer, **more}
 
 
 def built(table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **chosen: Any) -> AsrModel:

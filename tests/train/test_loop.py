@@ -294,7 +294,7 @@ def test_gradients_do_not_depend_on_the_scale_and_only_fp16_has_one() -> None:
 def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     """The first scale is so high that the gradient overflows; then the scale is halved, and doubled later."""
     config = small_config(dtype="fp16", **ONE_LAYER)
-    state, scale, skipped = state_of(config), 2.0**40, 0
+    state, scale, skipped = state_of(config), 2.0**32, 0
     state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale, "_growth_tracker": 7})
     before = weights(state)
     for step in run_epoch(state, [PAIR] * 60, config):
@@ -311,14 +311,13 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     assert state.precision.state_dict()["_growth_tracker"] == 1
 
 
-@pytest.mark.parametrize("scale", [1.0, 65536.0])
-def test_features_that_are_not_finite_end_training_at_any_loss_scale(scale: float) -> None:
+def test_features_that_are_not_finite_end_training_at_any_loss_scale() -> None:
     config = small_config(dtype="fp16", **ONE_LAYER)
     state = state_of(config)
-    state.precision.load_state_dict({**state.precision.state_dict(), "scale": scale})
+    assert state.precision.loss_scale == 65536
     with pytest.raises(DataError, match=f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row"):
         list(run_epoch(state, [with_nan(PAIR)] * (MAX_SKIPPED_IN_A_ROW + 1), config))
-    assert state.precision.loss_scale == max(1.0, scale / 2**MAX_SKIPPED_IN_A_ROW)
+    assert state.precision.loss_scale == 65536 / 2**MAX_SKIPPED_IN_A_ROW
 
 
 def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
