@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_release import HEADER_11, HEADER_17, OFFICIAL_HOURS, Row, make_rows, write_language, write_table
 
@@ -106,10 +106,11 @@ def test_an_unusable_row_has_a_reason(tmp_path: Path) -> None:
     assert len(table.utterances) + len(table.rejected) == len(lines)
 
 
+@settings(max_examples=25, deadline=None)
 @given(rows=st.lists(st.binary(max_size=40).filter(lambda row: b"\n" not in row), max_size=12))
 def test_rows_in_are_rows_used_and_rows_rejected(tmp_path_factory: pytest.TempPathFactory, rows: list[bytes]) -> None:
-    path = write_bytes(tmp_path_factory.mktemp("tsv"), HEADER + b"".join(row + b"\n" for row in rows))
-    table = read_table(path, "ca")
+    folder = tmp_path_factory.getbasetemp() / "tsv"
+    table = read_table(write_bytes(folder, HEADER + b"".join(row + b"\n" for row in rows)), "ca")
     assert len(table.utterances) + len(table.rejected) == len(rows)
 
 
@@ -121,18 +122,29 @@ def test_durations_are_milliseconds(tmp_path: Path) -> None:
     assert [u.duration for u in read_table(path, "ca").utterances] == [1.234, None, None, None, None]
 
 
-def test_faulty_tables_are_named(tmp_path: Path) -> None:
-    message = "validated.tsv:1: no column 'sentence' (has: client_id, path, text); is this a table of a Common Voice"
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "validated.tsv",
+            "client_id\tpath\ttext\n",
+            "validated.tsv:1: no column 'sentence' (has: client_id, path, text)",
+        ),
+        ("validated.tsv", "", "no column 'client_id' (has: ); is this a table of a Common Voice release?"),
+        (
+            "clip_durations.tsv",
+            "name,seconds\n",
+            "clip_durations.tsv:1: expected columns clip and duration[ms], found name",
+        ),
+    ],
+)
+def test_faulty_tables_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    path = write_bytes(tmp_path, HEADER)
+    (path.parent / name).write_text(content)
     with pytest.raises(DataError, match=re.escape(message)):
-        read_table(write_bytes(tmp_path, b"client_id\tpath\ttext\n"), "ca")
-    with pytest.raises(DataError, match=re.escape("no column 'client_id' (has: )")):
-        read_table(write_bytes(tmp_path, b""), "ca")
+        read_table(path, "ca")
     with pytest.raises(DataError, match=r"test\.tsv: cannot be read \(No such file or directory\); is this a Common"):
-        read_table(tmp_path / "ca" / "test.tsv", "ca")
-    (tmp_path / "ca" / "clip_durations.tsv").write_text("name,seconds\n")
-    message = "clip_durations.tsv:1: expected columns clip and duration[ms], found name,seconds; restore the file"
-    with pytest.raises(DataError, match=re.escape(message)):
-        read_table(write_bytes(tmp_path, HEADER), "ca")
+        read_table(tmp_path / "test.tsv", "ca")
 
 
 def test_missing_languages_are_all_named(tmp_path: Path) -> None:
@@ -189,6 +201,10 @@ def read(out: Path) -> dict[str, list[Utterance]]:
     return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
 
 
+def read_keys(out: Path) -> dict[str, list[str]]:
+    return {name: [u.key for u in utterances] for name, utterances in read(out).items()}
+
+
 def contents(out: Path) -> dict[str, bytes]:
     found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     found.pop(".checked.jsonl", None)
@@ -225,19 +241,15 @@ def test_the_official_hours_give_table_1(tmp_path: Path, num_clips: int, toleran
 
 def test_lists_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
     for lang in ("ca", "tr"):
+        (tmp_path / "cv" / lang).mkdir(parents=True)
         for name in ("validated.tsv", "clip_durations.tsv"):
-            (tmp_path / "cv" / lang).mkdir(parents=True, exist_ok=True)
             (tmp_path / "cv" / lang / name).write_bytes((release / lang / name).read_bytes())
-    message = r"320 clips cannot be used \(missing \d+\); repair the"
     options = options_for(tmp_path / "cv", tmp_path / "out")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); repair the"):
         prepare(options)
     prepare(options, mode="none")
     prepare(options_for(release, tmp_path / "whole"))
-    found, expected = read(tmp_path / "out"), read(tmp_path / "whole")
-    assert {name: [(u.key, u.duration) for u in utterances] for name, utterances in found.items()} == {
-        name: [(u.key, u.duration) for u in utterances] for name, utterances in expected.items()
-    }
+    assert read_keys(tmp_path / "out") == read_keys(tmp_path / "whole")
 
 
 def test_the_table_of_a_release_has_the_hours_of_its_lists(release: Path, tmp_path: Path) -> None:
@@ -290,38 +302,24 @@ def test_faulty_statistics_are_one_line(tmp_path: Path, content: str, message: s
         make_hours_table(options_for(tmp_path / "cv.json", tmp_path), ClipChecker(tmp_path / "cache"))
 
 
-def test_no_speaker_and_no_sentence_is_in_two_sets(release: Path, tmp_path: Path) -> None:
-    stats = prepare(options_for(release, tmp_path))
-    sets = read(tmp_path)
-    for first, second in (("train", "test"), ("train", "dev"), ("dev", "test")):
-        assert not {u.speaker for u in sets[first]} & {u.speaker for u in sets[second]}
-        assert not {(u.lang, u.txt) for u in sets[first]} & {(u.lang, u.txt) for u in sets[second]}
-        assert stats["total"]["in_both"][f"{first}-{second}"] == {"speakers": 0, "sentences": 0}
-    for lang in ("ca", "tr"):
-        assert sum(u.lang == lang for u in sets["test"]) == NUM_CLIPS // 10
-        assert stats["langs"][lang]["utterances"]["dev"] >= 1
-
-
-def test_every_clip_is_in_a_list_or_rejected(release: Path, tmp_path: Path) -> None:
+def test_every_clip_is_in_a_list_or_rejected_and_faulty_clips_are_replaced(release: Path, tmp_path: Path) -> None:
     stats = prepare(options_for(release, tmp_path, max_rejected=1.0), mode="full")
-    kept = {u.wav for utterances in read(tmp_path).values() for u in utterances}
+    sets = read(tmp_path)
+    kept = {u.wav for utterances in sets.values() for u in utterances}
     lines = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
     rejected = {path for _, path, _ in lines}
-    everything = {str(path) for lang in ("ca", "tr") for path in (release / lang / "clips").iterdir()}
-    assert kept | rejected == everything
+    assert kept | rejected == {str(path) for lang in ("ca", "tr") for path in (release / lang / "clips").iterdir()}
     assert not kept & rejected
     assert len(kept) + len(lines) == stats["num_in"] == 2 * NUM_CLIPS
     assert not any(wav.endswith("9.mp3") for wav in kept)
     assert stats["total"]["rejected"].keys() == {"silent"}
-    first_sound = next(place for place, line in enumerate(lines) if line[2] != "silent")
-    assert all(line[2] != "silent" for line in lines[first_sound:])  # faulty clips come first
-
-
-def test_a_faulty_clip_is_replaced_up_to_the_hours(release: Path, tmp_path: Path) -> None:
-    stats = prepare(options_for(release, tmp_path, max_rejected=1.0), mode="full")
     for of_lang in stats["langs"].values():
         clip_h = of_lang["hours_before"] / NUM_CLIPS
         assert abs(of_lang["hours"]["train"] - of_lang["hours_wanted"]) <= clip_h / 2 + 1e-3
+    for first, second in (("train", "test"), ("train", "dev"), ("dev", "test")):
+        assert not {u.speaker for u in sets[first]} & {u.speaker for u in sets[second]}
+        assert not {(u.lang, u.txt) for u in sets[first]} & {(u.lang, u.txt) for u in sets[second]}
+        assert stats["total"]["in_both"][f"{first}-{second}"] == {"speakers": 0, "sentences": 0}
 
 
 def test_the_same_input_gives_the_same_bytes(release: Path, tmp_path: Path) -> None:
@@ -329,16 +327,15 @@ def test_the_same_input_gives_the_same_bytes(release: Path, tmp_path: Path) -> N
     prepare(options_for(release, tmp_path / "a"), mode="full")
     first = contents(tmp_path / "a")
     assert {path: path.stat().st_mtime_ns for path in release.rglob("*")} == before
-    prepare(options_for(release, tmp_path / "a"), mode="full", num_workers=2)
-    assert contents(tmp_path / "a") == first
+    prepare(options_for(release, tmp_path / "a"), mode="full")
     prepare(options_for(release, tmp_path / "b"), mode="full", num_workers=2)
-    assert contents(tmp_path / "b") == first
-    prepare(options_for(release, tmp_path / "c", seed=1), mode="full")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b") == first
+    prepare(options_for(release, tmp_path / "c", seed=1))
     assert contents(tmp_path / "c")["train/data.list"] != first["train/data.list"]
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-@pytest.mark.parametrize("num_calls", [20, 60, 110])
+@pytest.mark.parametrize("num_calls", [20, 110])
 def test_a_killed_run_is_finished_by_the_next(release: Path, tmp_path: Path, num_calls: int) -> None:
     prepare(options_for(release, tmp_path / "whole"), mode="full")
     calls = count()

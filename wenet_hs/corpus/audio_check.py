@@ -29,7 +29,6 @@ ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
 _MAX_CHUNK = 64
 _REFRESH_S = 0.2
-_FLUSH_EVERY = 200
 _MISSING = "missing: no such file"
 # Forking takes milliseconds, but is only safe on Linux.
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
@@ -113,15 +112,12 @@ class ClipChecker:
         results = {}
         self._cache.parent.mkdir(parents=True, exist_ok=True)
         with self._cache.open("a", encoding="utf-8") as cache:
-            for number, (utterance, result) in enumerate(zip(utterances, found, strict=True), start=1):
+            for utterance, result in zip(utterances, found, strict=True):
                 results[utterance.key] = result
-                if result[1] == _MISSING:  # cheap to check again, and the file may be added later
-                    continue
-                cache_key = cache_keys[utterance.key]
-                self._known[cache_key] = result
-                cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
-                if number % _FLUSH_EVERY == 0:
-                    cache.flush()
+                if result[1] != _MISSING:  # that is cheap to check again, and the file may be added later
+                    cache_key = cache_keys[utterance.key]
+                    self._known[cache_key] = result
+                    cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
         return results
 
 

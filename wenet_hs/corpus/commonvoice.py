@@ -78,39 +78,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare commonvoice`."""
     default = CommonVoiceOptions
     audio_check.add_arguments(parser)
-    parser.add_argument("--langs", type=split_names, required=True, help='languages, named as their folders: "ca es"')
-    parser.add_argument(
-        "--alpha",
-        type=float,
-        default=default.alpha,
-        help="smoothing of the languages' sizes: 1 keeps them (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("--langs", type=split_names, required=True, help='languages, named as their folders: "ca es"')
+    text = "smoothing of the languages' sizes: 1 keeps them (default: %(default)s)"
+    add("--alpha", type=float, default=default.alpha, help=text)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--ratio", type=float, default=default.ratio, help="share of all hours to train on (default: %(default)s)"
-    )
+    text = "share of all hours to train on (default: %(default)s)"
+    size.add_argument("--ratio", type=float, default=default.ratio, help=text)
     size.add_argument("--hours", type=float, help="hours to train on, sum of all languages")
-    parser.add_argument(
-        "--split",
-        choices=("paper", "released"),
-        default=default.split,
-        help="paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv",
-    )
-    parser.add_argument(
-        "--test_fraction",
-        type=float,
-        default=default.test_fraction,
-        help="test set: share of a language's utterances (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--max_test",
-        type=int,
-        default=default.max_test,
-        help="test set: maximum number of utterances per language (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dev_utterances", type=int, help="per language (default: 5 %% of the training utterances, at most 1000)"
-    )
+    text = "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv"
+    add("--split", choices=("paper", "released"), default=default.split, help=text)
+    text = "test set: share of a language's utterances (default: %(default)s)"
+    add("--test_fraction", type=float, default=default.test_fraction, help=text)
+    text = "test set: maximum number of utterances per language (default: %(default)s)"
+    add("--max_test", type=int, default=default.max_test, help=text)
+    text = "per language (default: 5 %% of the training utterances, at most 1000)"
+    add("--dev_utterances", type=int, help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -420,7 +403,10 @@ def _divide(language: _Language, wanted_h: float, options: CommonVoiceOptions, c
     splits = language.splits
     if options.split == "paper":
         _hold_out_test(language, options)
-        size = _dev_size(splits["train"], wanted_h) if options.dev_utterances is None else options.dev_utterances
+        size = options.dev_utterances
+        if size is None:
+            share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
+            size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
         _hold_out(language, "dev", size, options.seed, max_loss=_DEV_LOSS)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
@@ -443,12 +429,6 @@ def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss:
     language.splits["train"] = held_out.rest
     for utterance, reason in held_out.left_out:
         language.reject(utterance, reason, is_fault=False)
-
-
-def _dev_size(pool: Sequence[Utterance], wanted_h: float) -> int:
-    """5 % of the utterances that will be trained on, at least 1, at most 1,000."""
-    share = min(1.0, wanted_h / hours_of(pool)) if pool else 0.0
-    return min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(pool))))
 
 
 def _take_hours(

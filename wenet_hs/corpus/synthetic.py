@@ -56,31 +56,20 @@ _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "g
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare synthetic`."""
-    parser.add_argument("--langs", type=split_names, required=True, help='languages of espeak-ng to speak: "es it"')
-    parser.add_argument(
-        "--sentences",
-        type=Path,
-        required=True,
-        help="folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines",
-    )
-    parser.add_argument("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
-    parser.add_argument("--test_sentences", type=int, default=30, help="per language (default: %(default)s)")
-    parser.add_argument("--dev_sentences", type=int, default=15, help="per language (default: %(default)s)")
-    parser.add_argument(
-        "--test_repeats", type=int, default=1, help="times each test sentence is spoken (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--test_voices", type=int, default=2, help="voices of dev and test, not used in training (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--format",
-        choices=tuple(SUBTYPES),
-        default="flac",
-        help="of the clips, 16 kHz, one channel (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--noise_snr", default="15 40", help='least and greatest signal-to-noise ratio in dB (default: "15 40")'
-    )
+    add = parser.add_argument
+    add("--langs", type=split_names, required=True, help='languages of espeak-ng to speak: "es it"')
+    text = "folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines"
+    add("--sentences", type=Path, required=True, help=text)
+    add("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
+    add("--test_sentences", type=int, default=30, help="per language (default: %(default)s)")
+    add("--dev_sentences", type=int, default=15, help="per language (default: %(default)s)")
+    add("--test_repeats", type=int, default=1, help="times each test sentence is spoken (default: %(default)s)")
+    text = "voices of dev and test, not used in training (default: %(default)s)"
+    add("--test_voices", type=int, default=2, help=text)
+    text = "of the clips, 16 kHz, one channel (default: %(default)s)"
+    add("--format", choices=tuple(SUBTYPES), default="flac", help=text)
+    text = 'least and greatest signal-to-noise ratio in dB (default: "15 40")'
+    add("--noise_snr", default="15 40", help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -111,10 +100,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         target_s = args.hours * 3600 / len(splits)
         clips["train"] = speak_training(maker, draw(split["train"], train_voices), target_s, pace, len(split["train"]))
         (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
-        write_tables(corpus / lang, clips)
-        rejected += [*sentences[lang].rejected, *_reject_silent(clips, corpus / lang)]
-        langs[lang] = _add_tables(lists, rejected, corpus / lang)
-        langs[lang]["sentences"] = _count_sentences(lang, split["train"], clips["train"])
+        langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
     flags = ("langs", "hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format")
     facts = {
         "corpus": "synthetic (simulated speech)",
@@ -176,31 +162,22 @@ class Sentences:
 def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     """The sentences of each language in `langs`.
 
-    Args:
-        source: a folder with a `<lang>.txt` for each language, a file of `lang<TAB>sentence` lines, or, for one
-            language, a file with one sentence per line.
-    Raises: DataError when the source or a language is missing, or a line cannot be read.
+    `source` is a folder with one `<lang>.txt` per language, or a file of `lang<TAB>sentence` lines. Raises DataError
+    when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
         raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
-    if source.is_dir():
-        paths = {lang: source / f"{lang}.txt" for lang in langs}
-        for path in paths.values():
-            if not path.exists():
-                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
-                raise DataError(
-                    f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
-                )
-        return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
-    lines = list(enumerate(read_lines(source), start=1))
-    if any("\t" in line for _, line in lines):
+    if not source.is_dir():
+        lines = list(enumerate(read_lines(source), start=1))
         return {lang: _clean(lang, source, _select(lang, source, lines)) for lang in langs}
-    if len(langs) > 1:
-        raise DataError(
-            f"{source}: sentences without a language, but {len(langs)} languages are requested;"
-            " write lang<TAB>sentence lines, or give a folder with one <lang>.txt per language"
-        )
-    return {langs[0]: _clean(langs[0], source, lines)}
+    paths = {lang: source / f"{lang}.txt" for lang in langs}
+    for path in paths.values():
+        if not path.exists():
+            found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+            raise DataError(
+                f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
+            )
+    return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
 
 
 def _select(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -208,7 +185,10 @@ def _select(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Iterator
     for number, line in lines:
         tag, tab, text = line.partition("\t")
         if not tab and line.strip():
-            raise DataError(f"{path}:{number}: no tab in {line[:40]!r}; every line is lang<TAB>sentence, or none is")
+            raise DataError(
+                f"{path}:{number}: no tab in {line[:40]!r}; write lang<TAB>sentence on each line, or give a folder "
+                "with one <lang>.txt per language"
+            )
         if tab and tag.strip() == lang:
             yield number, text
 
@@ -329,6 +309,35 @@ def speak_training(
     return clips
 
 
+def _write_language(
+    folder: Path,
+    clips: Mapping[str, Sequence[SpokenClip]],
+    sentences: Sentences,
+    lists: Mapping[str, list[Utterance]],
+    rejected: list[Rejected],
+) -> dict[str, Any]:
+    """Write the tables of a language, add its utterances and rejected clips. Returns its facts for `stats.json`."""
+    write_tables(folder, clips)
+    silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
+    rejected += sentences.rejected
+    for sentence, clip in silent.items():  # one per sentence: every round requests it again
+        reason = f"{clip.reason}: {sentence}"
+        rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
+    removed: Counter[str] = Counter()
+    for name, utterances in lists.items():
+        table = read_table(folder / f"{name}.tsv", sentences.lang)
+        utterances += sorted(table.utterances, key=lambda utterance: utterance.key)
+        rejected += table.rejected
+        removed += table.removed
+    num_used = len({clip.request.sentence for clip in clips["train"]})
+    num_train = len(sentences.kept) - len({clip.request.sentence for clip in (*clips["dev"], *clips["test"])})
+    if num_used < num_train:
+        message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
+        logger.warning(message, sentences.lang, num_used, num_train)
+    facts = {"train": num_used, "train_unused": num_train - num_used}
+    return {"removed_characters": most_frequent(removed), "sentences": facts}
+
+
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
     """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
     audible = {name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS}
@@ -352,34 +361,3 @@ def _format_row(clip: SpokenClip) -> tuple[str, ...]:
 
 def _format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join("\t".join(row) + "\n" for row in (header, *rows))
-
-
-def _reject_silent(clips: Mapping[str, Sequence[SpokenClip]], folder: Path) -> Iterable[Rejected]:
-    """The clips without a file, one per sentence: every round requests it again."""
-    silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
-    for sentence, clip in silent.items():
-        path = str(folder / "clips" / clip.name)
-        yield Rejected(clip.name, path, f"{clip.reason}: {sentence}", clip.request.lang)
-
-
-def _add_tables(lists: dict[str, list[Utterance]], rejected: list[Rejected], folder: Path) -> dict[str, Any]:
-    """Add the rows of a language's tables to the lists. Returns the characters that were removed from the sentences."""
-    removed: Counter[str] = Counter()
-    for name, utterances in lists.items():
-        table = read_table(folder / f"{name}.tsv", folder.name)
-        utterances += sorted(table.utterances, key=lambda utterance: utterance.key)
-        rejected += table.rejected
-        removed += table.removed
-    return {"removed_characters": most_frequent(removed)}
-
-
-def _count_sentences(lang: str, sentences: Sequence[str], clips: Sequence[SpokenClip]) -> dict[str, int]:
-    """The training sentences that are spoken, and a warning if some are not."""
-    num_used = len({clip.request.sentence for clip in clips})
-    num_unused = len(sentences) - num_used
-    if num_unused:
-        logger.warning(
-            "%s: only %d of %d training sentences are spoken; more --hours would use them all",
-            *(lang, num_used, len(sentences)),
-        )
-    return {"train": num_used, "train_unused": num_unused}
