@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every head with every tree by YAML, for the decoder and for CTC; what does not fit; weights of another tree."""
+"""Every head with every tree by YAML, for the decoder and for CTC; faults of settings, trees and folders."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 import torch
-from small_models import NUM_UNITS, SPECIAL, small_batch
+from small_models import NUM_UNITS, SPECIAL, small_batch, small_config
 
 from wenet_hs.build import AnyTree, build_model, check_routes, head_confs, load_experiment, tree_paths
 from wenet_hs.config.load import dump_config, load_config
@@ -45,12 +45,13 @@ Read = Callable[[str], ExperimentConfig]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
-    """A configuration from lines of YAML behind BASE."""
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """A configuration from lines of YAML before BASE, in the file a.yaml of the current folder."""
+    monkeypatch.chdir(tmp_path)
 
     def load(text: str) -> ExperimentConfig:
-        (tmp_path / "a.yaml").write_text(text + BASE)
-        return load_config(tmp_path / "a.yaml")
+        Path("a.yaml").write_text(text + BASE)
+        return load_config("a.yaml")
 
     return load
 
@@ -60,9 +61,9 @@ def built(config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTr
     return build_model(config, NUM_UNITS, SPECIAL, tree=tree, ctc_tree=ctc_tree, units=TABLE.units)
 
 
-def both(kind: str, conf: str = "") -> str:
-    """The decoder's head and that of CTC of one kind."""
-    settings = HEADS[kind][1] + conf
+def both(kind: str) -> str:
+    """The same head for the decoder and for CTC."""
+    settings = HEADS[kind][1]
     return f"head: {kind}\nhead_conf: {{{settings}}}\nctc_conf: {{head: {kind}, head_conf: {{{settings}}}}}\n"
 
 
@@ -74,44 +75,39 @@ def test_any_head_takes_any_tree(read: Read, kind: str, tree: str) -> None:
         assert type(head) is HEADS[kind][0]
     losses = model(small_batch([40, 33], [5, 2]))
     losses.total.backward()
-    assert torch.isfinite(losses.total)
-    assert all(value.grad is not None and torch.isfinite(value.grad).all() for value in model.head.parameters())
-    assert all(value.grad is not None and torch.isfinite(value.grad).all() for value in model.ctc.head.parameters())
-    assert not losses.nll.requires_grad
+    for value in (*model.head.parameters(), *model.ctc.head.parameters()):
+        assert value.grad is not None and torch.isfinite(value.grad).all()
+    assert torch.isfinite(losses.total) and not losses.nll.requires_grad
     assert 0 <= int(losses.num_correct) <= losses.num_targets
 
 
 def test_both_directions_have_the_head() -> None:
-    settings = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
-    config = ExperimentConfig(**settings, head="class", head_conf={"tree": "t"})  # type: ignore[arg-type]
+    settings = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1, "num_blocks": 1}}
+    config = small_config(**settings, head="class", head_conf={"tree": "t"})
     model = built(config, CLASSES)
     assert isinstance(model.head, ClassHead) and isinstance(model.right_head, ClassHead)
 
 
-def test_settings_reach_the_heads(tmp_path: Path) -> None:
-    def head_of(kind: str, conf: str) -> OutputHead:
-        text = BASE.replace("lsm_weight: 0.1", "lsm_weight: 0.2, lsm_kind: node")
-        (tmp_path / "a.yaml").write_text(f"head: {kind}\nhead_conf: {{tree: t, {conf}}}\n" + text)
-        model = built(load_config(tmp_path / "a.yaml"), BINARY)
-        assert (model.lsm_kind, model.lsm_weight) == ("node", 0.2)
-        return model.head
-
-    tree_head = head_of("hsoftmax", "bias: true, sparse_grad: true, route: torch-path")
+def test_settings_reach_the_heads(read: Read) -> None:
+    tree_head = built(read("head: hsoftmax\nhead_conf: {tree: t, bias: true, route: torch-path}\n"), CLASSES).head
     assert isinstance(tree_head, HSoftmaxHead)
     assert tree_head.inner_vector.bias is not None
-    assert (tree_head.sparse_grad, tree_head.route) == (True, "torch-path")
-    class_head = head_of("class", "sparse_grad: true, route: all, search: all, num_classes: 5")
+    assert (tree_head.tree, tree_head.route) == (CLASSES.binary(), "torch-path")
+    text = "head: class\nhead_conf: {tree: t, route: all, search: all, num_classes: 5}\n"
+    class_head = built(read(text), BINARY).head
     assert isinstance(class_head, ClassHead)
-    assert (class_head.sparse_grad, class_head.route, class_head.search) == (True, "all", "all")
-    assert class_head.edges.offsets.tolist() == NaryTree.from_binary(BINARY, 5).offsets.tolist()
-    adaptive = head_of("adaptive", "cutoffs: [2, 5], div_value: 2")
+    assert (class_head.tree, class_head.route, class_head.search) == (NaryTree.from_binary(BINARY, 5), "all", "all")
+    class_head = built(read("head: class\nhead_conf: {tree: t}\n"), BINARY).head
+    assert isinstance(class_head, ClassHead) and class_head.tree == NaryTree.from_binary(BINARY)
+    adaptive = built(read("head: adaptive\nhead_conf: {tree: t, cutoffs: [2, 5], div_value: 2}\n"), BINARY).head
     assert isinstance(adaptive, AdaptiveHead)
     assert (adaptive.cutoffs, adaptive.div_value) == ([2, 5], 2.0)
     assert adaptive.ranked_units[:3].tolist() == [2, 3, 5]
+    sparse = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, sparse_grad: true}}\n")  # beside leaf smoothing
+    assert built(sparse, ctc_tree=BINARY).ctc.head.sparse_parameters()
 
 
-def test_routes_and_searches_are_those_of_the_heads() -> None:
-    """The schema repeats them, as configuration lies below the heads."""
+def test_the_schema_repeats_the_routes_and_searches_of_the_heads() -> None:
     for conf, route, search in (
         (HSoftmaxHeadConf, RouteOption, SearchMethod),
         (ClassHeadConf, class_softmax.Route, class_softmax.Search),
@@ -120,16 +116,7 @@ def test_routes_and_searches_are_those_of_the_heads() -> None:
         assert get_args(conf.model_fields["search"].annotation) == get_args(search)
 
 
-def test_trees_become_what_the_head_needs(read: Read) -> None:
-    head = built(read("head: hsoftmax\nhead_conf: {tree: t}\n"), CLASSES).head
-    assert isinstance(head, HSoftmaxHead)
-    assert head.tree == CLASSES.binary()
-    head = built(read("head: class\nhead_conf: {tree: t}\n"), BINARY).head
-    assert isinstance(head, ClassHead)
-    assert head.edges.children.tolist() == NaryTree.from_binary(BINARY).children.tolist()
-
-
-def test_which_trees_a_configuration_names(read: Read) -> None:
+def test_trees_that_a_configuration_names(read: Read) -> None:
     config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: data/ctc.json}}\n")
     assert tree_paths(config) == {"ctc_conf.head_conf": "data/ctc.json"}
     assert list(head_confs(config)) == ["head_conf", "ctc_conf.head_conf"]
@@ -137,45 +124,33 @@ def test_which_trees_a_configuration_names(read: Read) -> None:
     assert tree_paths(read("")) == {}
 
 
-# What does not fit
+# ---- faults
+
+CLASS_FAULT = "head_conf.num_classes: t.json already has classes; remove it, or name a binary tree"
+CUTOFF_FAULT = "head_conf.cutoffs: the last is 11, but there are 11 units; it must be below their number"
 
 
 @pytest.mark.parametrize(
-    ("text", "tree", "message"),
-    [
-        (
-            "head: class\nhead_conf: {tree: t.json, num_classes: 3}\n",
-            CLASSES,
-            "^head_conf.num_classes: t.json already has classes; remove it, or name a binary tree$",
-        ),
-        (
-            "head: adaptive\nhead_conf: {tree: t.json, cutoffs: [3, 11]}\n",
-            BINARY,
-            "^head_conf.cutoffs: the last is 11, but there are 11 units; it must be below their number$",
-        ),
-    ],
+    ("head", "conf", "tree", "message"),
+    [("class", "num_classes: 3", CLASSES, CLASS_FAULT), ("adaptive", "cutoffs: [3, 11]", BINARY, CUTOFF_FAULT)],
 )
-def test_settings_that_do_not_fit_the_tree(read: Read, text: str, tree: AnyTree, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        built(read(text), tree)
-    of_ctc = "ctc_conf: {" + text.replace("\n", ", ", 1).strip() + "}\n"
-    with pytest.raises(ConfigError, match=message.replace("^", "^ctc_conf.")):
-        built(read(of_ctc), None, tree)
-
-
-def test_a_head_without_its_tree_is_a_wrong_call(read: Read) -> None:
-    for kind in ("hsoftmax", "class", "adaptive"):
-        with pytest.raises(ValueError, match="^ctc_conf.head_conf: this head needs a tree$"):
-            built(read(both(kind)), BINARY)
+def test_settings_that_do_not_fit_the_tree(read: Read, head: str, conf: str, tree: AnyTree, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        built(read(f"head: {head}\nhead_conf: {{tree: t.json, {conf}}}\n"), tree)
+    with pytest.raises(ConfigError, match=f"^ctc_conf.{message}$"):
+        built(read(f"ctc_conf: {{head: {head}, head_conf: {{tree: t.json, {conf}}}}}\n"), None, tree)
 
 
 @pytest.mark.parametrize("kind", ["hsoftmax", "class", "adaptive"])
-def test_trees_of_other_units_are_refused(read: Read, kind: str) -> None:
+def test_missing_trees_and_trees_of_other_units_are_refused(read: Read, kind: str) -> None:
+    config = read(both(kind))
+    with pytest.raises(ValueError, match="^ctc_conf.head_conf: this head needs a tree$"):
+        built(config, BINARY)
     with pytest.raises(DataError, match="data/t.json: a tree over 2 units, but the unit table has 11; build the tree"):
-        built(read(both(kind)), BINARY, NaryTree.frequency_bins([1, 2]))
+        built(config, BINARY, NaryTree.frequency_bins([1, 2]))
     other = NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z"))
     with pytest.raises(DataError, match="data/t.json: leaf 10 is 'z', but unit 10 of the table is 'h'; build the tree"):
-        built(read(both(kind)), other)
+        built(config, other)
 
 
 TYPO = "must be one of softmax, hsoftmax, class, adaptive, got"
@@ -249,35 +224,33 @@ def test_faults_have_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert str(caught.value) == fault
 
 
-def test_routes_of_a_cpu_are_refused_elsewhere(read: Read) -> None:
-    config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, route: path}}\n")
-    check_routes(config, torch.device("cpu"))
-    message = "^ctc_conf.head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-path$"
-    with pytest.raises(ConfigError, match=message):
-        check_routes(config, torch.device("cuda"))
-    check_routes(read("head: hsoftmax\nhead_conf: {tree: t, route: torch-nodes}\n"), torch.device("cuda"))
+@pytest.mark.parametrize(
+    ("head", "conf", "device", "message"),
+    [
+        ("hsoftmax", "route: path", "cuda", "route: path runs only on a CPU, not on cuda; use auto or torch-path"),
+        ("hsoftmax", "search: best_first", "mps", "search: best_first does not run on mps; use auto or dense"),
+        ("class", "search: best_first", "cuda", "search: best_first does not run on cuda; use auto or all"),
+    ],
+)
+def test_kernels_of_a_cpu_are_refused_on_other_devices(
+    read: Read, head: str, conf: str, device: str, message: str
+) -> None:
+    for section, text in (
+        ("head_conf", f"head: {head}\nhead_conf: {{tree: t, CONF}}\n"),
+        ("ctc_conf.head_conf", f"ctc_conf: {{head: {head}, head_conf: {{tree: t, CONF}}}}\n"),
+    ):
+        config = read(text.replace("CONF", conf))
+        check_routes(config, torch.device("cpu"))
+        with pytest.raises(ConfigError, match=f"^{section}.{message}$"):
+            check_routes(config, torch.device(device))
+        check_routes(read(text.replace("CONF", "route: auto")), torch.device(device))
 
 
-@pytest.mark.parametrize(("kind", "device", "other"), [("hsoftmax", "mps", "dense"), ("class", "cuda", "all")])
-def test_searches_of_a_cpu_are_refused_elsewhere(read: Read, kind: str, device: str, other: str) -> None:
-    config = read(f"head: {kind}\nhead_conf: {{tree: t, search: best_first}}\n")
-    check_routes(config, torch.device("cpu"))
-    message = f"^head_conf.search: best_first does not run on {device}; use auto or {other}$"
-    with pytest.raises(ConfigError, match=message):
-        check_routes(config, torch.device(device))
-    check_routes(read(f"head: {kind}\nhead_conf: {{tree: t, search: {other}}}\n"), torch.device(device))
-
-
-def test_ctc_may_be_sparse_beside_leaf_smoothing(read: Read) -> None:
-    config = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, sparse_grad: true}}\n")
-    assert (config.model_conf.lsm_weight, config.model_conf.lsm_kind) == (0.1, "leaf")
-
-
-# Experiment folders
+# ---- experiment folders
 
 
 def write_folder(folder: Path, config: ExperimentConfig, trees: tuple[AnyTree | None, AnyTree | None]) -> AsrModel:
-    """As training leaves it, but for what recognition does not read."""
+    """The files of a trained model that recognition reads."""
     folder.mkdir()
     sums = {}
     for name, tree in zip(("tree.json", "ctc_tree.json"), trees, strict=True):
@@ -291,22 +264,11 @@ def write_folder(folder: Path, config: ExperimentConfig, trees: tuple[AnyTree | 
     return model.eval()
 
 
-def folder_config(read: Read, kind: str, ctc_kind: str) -> ExperimentConfig:
-    text = f"head: {kind}\nctc_conf: {{head: {ctc_kind}"
-    if ctc_kind != "softmax":
-        text += ", head_conf: {tree: ctc_tree.json}"
-    text += "}\n" + ("head_conf: {tree: tree.json}\n" if kind != "softmax" else "")
-    return read(text)
-
-
-@pytest.mark.parametrize(
-    ("kind", "ctc_kind"),
-    [("hsoftmax", "softmax"), ("class", "hsoftmax"), ("adaptive", "class"), ("softmax", "adaptive")],
-)
+@pytest.mark.parametrize(("kind", "ctc_kind"), [("hsoftmax", "adaptive"), ("class", "hsoftmax")])
 def test_a_folder_of_each_head_loads(read: Read, tmp_path: Path, kind: str, ctc_kind: str) -> None:
-    config = folder_config(read, kind, ctc_kind)
-    trees = (BINARY if kind != "softmax" else None, CLASSES if ctc_kind != "softmax" else None)
-    model = write_folder(tmp_path / "exp", config, trees)
+    ctc = f"ctc_conf: {{head: {ctc_kind}, head_conf: {{tree: ctc_tree.json}}}}\n"
+    config = read(f"head: {kind}\nhead_conf: {{tree: tree.json}}\n" + ctc)
+    model = write_folder(tmp_path / "exp", config, (BINARY, CLASSES))
     experiment = load_experiment(tmp_path / "exp")
     assert experiment.config.model_dump(exclude={"provenance"}) == config.model_dump(exclude={"provenance"})
     batch = small_batch([40, 33], [5, 2])
@@ -314,15 +276,11 @@ def test_a_folder_of_each_head_loads(read: Read, tmp_path: Path, kind: str, ctc_
         assert torch.equal(experiment.model(batch).total, model(batch).total)
 
 
-def test_a_folder_that_names_a_kernel_of_the_cpu_is_refused_elsewhere(read: Read, tmp_path: Path) -> None:
-    config = read("head: hsoftmax\nhead_conf: {tree: tree.json, route: path}\n")
-    write_folder(tmp_path / "exp", config, (BINARY, None))
-    with pytest.raises(ConfigError, match="^head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
+def test_folders_with_an_unsuitable_route_or_a_changed_or_missing_tree_are_refused(read: Read, tmp_path: Path) -> None:
+    route = "ctc_conf: {head: hsoftmax, head_conf: {tree: ctc_tree.json, route: path}}\n"
+    write_folder(tmp_path / "exp", read(route), (None, BINARY))
+    with pytest.raises(ConfigError, match="head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
         load_experiment(tmp_path / "exp", device="cuda")
-
-
-def test_changed_or_missing_trees_of_ctc_are_refused(read: Read, tmp_path: Path) -> None:
-    write_folder(tmp_path / "exp", folder_config(read, "softmax", "class"), (None, BINARY))
     OTHER.save(tmp_path / "exp" / "ctc_tree.json")
     with pytest.raises(CheckpointError, match=r"exp/ctc_tree.json: changed since the training .*; put the old file"):
         load_experiment(tmp_path / "exp")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adaptive head: PyTorch's numbers with our unit ids, and its clusters.
+"""The adaptive head: PyTorch's values with our unit ids, and its clusters.
 
 Dimension key: N rows, D width, V units.
 """
@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from wenet_hs.heads.adaptive import AdaptiveHead, default_cutoffs, ranking
+from wenet_hs.heads.adaptive import AdaptiveHead, default_cutoffs
 
 DIM = 8
 
 
 def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.0, dim: int = DIM) -> AdaptiveHead:
-    """Zipf's frequencies in a random order of ids, weights of some size."""
+    """Zipf's frequencies in a random order of ids, normal weights."""
     torch.manual_seed(num_units)
     frequencies = np.random.default_rng(num_units).permutation(1.0 / np.arange(1, num_units + 1))
     head = AdaptiveHead(dim, frequencies, cutoffs, div_value)
@@ -35,11 +35,10 @@ def rows(head: AdaptiveHead, num_rows: int = 9, dtype: torch.dtype = torch.float
     return hidden, torch.randint(head.num_units, (num_rows,), generator=generator)
 
 
-def test_units_are_ranked_by_falling_frequency_and_ties_by_id() -> None:
-    assert ranking(np.array([1.0, 5.0, 0.0, 5.0, 1.0])).tolist() == [1, 3, 0, 4, 2]
+def test_units_are_ranked_by_descending_frequency_then_id() -> None:
     head = AdaptiveHead(4, [1, 5, 0, 5, 1])
+    assert head.ranked_units.tolist() == [1, 3, 0, 4, 2]
     assert head.rank_of_unit.tolist() == [2, 0, 4, 1, 3]
-    assert set(head.state_dict()) == set(dict(head.named_parameters())), "the ranking is no part of the weights"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +61,7 @@ def test_clusters_begin_after_half_three_quarters_and_seven_eighths_of_the_mass(
     assert AdaptiveHead(4, frequencies).cutoffs == cutoffs
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=60))
 def test_default_cutoffs_are_valid_for_any_frequencies(frequencies: list[float]) -> None:
     cutoffs = default_cutoffs(np.array(frequencies))
@@ -70,7 +70,7 @@ def test_default_cutoffs_are_valid_for_any_frequencies(frequencies: list[float])
     assert bool(cutoffs) == (len(frequencies) > 1)
 
 
-def test_its_numbers_are_pytorchs_under_our_ids() -> None:
+def test_log_probs_are_those_of_pytorch_with_our_ids() -> None:
     head = make(50)
     assert head.adaptive is not None
     hidden, targets = rows(head)
@@ -98,14 +98,7 @@ def test_node_smoothing_adds_the_divergence_of_each_softmax_on_the_path() -> Non
         torch.testing.assert_close(head.loss(hidden, targets, 0.0, "node"), head.nll(hidden, targets))
 
 
-def test_a_cluster_of_one_unit_has_nothing_to_smooth() -> None:
-    head = make(2)
-    hidden, targets = rows(head)
-    torch.testing.assert_close(head.loss(hidden, targets, 0.1, "node"), head.loss(hidden, targets, 0.1, "leaf"))
-    assert make(1).loss(torch.randn(3, DIM), torch.zeros(3, dtype=torch.int64), 0.1, "node").tolist() == [0, 0, 0]
-
-
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(num_units=st.integers(1, 60), seed=st.integers(0, 99), scale=st.sampled_from([0.0, 0.3, 3.0]))
 def test_metrics_follow_from_the_log_probabilities(num_units: int, seed: int, scale: float) -> None:
     head = make(num_units)
@@ -120,7 +113,7 @@ def test_metrics_follow_from_the_log_probabilities(num_units: int, seed: int, sc
     nll, is_best = head.eval_metrics(hidden, targets)
     torch.testing.assert_close(nll, head.nll(hidden, targets))
     found = log_probs.gather(1, targets[:, None])[:, 0]
-    for row in range(40):  # but for what rounding may decide
+    for row in range(40):  # except where rounding decides
         rivals = int((log_probs[row] > best[row] - 1e-5).sum())
         assert rivals > 1 or bool(is_best[row]) == bool(found[row] == best[row])
     assert not nll.requires_grad
@@ -130,9 +123,7 @@ def test_of_equally_probable_units_the_lowest_id_is_the_best() -> None:
     head = AdaptiveHead(4, [1, 2, 9, 9, 2], cutoffs=[2], div_value=1.0)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
-    hidden, targets = torch.zeros(5, 4), torch.arange(5)
-    assert head.eval_metrics(hidden, targets)[1].tolist() == [False, False, True, False, False]
-    assert head.topk(torch.zeros(4), 5)[1].tolist() == [2, 3, 0, 1, 4]
+    assert head.eval_metrics(torch.zeros(5, 4), torch.arange(5))[1].tolist() == [False, False, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +137,9 @@ def test_of_equally_probable_units_the_lowest_id_is_the_best() -> None:
         (8, 2, 1.0, [8, 8]),
     ],
 )
-def test_every_cluster_keeps_a_width(dim: int, num_clusters: int, div_value: float, widths: list[int]) -> None:
+def test_every_cluster_has_a_width_of_at_least_one(
+    dim: int, num_clusters: int, div_value: float, widths: list[int]
+) -> None:
     head = make(10, cutoffs=[2, 4, 6][:num_clusters], div_value=div_value, dim=dim)
     assert head.adaptive is not None
     assert [next(tail.parameters()).size(0) for tail in head.adaptive.tail] == widths

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead
+from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.hsoftmax import Route, RouteOption
-from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree import Tree
 
 
 def literal_algorithm_3(tree: Tree, vectors_ID: Tensor, hidden_ND: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def literal_algorithm_3(tree: Tree, vectors_ID: Tensor, hidden_ND: Tensor) -> Te
     return torch.log(sign * sigmoid_NI[:, index] + bias).sum(-1)
 
 
-@pytest.mark.parametrize("num_units", [2, 3, 7, 50, 300])
+@pytest.mark.parametrize("num_units", [2, 7, 300])
 def test_equals_algorithm_3(num_units: int) -> None:
     torch.manual_seed(0)
     tree = Tree.huffman([1.0 / (1 + unit) if unit % 4 else 0.0 for unit in range(num_units)])
@@ -82,20 +82,6 @@ def costs_and_gradients(head: HSoftmaxHead, kind: str, smoothing: float, num_row
 
 COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 ROUTES = ("path", "nodes", "torch-path", "torch-nodes")
-
-
-@pytest.mark.parametrize(("bias", "sparse_grad"), [(False, False), (True, True)])
-@pytest.mark.parametrize(("kind", "smoothing"), COSTS)
-@pytest.mark.parametrize("num_units", [1, 2, 40])
-def test_all_routes_agree(num_units: int, kind: str, smoothing: float, bias: bool, sparse_grad: bool) -> None:
-    torch.manual_seed(0)
-    head = HSoftmaxHead(8, Tree.huffman([2.0**-unit for unit in range(num_units)]), bias=bias, sparse_grad=sparse_grad)
-    head.inner_vector.weight.data.normal_()
-    results = []
-    for head.route in ROUTES:
-        results.append(costs_and_gradients(head, kind, smoothing))
-    for result in results[1:]:
-        torch.testing.assert_close(result, results[0], atol=1e-3, rtol=1e-5)  # a gradient is a sum to 465
 
 
 @pytest.mark.parametrize(("kind", "smoothing"), COSTS)
@@ -164,7 +150,7 @@ def test_node_smoothing_by_hand() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_sparse_gradient_has_the_touched_rows_alone(smoothing: float) -> None:
+def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     tree = Tree.huffman([1.0] * 512)
     head = HSoftmaxHead(4, tree, sparse_grad=True)
     cost = head.loss(torch.randn(2, 4), torch.tensor([3, 3]), smoothing, "node").sum()
@@ -199,11 +185,10 @@ def test_every_cost_of_a_sparse_head_has_a_sparse_gradient() -> None:
             assert bias is not None and not bias.is_sparse
 
 
-@pytest.mark.parametrize(("num_units", "bias"), [(1, True), (7, False), (600, True), (2000, False)])
-@pytest.mark.parametrize("route", ["auto", "torch"])
-def test_labels_are_scored_as_among_all_units(num_units: int, route: Any, bias: bool) -> None:
+@pytest.mark.parametrize(("num_units", "route"), [(600, "auto"), (2000, "torch")])
+def test_labels_have_the_log_probabilities_of_all_units(num_units: int, route: Any) -> None:
     torch.manual_seed(0)
-    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]), bias, route=route)
+    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]), route == "auto", route=route)
     hidden = torch.randn(3, 5, 8).requires_grad_()
     labels = torch.randint(num_units, (3, 6))
     labels[1] = labels[1, 0]  # a label that repeats
@@ -219,8 +204,8 @@ def test_labels_are_scored_as_among_all_units(num_units: int, route: Any, bias: 
 
 
 @pytest.mark.parametrize("route", ["auto", "torch"])
-def test_a_comb_of_thousands_of_levels(route: Any) -> None:
-    num_units = 3000
+def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
+    num_units = 700
     children = np.stack([num_units - 1 + np.arange(num_units - 1), 1 + np.arange(num_units - 1)], axis=1)
     children[-1, 1] = 2 * num_units - 2
     units = tuple(map(str, range(num_units)))
@@ -249,7 +234,7 @@ def test_hidden_and_weights_of_any_layout() -> None:
 
 @pytest.mark.parametrize(("kind", "smoothing"), COSTS)
 @pytest.mark.parametrize("route", ROUTES)
-def test_only_what_asks_for_a_gradient_gets_one(route: Any, kind: Any, smoothing: float) -> None:
+def test_only_tensors_that_require_a_gradient_get_one(route: Any, kind: Any, smoothing: float) -> None:
     head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
     hidden, targets = torch.randn(6, 8), torch.randint(20, (6,))
     head.loss(hidden, targets, smoothing, kind).sum().backward()
@@ -262,7 +247,7 @@ def test_only_what_asks_for_a_gradient_gets_one(route: Any, kind: Any, smoothing
         assert not head.loss(hidden, targets, smoothing, kind).requires_grad
 
 
-def test_copies_and_pickles_with_its_tree() -> None:
+def test_copies_and_pickles_keep_the_tree() -> None:
     head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), bias=True)
     hidden, targets = torch.randn(6, 8), torch.randint(39, (6,))
     expected = head.loss(hidden, targets, 0.1)
@@ -319,20 +304,8 @@ def test_untrained_nodes_give_the_code_lengths() -> None:
     torch.testing.assert_close(bits, torch.tensor(tree.depths(), dtype=torch.float32))
 
 
-def test_a_leaf_uniform_target_needs_only_the_leaf_counts() -> None:
-    # The identity behind the smoothed loss: Σ_v log P(v) = Σ_n [L_n log σ(z_n) + R_n log σ(-z_n)].
-    torch.manual_seed(0)
-    tree = Tree.huffman([0.0] * 20 + [3.0, 1.0, 4.0, 1.0, 5.0])
-    head = HSoftmaxHead(6, tree).double()
-    hidden = torch.randn(4, 6, dtype=torch.float64)
-    scores = hidden @ head.inner_vector.weight.T
-    left, right = torch.tensor(tree.leaf_counts(), dtype=torch.float64).unbind(1)
-    expected = F.logsigmoid(scores) @ left + F.logsigmoid(-scores) @ right
-    torch.testing.assert_close(head.log_probs(hidden).sum(-1), expected, atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize("route", ["auto", "torch-nodes"])
-def test_never_makes_a_tensor_of_units_by_depth(route: Any) -> None:
+def test_no_tensor_has_units_times_depth_elements(route: Any) -> None:
     num_units, num_rows = 2000, 16
     tree = Tree.huffman([1.0] * num_units)
     head = HSoftmaxHead(4, tree, route=route)
@@ -346,7 +319,7 @@ def test_never_makes_a_tensor_of_units_by_depth(route: Any) -> None:
 
 
 class LargestTensor(TorchFunctionMode):
-    """Notes the greatest number of elements that any operation gives."""
+    """Records the largest number of elements of any result."""
 
     largest = 0
 
@@ -369,18 +342,9 @@ def test_half_weights_have_dense_gradients() -> None:
         head.label_log_probs(torch.randn(1, 2, 4), torch.tensor([[7, 598]])).sum().backward()
 
 
-def test_half_weights_lose_none_of_the_tree() -> None:
-    head = HSoftmaxHead(4, Tree.huffman(range(1, 3000)), route="torch").to(torch.bfloat16)  # it cannot count to 3,000
+def test_integer_tables_are_not_rounded_by_half_precision() -> None:
+    head = HSoftmaxHead(4, Tree.huffman(range(1, 3000)), route="torch").to(torch.bfloat16)
     hidden, targets = torch.randn(2, 4), torch.tensor([7, 2998])
     twin = HSoftmaxHead(4, head.tree)
     twin.load_state_dict({name: value.float() for name, value in head.state_dict().items()})
     torch.testing.assert_close(head.loss(hidden, targets, 0.1), twin.loss(hidden, targets, 0.1))
-
-
-def test_any_tree_makes_any_head() -> None:
-    binary = Tree.huffman([5.0, 3.0, 2.0, 1.0])
-    classes = NaryTree.frequency_bins(np.array([5.0, 3.0, 2.0, 1.0]), 2)
-    assert np.array_equal(HSoftmaxHead(8, classes).tree.children, classes.binary().children)
-    assert ClassHead(8, binary).num_edges == NaryTree.from_binary(binary).num_edges
-    for tree in (binary, classes):
-        assert AdaptiveHead(8, tree).ranked_units.tolist() == [0, 1, 2, 3]

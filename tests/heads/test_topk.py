@@ -12,7 +12,7 @@ from wenet_hs.heads.kernels.topk import KERNEL_MAX_K, topk_lowest_id_first
 KERNEL_AND_TORCH = (torch.float32, torch.float64)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.data())
 def test_equals_a_stable_sort(values: list[int], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(values)))
@@ -39,7 +39,7 @@ def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
     assert scores.grad is not None and scores.grad.tolist() == [0, 1, 1, 0]
 
 
-def test_a_nan_is_the_greatest_whether_or_not_others_tie() -> None:
+def test_a_nan_is_the_greatest_value() -> None:
     nan = torch.nan
     best, ids = topk_lowest_id_first(torch.tensor([[1.0, nan, 3.0, 3.0], [2.0, 1.0, nan, 0.0]]), 2)
     assert ids.tolist() == [[1, 2], [2, 0]]
@@ -50,7 +50,7 @@ def test_a_nan_is_the_greatest_whether_or_not_others_tie() -> None:
 
 @pytest.mark.parametrize("num_rows", [1, 9, SERIAL_MAX_VALUES // 40 + 9])
 @pytest.mark.parametrize("k", [1, KERNEL_MAX_K, KERNEL_MAX_K + 1])
-def test_many_rows_are_each_as_alone(num_rows: int, k: int) -> None:
+def test_many_rows_are_as_single_rows(num_rows: int, k: int) -> None:
     scores = torch.randint(0, 30, (40, num_rows), generator=torch.Generator().manual_seed(k)).float().T
     order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]
     best, ids = topk_lowest_id_first(scores, k)

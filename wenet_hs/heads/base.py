@@ -12,6 +12,7 @@ from functools import wraps
 from typing import ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
@@ -249,6 +250,11 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, target: float, every: floa
     """(N,): -target·log p(its target) - every·Σ_v log p(v) from all log-probabilities (N, V)."""
     cost_N = -target * log_probs.gather(-1, targets[:, None])[:, 0]
     return cost_N - every * log_probs.sum(-1) if every else cost_N
+
+
+def with_sparse_gradient(weight: Tensor) -> Tensor:
+    """The same matrix, whose gradient is a sparse tensor of all rows."""
+    return F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
 
 
 def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:

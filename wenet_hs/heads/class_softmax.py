@@ -20,19 +20,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, compile_disable, weighted_cost
+from wenet_hs.heads.base import OutputHead, compile_disable, weighted_cost, with_sparse_gradient
+from wenet_hs.heads.kernels.tree import leaf_sums, path_edges
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
 
 Route = Literal["auto", "path", "all"]
-"""How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all edges' scores."""
+"""How a cost without smoothing is computed: from the nodes on the targets' paths, or from all edges' scores."""
 Search = Literal["auto", "best_first", "all"]
 """How the k best are found: from the most probable nodes, on a CPU in float32, or from all log-probabilities."""
 
 ALL_EDGES_BELOW = 128
-"""With fewer edges than this on a CPU, all scores are as fast as a product per node."""
+"""With fewer edges than this on a CPU, all scores are faster than a product per node."""
 ALL_EDGES_BELOW_GPU = 20_000
 """The same on a GPU, where the path route has to wait for the targets."""
 SEARCH_FROM_EDGES = 4_000
@@ -41,38 +42,6 @@ SEARCH_BEST = 128
 """A larger k is taken from all log-probabilities."""
 SEARCH_BUDGET = 16
 """A row whose search needs more than 1/16 of all edges is computed by the product with all of them."""
-LABELS_FROM_EDGES = 2_000
-"""From this number of edges on, `label_log_probs` computes only the nodes above the labels."""
-
-
-class EdgeTables(NamedTuple):
-    """The tree as writeable int64 arrays (kernels are compiled for these). Edge e leads to the node children[e]."""
-
-    offsets: Ints
-    """(I+1,) the first edge of each node."""
-    children: Ints
-    """(E,)"""
-    edge_nodes: Ints
-    """(E,) the node that each edge leaves."""
-    node_edges: Ints
-    """(I+V,) the edge that leads to each node; -1 for the root."""
-
-    @property
-    def num_inner(self) -> int:
-        """I."""
-        return len(self.offsets) - 1
-
-    def paths(self, units: Ints) -> tuple[Ints, Ints]:
-        """The decisions on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
-        rows = np.arange(len(units))
-        edges = self.node_edges[self.num_inner + units]
-        found = [(rows[:0], edges[:0])]
-        while len(edges):
-            rows, edges = rows[edges >= 0], edges[edges >= 0]
-            found.append((rows, edges))
-            edges = self.node_edges[self.edge_nodes[edges]]
-        all_rows, all_edges = zip(*found, strict=True)
-        return np.concatenate(all_rows), np.concatenate(all_edges)
 
 
 class ClassHead(OutputHead):
@@ -82,9 +51,14 @@ class ClassHead(OutputHead):
     """
 
     has_partial_log_probs = True
+    offsets: Tensor
+    """(I+1,) the first edge of each node."""
     edge_nodes: Tensor
+    """(E,) the node that each edge leaves."""
     node_edges: Tensor
+    """(I+V,) the edge that leads to each node; -1 for the root."""
     leaves: Tensor
+    """(E,) the number of leaves below each edge."""
 
     def __init__(
         self,
@@ -111,26 +85,19 @@ class ClassHead(OutputHead):
         with warnings.catch_warnings():  # a tree of one unit has no edge
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             self.output = nn.Linear(dim, tree.num_edges)
-        self.edges = EdgeTables(tree.offsets.copy(), tree.children.copy(), tree.edge_nodes.copy(), tree.edges.copy())
-        self._levels = [int(start) for start in tree.level_starts]
+        self.tree = tree
         self._path_lengths = tree.depths()  # (V,)
         self._path_log_others = tree.path_sums(np.log(np.diff(tree.offsets) - 1))  # (V,) Σ log(c - 1) over the path
-        # Integers, because .half() does not change them.
-        self.register_buffer("edge_nodes", torch.tensor(tree.edge_nodes), persistent=False)
-        self.register_buffer("node_edges", torch.tensor(tree.edges), persistent=False)
-        self.register_buffer("leaves", torch.tensor(tree.num_leaves()[tree.children]), persistent=False)
-
-    @property
-    def num_edges(self) -> int:
-        """E."""
-        return len(self.edges.children)
+        tables = {"offsets": tree.offsets, "edge_nodes": tree.edge_nodes, "node_edges": tree.edges}
+        for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
+            self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         return [self.get_parameter("output.weight")] if self.sparse_grad else []
 
     def extra_repr(self) -> str:
         """With the chosen route of an unsmoothed cost and the chosen search for the best unit."""
-        shape = f"nodes={self.edges.num_inner}, depth={len(self._levels) - 1}"
+        shape = f"nodes={self.tree.num_inner}, depth={self.tree.depth}"
         kind, dtype = self.output.weight.device.type, self.output.weight.dtype
         search: str = self.search
         if search == "auto":
@@ -139,10 +106,10 @@ class ClassHead(OutputHead):
         return f"{super().extra_repr()}, {shape}, {chosen}, sparse_grad={self.sparse_grad}"
 
     def cost_route(self, device_type: str) -> Literal["path", "all"]:
-        """How a cost without leaf smoothing is computed: `route`, or the choice of "auto" for the size and device."""
+        """How a cost without smoothing is computed: `route`, or the choice of "auto" for the size and device."""
         if self.route == "auto":
             below = ALL_EDGES_BELOW if device_type == "cpu" else ALL_EDGES_BELOW_GPU
-            return "all" if self.num_edges < below else "path"
+            return "all" if self.tree.num_edges < below else "path"
         return self.route
 
     def search_route(self, device_type: str, dtype: torch.dtype, k: int) -> Literal["best_first", "all"]:
@@ -151,35 +118,50 @@ class ClassHead(OutputHead):
         if self.search == "best_first" and not can_run:
             where = f"{dtype} on {device_type}"
             raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
-        if not can_run or self.search == "all" or not self.num_edges:
+        if not can_run or self.search == "all" or not self.tree.num_edges:
             return "all"
-        large = self.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
+        large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self.output.weight.to(dtype), self.output.bias.to(dtype)
 
+    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The weight, whose gradient is a sparse tensor of all rows with `sparse_grad`, and the bias."""
+        weight_ED, bias_E = self._vectors(dtype)
+        if self._is_sparse(weight_ED) and torch.is_grad_enabled():
+            weight_ED = with_sparse_gradient(weight_ED)
+        return weight_ED, bias_E
+
+    def _is_sparse(self, weight_ED: Tensor) -> bool:
+        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
+        return self.sparse_grad and weight_ED is self.output.weight
+
+    def _edge_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """(N, E): of each child given its node."""
+        return log_softmax_of_nodes(
+            linear(hidden_ND, *self._all_vectors(hidden_ND.dtype)), self.offsets, self.edge_nodes
+        )
+
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NE = linear(hidden_ND, *self._vectors(hidden_ND.dtype))
-        if not self.num_edges:
-            return scores_NE.sum(-1, keepdim=True)
-        edges_NE = log_softmax_of_nodes(scores_NE, self.edges.offsets, self.edge_nodes)
-        above = [edges_NE.new_zeros(len(hidden_ND), 1)]  # of the inner nodes, level by level
-        for start, end, previous in zip(self._levels[1:], self._levels[2:], self._levels, strict=False):
-            edges = self.node_edges[start:end]
-            parents = self.edge_nodes[edges] - previous
-            above.append(above[-1].index_select(1, parents) + edges_NE.index_select(1, edges))
-        edges = self.node_edges[self.edges.num_inner :]
-        return torch.cat(above, dim=1).index_select(1, self.edge_nodes[edges]) + edges_NE.index_select(1, edges)
+        parents = self.edge_nodes[self.node_edges] if self.tree.num_edges else self.edge_nodes
+        return leaf_sums(self._edge_log_probs(hidden_ND), self.node_edges, parents, self.tree.level_starts)
 
     @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
         if not every and self.cost_route(hidden_ND.device.type) == "path":
             return target * self._path_cost(hidden_ND, targets_N, 0.0)
-        if _has_kernel(hidden_ND):
-            return self._cost_of_all_edges(hidden_ND, targets_N, (target, every, 0.0))
-        return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
+        if not _has_kernel(hidden_ND):
+            return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
+        return self._cost_of_edges(hidden_ND, targets_N, (target, every, 0.0))
+
+    def _cost_of_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: tuple[float, float, float]) -> Tensor:
+        from wenet_hs.heads.kernels.classes import cost_of_edges
+
+        tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
+        vectors = self._all_vectors(hidden_ND.dtype)
+        return cost_of_edges(hidden_ND, *vectors, targets_N, tables=tables, weights=weights)
 
     @compile_disable
     def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
@@ -187,30 +169,19 @@ class ClassHead(OutputHead):
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
         if _has_kernel(hidden_ND) and self.cost_route("cpu") == "all":
-            cost_N = self._cost_of_all_edges(hidden_ND, targets_N, (1.0, 0.0, smoothing))
+            cost_N = self._cost_of_edges(hidden_ND, targets_N, (1.0, 0.0, smoothing))
         else:
             cost_N = self._path_cost(hidden_ND, targets_N, smoothing)
         return cost_N + torch.from_numpy(constants).to(cost_N)
 
     def _path_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         weight_ED, bias_E = self._vectors(hidden_ND.dtype)
-        sparse = self.sparse_grad and weight_ED is self.output.weight
-        groups = group_decisions(self.edges, targets_N.cpu().numpy())
+        groups, sparse = group_decisions(self.tree, targets_N.cpu().numpy()), self._is_sparse(weight_ED)
         if not _has_kernel(hidden_ND):
             return padded_path_cost(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
         from wenet_hs.heads.kernels.classes import path_cost
 
         return path_cost(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
-
-    def _cost_of_all_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: tuple[float, float, float]) -> Tensor:
-        """The cost of `kernels.classes.costs_of_edges`."""
-        from wenet_hs.heads.kernels.classes import costs_of_edges
-        from wenet_hs.heads.kernels.nodes import cost_of_scores
-
-        tree = self.edges.offsets, self.edges.edge_nodes, self.edges.node_edges
-        numbers = self.leaves.to(torch.float32).numpy(), targets_N.contiguous().numpy(), tuple(map(np.float32, weights))
-        weight_ED, bias_E = self._vectors(hidden_ND.dtype)
-        return cost_of_scores(hidden_ND, weight_ED, bias_E, lambda scores_NE: costs_of_edges(scores_NE, tree, *numbers))
 
     @compile_disable
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,65 +191,53 @@ class ClassHead(OutputHead):
 
     @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        wants_gradient = any(tensor.requires_grad for tensor in (hidden_ND, *self.parameters()))
         route = self.search_route(hidden_ND.device.type, hidden_ND.dtype, k)
-        if route == "all" or (wants_gradient and torch.is_grad_enabled()):
+        if route == "all" or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
         from wenet_hs.heads.kernels.classes import best_units
 
         weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
         hidden_ND = hidden_ND.detach().contiguous()
-        at_root = int(self.edges.offsets[1])
+        at_root = int(self.tree.offsets[1])
         root_NC = linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
-        budget = self.num_edges if self.search == "best_first" else self.num_edges // SEARCH_BUDGET
-        tree = self.edges.offsets, self.edges.children
-        values_NK, ids_NK, is_done_N = best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=tree, k=k, budget=budget)
-        if not bool(is_done_N.all()):
-            left = torch.nonzero(~is_done_N)[:, 0]
-            values_NK[left], ids_NK[left] = super()._topk(hidden_ND.index_select(0, left), k)
-        return values_NK, ids_NK
+        budget = self.tree.num_edges if self.search == "best_first" else self.tree.num_edges // SEARCH_BUDGET
+        found = best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
+        return self._complete(*found, hidden_ND)
 
     @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
-        if self.num_edges < LABELS_FROM_EDGES or not labels_BL.numel():
+        """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
+        units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
+        rows_M, path_M = path_edges(self.tree, units)
+        is_above_I = np.zeros(self.tree.num_inner, np.bool_)
+        is_above_I[self.tree.edge_nodes[path_M]] = True
+        edges_U = np.flatnonzero(is_above_I[self.tree.edge_nodes])
+        if 2 * len(edges_U) > self.tree.num_edges or not len(edges_U):
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        units, label_units = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
-        rows_M, path_M = self.edges.paths(units)
-        nodes, first = np.unique(self.edges.edge_nodes[path_M]), self.edges.offsets
-        edges_U = ranges(first[nodes], first[nodes + 1])
-        if 2 * len(edges_U) > self.num_edges:
-            return super()._label_log_probs(hidden_BTD, labels_BL)
-        weight_ED, bias_E = self._vectors(hidden_BTD.dtype)
         to_device = functools.partial(torch.tensor, device=hidden_BTD.device)
+        weight_ED, bias_E = self._vectors(hidden_BTD.dtype)
         index_U = to_device(edges_U)
-        sparse = self.sparse_grad and weight_ED is self.output.weight
-        weight_UD = F.embedding(index_U, weight_ED, sparse=sparse)
+        weight_UD = F.embedding(index_U, weight_ED, sparse=self._is_sparse(weight_ED))
         scores_NU = F.linear(hidden_BTD.flatten(0, 1), weight_UD, bias_E.index_select(0, index_U))
-        degrees = first[nodes + 1] - first[nodes]
-        node_of_U = to_device(np.repeat(np.arange(len(nodes)), degrees))
-        choices_NU = log_softmax_of_nodes(scores_NU, np.append(0, np.cumsum(degrees)), node_of_U)
+        degrees = np.diff(self.tree.offsets)[is_above_I]
+        offsets, node_of_U = np.append(0, np.cumsum(degrees)), np.repeat(np.arange(len(degrees)), degrees)
+        choices_NU = log_softmax_of_nodes(scores_NU, torch.from_numpy(offsets), to_device(node_of_U))
         path_NM = choices_NU.index_select(1, to_device(np.searchsorted(edges_U, path_M)))
         sums = path_NM.new_zeros(len(path_NM), len(units)).index_add(1, to_device(rows_M), path_NM)
-        units_BL = to_device(label_units.reshape(labels_BL.shape))
+        index_BL = to_device(unit_of_label.reshape(labels_BL.shape))
         sums = sums.view(*hidden_BTD.shape[:2], -1)
-        return sums.gather(2, units_BL[:, None].expand(-1, hidden_BTD.size(1), -1))
+        return sums.gather(2, index_BL[:, None].expand(-1, hidden_BTD.size(1), -1))
 
 
 def _has_kernel(hidden_ND: Tensor) -> bool:
     return hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32
 
 
-def ranges(starts: Ints, ends: Ints) -> Ints:
-    """start, start + 1, …, end - 1 of each pair, one after the other."""
-    sizes = ends - starts
-    return np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))
-
-
-def log_softmax_of_nodes(scores: Tensor, offsets: Ints, edge_nodes: Tensor) -> Tensor:
+def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
     """Scores of edges (N, E) to log-probabilities of the children given their node (N, E); may overwrite the scores.
 
     Args:
-        offsets: (I+1,) the first edge of each node, for the kernel.
+        offsets: (I+1,) the first edge of each node.
         edge_nodes: (E,) the node that each edge leaves, on the device of the scores.
     """
     if _has_kernel(scores):
@@ -309,16 +268,16 @@ class DecisionGroups(NamedTuple):
     """(G,) the number of children of its node."""
 
 
-def group_decisions(edges: EdgeTables, targets: Ints) -> DecisionGroups:
+def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
     """The decisions on the paths to `targets` (N,)."""
-    rows, path_edges = edges.paths(targets)
-    nodes = edges.edge_nodes[path_edges]
+    rows, path = path_edges(tree, targets)
+    nodes = tree.edge_nodes[path]
     order = np.lexsort((rows, nodes))
-    rows, path_edges, nodes = rows[order], path_edges[order], nodes[order]
+    rows, path, nodes = rows[order], path[order], nodes[order]
     present, first, sizes = np.unique(nodes, return_index=True, return_counts=True)
-    starts = edges.offsets[present]
-    choices = path_edges - edges.offsets[nodes]
-    return DecisionGroups(rows, choices, first, sizes, starts, edges.offsets[present + 1] - starts)
+    starts = tree.offsets[present]
+    choices = path - tree.offsets[nodes]
+    return DecisionGroups(rows, choices, first, sizes, starts, tree.offsets[present + 1] - starts)
 
 
 def padded_path_cost(

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, compile_disable
+from wenet_hs.heads.base import OutputHead, compile_disable, with_sparse_gradient
 from wenet_hs.heads.kernels import tree as reference
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
 from wenet_hs.heads.kernels.tree import CostWeights
@@ -201,7 +201,7 @@ class HSoftmaxHead(OutputHead):
         weight_ID, bias_I = self._vectors(dtype)
         if not self._is_sparse(weight_ID) or not torch.is_grad_enabled():
             return weight_ID, bias_I
-        return F.embedding(torch.arange(len(weight_ID), device=weight_ID.device), weight_ID, sparse=True), bias_I
+        return with_sparse_gradient(weight_ID), bias_I
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.inner_vector.weight, self.inner_vector.bias

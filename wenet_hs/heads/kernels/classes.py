@@ -19,8 +19,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.kernels import search_numba as keys
+from wenet_hs.heads.kernels.nodes import cost_of_scores
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
 from wenet_hs.heads.kernels.tree import sparse_rows
+from wenet_hs.tree.tree import NaryTree
 
 MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096
 """A node with at least this many rows, and this many scores of all its rows, is computed by matrix products. For the
@@ -84,76 +86,74 @@ class _LogSoftmax(torch.autograd.Function):
         return torch.from_numpy(found), None
 
 
-def log_softmax_of_nodes(scores: Tensor, offsets: NDArray[np.int64]) -> Tensor:
+def log_softmax_of_nodes(scores: Tensor, offsets: Tensor) -> Tensor:
     """Scores (N, E) to log-probabilities of the children given their node (N, E), in place; differentiable once."""
-    log_probs: Tensor = _LogSoftmax.apply(scores, offsets)  # type: ignore[no-untyped-call]
+    log_probs: Tensor = _LogSoftmax.apply(scores, offsets.numpy())  # type: ignore[no-untyped-call]
     return log_probs
 
 
 @njit(cache=True, fastmath=SUMS)
-def _node_cost(scores, leaves, choice, target, every):  # type: ignore[no-untyped-def]
-    """-target·log p(choice) - every·Σ leaves·log p of one node; the scores become the derivatives. Choice -1: none."""
+def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
+    """-Σ weights·log p over the children of one node; the scores become its derivatives."""
     top, log_sum = _max_and_log_sum(scores)
-    all_leaves, weighted = _ZERO, _ZERO
+    cost, total = _ZERO, _ZERO
     for i in range(len(scores)):
-        all_leaves += leaves[i]
-        weighted += leaves[i] * (top - scores[i])
-    cost = every * (weighted + all_leaves * log_sum)
-    scale = every * all_leaves
-    if choice >= 0:
-        cost += target * (log_sum + (top - scores[choice]))
-        scale += target
-    scale *= np.float32(math.exp(-log_sum))
+        cost += weights[i] * (top - scores[i])
+        total += weights[i]
+    scale = total * np.float32(math.exp(-log_sum))
     for i in range(len(scores)):
-        scores[i] = scale * exp_minus(top - scores[i]) - every * leaves[i]
-    if choice >= 0:
-        scores[choice] -= target
-    return cost
+        scores[i] = scale * exp_minus(top - scores[i]) - weights[i]
+    return cost + total * log_sum
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def costs_of_edges(scores_NE, tree, leaves_E, targets_N, weights):  # type: ignore[no-untyped-def]
-    """Costs (N,) from the scores of all edges, which become their derivatives in place.
-
-    With `every` the cost is -target·log P(target unit) - every·Σ_v log P(v). Without it, it is `target` times the
-    cross-entropies of the decisions on the path, each smoothed by `smoothing`.
-
-    Args:
-        tree: offsets (I+1,), edge_nodes (E,), node_edges (I+V,).
-        leaves_E: float32, the number of leaves below each edge.
-        weights: target, every, smoothing.
-    """
-    offsets, edge_nodes, node_edges = tree
+def _costs_of_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
+    """The costs (N,) of `cost_of_edges`. The scores become their derivatives."""
+    offsets, edge_nodes, node_edges, leaves = tables
     target, every, smoothing = weights
-    num_inner = len(offsets) - 1
-    costs, ones = np.empty(len(scores_NE), np.float32), np.ones(len(leaves_E), np.float32)
+    num_inner, num_edges = len(offsets) - 1, len(leaves)
+    costs = np.empty(len(scores_NE), np.float32)
     for row in prange(len(scores_NE)):
-        path = np.empty(num_inner, np.int64)  # edges from the leaf up, so their nodes descend
-        length = 0
+        weights_E = np.empty(num_edges, np.float32)
+        for edge in range(num_edges):
+            weights_E[edge] = every * np.float32(leaves[edge])
         edge = node_edges[num_inner + targets_N[row]]
         while edge >= 0:
-            path[length] = edge
-            length += 1
-            edge = node_edges[edge_nodes[edge]]
+            node = edge_nodes[edge]
+            other = smoothing / np.float32(offsets[node + 1] - offsets[node] - 1)
+            for child in range(offsets[node], offsets[node + 1]):
+                weights_E[child] += other
+            weights_E[edge] += target - smoothing - other
+            edge = node_edges[node]
         cost = 0.0
         for node in range(num_inner):
             start, end = offsets[node], offsets[node + 1]
-            choice = -1
-            if length and edge_nodes[path[length - 1]] == node:
-                length -= 1
-                choice = path[length] - start
-            scores = scores_NE[row, start:end]
-            if every:
-                cost += _node_cost(scores, leaves_E[start:end], choice, target, every)
-            elif choice >= 0:
-                other = np.float32(smoothing / (end - start - 1))
-                cost += _node_cost(
-                    scores, ones[: end - start], choice, target * (_ONE - smoothing - other), target * other
-                )
-            else:
-                scores[:] = _ZERO
+            cost += _node_cost(scores_NE[row, start:end], weights_E[start:end])
         costs[row] = cost
     return costs
+
+
+def cost_of_edges(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    *,
+    tables: tuple[Tensor, Tensor, Tensor, Tensor],
+    weights: tuple[float, float, float],
+) -> Tensor:
+    """-target·log P(target unit) - every·Σ_v log P(v) of each row (N,), from the scores of all edges.
+
+    Args:
+        hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
+        weights: target, every, and the smoothing of each decision on the path, as in `path_cost`.
+        tables: offsets, edge_nodes, node_edges and leaves of the head.
+    """
+    arrays, targets_N = tuple(table.numpy() for table in tables), targets.contiguous().numpy()
+    numbers = tuple(map(np.float32, weights))
+    return cost_of_scores(
+        hidden, weight, bias, lambda scores_NE: _costs_of_edges(scores_NE, arrays, targets_N, numbers)
+    )
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
@@ -166,8 +166,7 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
         decisions_M5: where the scores start, first edge of the node, number of its edges, choice, and whether a matrix
             product computes the node.
     """
-    costs, ones = np.empty(len(decisions_M5), np.float32), np.ones(np.max(decisions_M5[:, 2]), np.float32)
-    dim = hidden_MD.shape[1]
+    costs, dim = np.empty(len(decisions_M5), np.float32), hidden_MD.shape[1]
     for index in prange(len(decisions_M5)):
         start, edge, degree, choice, is_product = decisions_M5[index]
         scores, hidden_D, grad_D = scores_S[start : start + degree], hidden_MD[index], grad_MD[index]
@@ -178,8 +177,10 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
                 for d in range(dim):
                     score += hidden_D[d] * vector_D[d]
                 scores[child] = score + bias_E[edge + child]
-        other = np.float32(smoothing / (degree - 1))
-        costs[index] = _node_cost(scores, ones[:degree], choice, _ONE - smoothing - other, other)
+        weights = np.empty(degree, np.float32)
+        weights[:] = np.float32(smoothing / (degree - 1))
+        weights[choice] = _ONE - smoothing
+        costs[index] = _node_cost(scores, weights)
         if not is_product:
             grad_D[:] = _ZERO
             for child in range(degree):
@@ -294,11 +295,11 @@ def path_cost(hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoo
 
 
 @njit(cache=True)
-def _search_row(hidden_D, weight_ED, bias_E, root_C, tree, best_K, budget):  # type: ignore[no-untyped-def]
+def _search_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. False if the row was given up."""
-    offsets, children = tree
+    weight_ED, bias_E, offsets, children, max_degree = edges
     num_inner, last, opened, size = len(offsets) - 1, len(best_K) - 1, 0, 1
-    heap, scratch = np.empty(num_inner, np.int64), np.empty(np.max(offsets[1:] - offsets[:-1]), np.float32)
+    heap, scratch = np.empty(num_inner, np.int64), np.empty(max_degree, np.float32)
     best_K[:] = _NO_KEY
     heap[0] = 0
     # A node of the same cost as the last leaf is opened too: it may hold an equal leaf of a lower id.
@@ -308,13 +309,12 @@ def _search_row(hidden_D, weight_ED, bias_E, root_C, tree, best_K, budget):  # t
         keys.replace_first(heap, size, heap[size])
         node = here & _NUMBER
         start, degree = offsets[node], offsets[node + 1] - offsets[node]
-        scores = scratch[:degree]
-        if node == 0:
-            scores[:] = root_C
-        else:
+        scores = root_C
+        if node > 0:
             opened += degree
             if opened > budget:
                 return False
+            scores = scratch[:degree]
             for child in range(degree):
                 scores[child] = keys.dot_product(hidden_D, weight_ED[start + child]) + bias_E[start + child]
         top, log_sum = _max_and_log_sum(scores)
@@ -331,39 +331,34 @@ def _search_row(hidden_D, weight_ED, bias_E, root_C, tree, best_K, budget):  # t
 
 
 @njit(cache=True, parallel=True)
-def _search_rows(hidden_ND, weight_ED, bias_E, root_NC, tree, k, budget):  # type: ignore[no-untyped-def]
-    num_rows = len(hidden_ND)
-    values_NK, ids_NK = np.empty((num_rows, k), np.float32), np.empty((num_rows, k), np.int64)
-    is_done_N = np.empty(num_rows, np.bool_)
-    for row in prange(num_rows):
-        best_K = ids_NK[row]
-        is_done_N[row] = _search_row(hidden_ND[row], weight_ED, bias_E, root_NC[row], tree, best_K, budget)
-        keys.decode_keys(best_K, values_NK[row], len(tree[0]) - 1)
-    return values_NK, ids_NK, is_done_N
+def _search_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignore[no-untyped-def]
+    """Returns how many rows were given up."""
+    values_NK, ids_NK, is_done_N = found
+    given_up = 0
+    for row in prange(len(hidden_ND)):
+        is_done_N[row] = _search_row(hidden_ND[row], edges, root_NC[row], ids_NK[row], budget)
+        keys.decode_keys(ids_NK[row], values_NK[row], len(edges[2]) - 1)
+        given_up += not is_done_N[row]
+    return given_up
 
 
 def best_units(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    root_scores: Tensor,
-    *,
-    tree: tuple[NDArray[np.int64], NDArray[np.int64]],
-    k: int,
-    budget: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+    hidden: Tensor, weight: Tensor, bias: Tensor, root_scores: Tensor, *, tree: NaryTree, k: int, budget: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Best-first search for the k most probable units; a node's log-probability is a bound for its leaves.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU, contiguous, without gradient.
         root_scores: (N, C) of the root's children.
-        tree: offsets and children of an NaryTree.
         budget: a row that needs the scores of more edges than this is given up, as is a row with a NaN.
     Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, and whether the search of a row is complete (N,). The results
-        of other rows have no meaning.
+        log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose results have no meaning.
     """
     use_torch_threads()
-    arrays = (tensor.numpy() for tensor in (hidden, weight, bias, root_scores))
-    values_NK, ids_NK, is_done_N = (torch.from_numpy(found) for found in _search_rows(*arrays, tree, k, budget))
-    return values_NK, ids_NK, is_done_N
+    shape = len(hidden), k
+    found = np.empty(shape, np.float32), np.empty(shape, np.int64), np.empty(len(hidden), np.bool_)
+    max_degree = int(np.diff(tree.offsets).max())
+    edges = weight.numpy(), bias.numpy(), tree.offsets, tree.children, max_degree
+    given_up = _search_rows(hidden.numpy(), edges, root_scores.numpy(), found, budget)
+    values_NK, ids_NK, is_done_N = (torch.from_numpy(array) for array in found)
+    return values_NK, ids_NK, (~is_done_N).nonzero()[:, 0] if given_up else None
