@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/recipe.sh with a `wenet-hs` that only writes down its arguments: stages, folders and settings of a run.sh."""
+"""tools/recipe.sh with a `wenet-hs` that only records its arguments: stages, folders and settings of each run.sh."""
 
+import json
 import os
 import shlex
 import subprocess
 from pathlib import Path
 
+import compare_ranks
 import pytest
+
+from wenet_hs.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
 COMMAND = """#!/usr/bin/env bash
@@ -78,25 +82,23 @@ def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(c
                       "--out", "exp/report.html"]  # fmt: skip
 
 
-def test_every_difference_has_a_folder_of_its_own(checkout: Path) -> None:
-    cases: list[tuple[str, list[str], list[str]]] = [
-        (
-            "mini",
-            ["--seeds", "777 778"],
-            ["exp/hsoftmax", "exp/hsoftmax-seed778", "exp/softmax", "exp/softmax-seed778"],
-        ),
-        ("mini", ["--tree", "brown"], ["exp/hsoftmax-brown", "exp/softmax"]),
-        ("mini", ["--weighting", "per_language"], ["exp/hsoftmax-per_language", "exp/softmax"]),
-        ("mini", ["--unit", "bpe:60"], ["exp/hsoftmax-bpe_60", "exp/softmax-bpe_60"]),
-        ("mini", ["--langs", "es it"], ["exp-es_it/hsoftmax", "exp-es_it/softmax"]),
-        ("mini", ["--data_seed", "4", "--head", "softmax"], ["exp-4/softmax"]),
-        ("mini", ["--config", "conf/large.yaml", "--head", "softmax"], ["exp/softmax-large"]),
-        ("commonvoice", ["--corpus", "c", "--langs", "be cs"], ["exp-be_cs/hsoftmax", "exp-be_cs/softmax"]),
-    ]
-    for recipe, options, expected in cases:
-        done, calls = call(checkout, recipe, *options, "--stop_stage", "4")
-        assert done.returncode == 0, done.stderr
-        assert folders(calls) == expected
+@pytest.mark.parametrize(
+    ("recipe", "options", "expected"),
+    [
+        ("mini", "--seeds '777 8'", "exp/hsoftmax exp/hsoftmax-seed8 exp/softmax exp/softmax-seed8"),
+        ("mini", "--tree brown", "exp/hsoftmax-brown exp/softmax"),
+        ("mini", "--weighting per_language", "exp/hsoftmax-per_language exp/softmax"),
+        ("mini", "--unit bpe:60", "exp/hsoftmax-bpe_60 exp/softmax-bpe_60"),
+        ("mini", "--langs 'es it'", "exp-es_it/hsoftmax exp-es_it/softmax"),
+        ("mini", "--data_seed 4 --head softmax", "exp-4/softmax"),
+        ("mini", "--config conf/large.yaml --head softmax", "exp/softmax-large"),
+        ("commonvoice", "--corpus c --langs 'be cs'", "exp-be_cs/hsoftmax exp-be_cs/softmax"),
+    ],
+)
+def test_each_difference_has_its_folder(checkout: Path, recipe: str, options: str, expected: str) -> None:
+    done, calls = call(checkout, recipe, *shlex.split(options), "--stop_stage", "4")
+    assert done.returncode == 0, done.stderr
+    assert folders(calls) == expected.split()
 
 
 def test_units_and_trees_of_other_units_do_not_replace_the_first_ones(checkout: Path) -> None:
@@ -116,11 +118,10 @@ def test_phones_are_scored_by_per(checkout: Path) -> None:
 
 
 def test_a_data_folder_of_other_options_is_refused(checkout: Path) -> None:
-    done, _ = call(checkout, "mini", "--data", f"{checkout}/d", "--stop_stage", "0")
-    assert done.returncode == 0
-    done, _ = call(checkout, "mini", "--data", f"{checkout}/d", "--stop_stage", "0")
-    assert done.returncode == 0, "the same options may be given again"
-    done, calls = call(checkout, "mini", "--data", f"{checkout}/d", "--langs", "es it", "--stop_stage", "0")
+    options = ["--data", f"{checkout}/d", "--stop_stage", "0"]
+    for _ in range(2):  # the same options may be given again
+        assert call(checkout, "mini", *options)[0].returncode == 0
+    done, calls = call(checkout, "mini", *options, "--langs", "es it")
     assert (done.returncode, calls) == (2, [])
     assert "was prepared with other options (--langs cs es it ky tr uk --hours 2.0 --data_seed 0" in done.stderr
 
@@ -130,6 +131,8 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
     (checkout / "bin" / "python").chmod(0o755)
     _, calls = call(checkout, "mini", "--nproc", "3", "--stage", "4", "--stop_stage", "4")
     assert [flag(arguments, "--nproc_per_node") for arguments in calls] == ["3", "3"]
+    limit = load_config(ROOT / "conf" / "mini.yaml").dataset_conf.batch_conf.max_frames_in_batch
+    assert limit == 1500
     assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)
 
 
@@ -151,3 +154,24 @@ def test_wrong_options_are_one_line(checkout: Path, options: list[str], message:
         done, calls = call(checkout, recipe, *options)
         assert (done.returncode, calls) == (2, [])
         assert done.stderr.strip().partition(": ")[2] == message
+
+
+def write_experiment(folder: Path, *, steps: int, rate: float) -> None:
+    score = folder / "softmax" / "test" / "attention" / "score.json"
+    score.parent.mkdir(parents=True)
+    score.write_text(json.dumps({"macro": {"rate": rate, "interval": [rate - 0.02, rate + 0.02]}}))
+    (folder / "softmax" / "final.pt").touch()
+    (folder / "softmax" / "metrics.jsonl").write_text(f'{{"kind": "train", "step": {steps}}}\n')
+
+
+@pytest.mark.parametrize(("steps", "rate", "code"), [(9, 0.21, 0), (8, 0.21, 1), (9, 0.25, 1)])
+def test_compare_ranks_compares_steps_and_rates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, rate: float, code: int
+) -> None:
+    write_experiment(tmp_path / "one", steps=9, rate=0.2)
+    write_experiment(tmp_path / "two", steps=steps, rate=rate)
+    assert compare_ranks.main([str(tmp_path / "one"), str(tmp_path / "two")]) == code
+    printed = capsys.readouterr().out
+    assert f"9 steps alone, {steps} with ranks" in printed
+    assert ("too far apart" in printed) == (rate == 0.25)
+    assert compare_ranks.main([str(tmp_path / "none"), str(tmp_path / "two")]) == 2
