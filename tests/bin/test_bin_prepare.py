@@ -53,7 +53,7 @@ def test_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert call(*arguments) == 0
     printed = capsys.readouterr().out
     assert "commonvoice: audio and utterances" in printed
-    assert re.search(r"│ ca +│ 0\.50 min │ 1\.0000 │", printed)
+    assert re.search(r"\nca +0\.50 min  1\.0000 ", printed)
     for kind in ("1 cut off", "1 silent", "1 missing", "1 not audio that can be read"):
         assert f"faulty: {kind}" in printed
     assert f"{out / 'stats.json'}: prepared" in printed
@@ -67,11 +67,11 @@ def test_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_table_of_commonvoice(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("commonvoice", "--langs", "ca", "--ratio", 0.5, "--table")
     assert call(*flags, "--corpus", release) == 0
-    assert re.search(r"│ ca +│ +0\.01 │ 0\.5000 │ +0\.00 │ +0\.00 │\n", capsys.readouterr().out)
+    assert re.search(r"\nca +0\.01  0\.5000 +0\.00 +0\.00\n", capsys.readouterr().out)
     content = {"locales": {"ca": {"validDurationSecs": 36000, "buckets": {"validated": 9000, "test": 450}}}}
     (tmp_path / "cv.json").write_text(json.dumps(content))
     assert call(*flags, "--corpus", tmp_path / "cv.json") == 0
-    assert re.search(r"│ ca +│ +10\.00 │ 0\.5000 │ +5\.00 │ +1\.00 │ +0\.50 │\n", capsys.readouterr().out)
+    assert re.search(r"\nca +10\.00  0\.5000 +5\.00 +1\.00 +0\.50\n", capsys.readouterr().out)
     assert not (tmp_path / "out").exists()
 
 
@@ -79,8 +79,8 @@ def test_the_official_statistics_give_table_1(shared_dir: Path, capsys: pytest.C
     statistics = shared_dir / "data/cv_meta/cv-corpus-11.0-2022-09-21.json"
     langs = "ca es fr it pt be cs pl ru uk ba ky tr tt uz"
     assert call("commonvoice", "--corpus", statistics, "--langs", langs, "--table") == 0
-    rows = [re.findall(r"[\w.]+", line) for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-    kept = {row[0]: float(row[3]) for row in rows if row[0] != "all"}
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    kept = {row[0]: float(row[3]) for row in rows}
     for lang, hours in {"ca": 77.7, "es": 38.3, "fr": 56.8, "be": 64.2, "cs": 14.5, "tt": 10.3}.items():
         assert kept[lang] == pytest.approx(hours, abs=0.06)
 

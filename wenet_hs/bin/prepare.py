@@ -16,16 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
-
 from wenet_hs import corpus
 from wenet_hs.bin.command import check_at_least, main_of
 from wenet_hs.corpus.commonvoice import LanguageHours
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
-
-_PLAIN_WIDTH = 160
+from wenet_hs.score.tables import format_columns
 
 
 def find_corpora() -> dict[str, ModuleType]:
@@ -63,66 +59,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     check_at_least(args, 0, "num_workers")
-    console = Console(width=None if os.isatty(1) else _PLAIN_WIDTH, markup=False, highlight=False)
     if args.out is None:
-        console.print(_hours_table(args.module.read_hours_table(args)))
+        rows = _hours_rows(args.module.read_hours_table(args))
+        print("hours to train on (Table 1)", *format_columns(rows), sep="\n")
         return
-    show(args.module.run(args), console)
+    print_statistics(args.module.run(args))
     print(f"{args.out / 'stats.json'}: prepared")
 
 
-def show(stats: Mapping[str, Any], console: Console) -> None:
+def print_statistics(stats: Mapping[str, Any]) -> None:
     """Print one line per language, the overlap of the sets, and why clips were left out."""
-    console.print(_stats_table(stats))
+    print(f"{stats['corpus']}: audio and utterances", *format_columns(_stats_rows(stats)), sep="\n")
     for lang, of_lang in stats["langs"].items():
         for pair, shared in of_lang["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
                 counts = f"{shared['speakers']} speakers and {shared['sentences']} sentences"
-                console.print(f"{lang}: {counts} are both in {pair.replace('-', ' and in ')}")
+                print(f"{lang}: {counts} are both in {pair.replace('-', ' and in ')}")
     if stats.get("num_incomplete"):
-        console.print(describe_incomplete(stats["num_incomplete"]))
+        print(describe_incomplete(stats["num_incomplete"]))
     for title, key in (("faulty", "rejected"), ("left out", "left_out")):
         for kind, count in stats["total"][key].items():
-            console.print(f"{title}: {count} {kind}")
+            print(f"{title}: {count} {kind}")
     if "phones" in stats:
         unseen = stats["phones"]["unseen_in_test"]
-        console.print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
+        print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
 
 
-def _make_table(title: str, columns: Sequence[str]) -> Table:
-    return Table("language", *(Column(name, justify="right") for name in columns), title=title)
-
-
-def _hours_table(hours: Mapping[str, LanguageHours]) -> Table:
-    """One line per language, and the sums."""
-    columns = ["validated h", "λ", "kept h", "test h"]
-    if any(of_lang.released_test is not None for of_lang in hours.values()):
-        columns.append("released test h")
-    table = _make_table("hours to train on (Table 1)", columns)
+def _hours_rows(hours: Mapping[str, LanguageHours]) -> list[tuple[str, ...]]:
+    """The headings, one row per language, and the sums."""
+    rows = [("language", "validated h", "λ", "kept h", "test h", "released test h")]
     for lang, one in hours.items():
         released = "" if one.released_test is None else f"{one.released_test:.2f}"
-        cells = (f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}", released)
-        table.add_row(lang, *cells[: len(columns)])
-    table.add_section()
-    sums = [sum(getattr(one, name) for one in hours.values()) for name in ("validated", "kept", "test")]
-    table.add_row("all", f"{sums[0]:.2f}", "", f"{sums[1]:.2f}", f"{sums[2]:.2f}")
-    return table
+        rows.append((lang, f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}", released))
+    sums = [f"{sum(getattr(one, name) for one in hours.values()):.2f}" for name in ("validated", "kept", "test")]
+    rows.append(("all", sums[0], "", sums[1], sums[2], ""))
+    is_released = any(one.released_test is not None for one in hours.values())
+    return [row if is_released else row[:-1] for row in rows]
 
 
-def _stats_table(stats: Mapping[str, Any]) -> Table:
+def _stats_rows(stats: Mapping[str, Any]) -> list[Sequence[str]]:
+    """The headings, one row per language, and the totals."""
     is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
     sampling = ("before", "λ", "wanted") if is_sampled else ()
-    columns = (*sampling, *SPLITS, *SPLITS, "faulty", "left out")
-    table = _make_table(f"{stats['corpus']}: audio and utterances", columns)
+    rows: list[Sequence[str]] = [("language", *sampling, *SPLITS, *SPLITS, "faulty", "left out")]
     for lang, of_lang in stats["langs"].items():
         row = _make_row(of_lang)
         if is_sampled:
             before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
             row = [before, f"{of_lang['lambda']:.4f}", wanted, *row]
-        table.add_row(lang, *row)
-    table.add_section()
-    table.add_row("all", *("" for _ in sampling), *_make_row(stats["total"]))
-    return table
+        rows.append((lang, *row))
+    return [*rows, ("all", *("" for _ in sampling), *_make_row(stats["total"]))]
 
 
 def _make_row(of_lang: Mapping[str, Any]) -> list[str]:

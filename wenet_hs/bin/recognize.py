@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from wenet_hs.bin.command import check_at_least, main_of, print_failures
 from wenet_hs.build import Experiment, load_experiment, tree_paths
@@ -106,9 +106,7 @@ def search_options(args: argparse.Namespace) -> DecodeOptions:
 @contextmanager
 def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    disable = not (is_shown and sys.stderr.isatty())
-    with Progress(*columns, console=Console(stderr=True), disable=disable) as progress:
+    with Progress(console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())) as progress:
         task = progress.add_task(name)
         yield lambda count, total: progress.update(task, advance=count, total=total)
 

@@ -10,9 +10,9 @@ Example: wenet-hs tree export data/tree.json --original huffman_tree
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from wenet_hs.bin.command import add_transcript_arguments, check_at_least, main_
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import read_data_list
+from wenet_hs.score.tables import format_columns
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -35,7 +36,7 @@ from wenet_hs.tree.counts import (
     with_blank_share,
 )
 from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings
-from wenet_hs.tree.plot import label_width, tree_png, tree_svg, unit_label
+from wenet_hs.tree.plot import tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
 
@@ -179,7 +180,8 @@ def _show(args: argparse.Namespace) -> None:
     for name, value in tree.options.items():
         print(f"  {_printable(name)}: {_printable(value)}")
     _print_most_frequent(tree)
-    _print_table(table)
+    for line in format_columns(table):
+        print(line)
     for path, draw in ((args.svg, tree_svg), (args.png, tree_png)):
         if path:
             write_atomic(path, draw(tree, max_leaves=args.max_leaves or MAX_LEAVES))
@@ -227,24 +229,10 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Seq
 def _print_most_frequent(tree: Tree | NaryTree) -> None:
     probabilities = tree.probabilities()
     most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
-    labels = {unit_id: unit_label(tree.units[unit_id]) for unit_id in most_frequent}
-    width = max(map(label_width, labels.values()))
-    for unit_id, label in labels.items():
+    rows = [(unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %") for unit_id in most_frequent]
+    for unit_id, line in zip(most_frequent, format_columns(rows), strict=True):
         code = tree.code(tree.num_inner + unit_id)
-        code = code if len(code) <= MAX_CODE else f"{code[: MAX_CODE - 1]}…"
-        print(f"{_padded(label, width)}  {100 * probabilities[unit_id]:6.2f} %  {code}".rstrip())
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Text in the first column, numbers in the others, each as wide as its widest cell."""
-    widths = [max(map(label_width, column)) for column in zip(*rows, strict=True)]
-    for first, *numbers in rows:
-        cells = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
-        print("  ".join([_padded(first, widths[0]), *cells]))
-
-
-def _padded(label: str, width: int) -> str:
-    return label + " " * (width - label_width(label))
+        print(f"{line}  {code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + '…'}".rstrip())
 
 
 # ---- tree import and tree export
@@ -304,19 +292,11 @@ def _export(args: argparse.Namespace) -> None:
 # ---- the command
 
 
-class Action(NamedTuple):
-    """A subcommand: its help, the function that adds its flags, and the function that runs it."""
-
-    help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
-
-
 ACTIONS = {
-    "build": Action(BUILD_HELP, _add_build_arguments, _build),
-    "show": Action(SHOW_HELP, _add_show_arguments, _show),
-    "import": Action(IMPORT_HELP, _add_import_arguments, _import),
-    "export": Action(EXPORT_HELP, _add_export_arguments, _export),
+    "build": (BUILD_HELP, _add_build_arguments, _build),
+    "show": (SHOW_HELP, _add_show_arguments, _show),
+    "import": (IMPORT_HELP, _add_import_arguments, _import),
+    "export": (EXPORT_HELP, _add_export_arguments, _export),
 }
 
 
@@ -324,14 +304,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An action and its flags."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="|".join(ACTIONS))
     raw = argparse.RawDescriptionHelpFormatter
-    for name, action in ACTIONS.items():
-        summary = action.help.partition("\n")[0]
-        action.add_arguments(actions.add_parser(name, help=summary, description=action.help, formatter_class=raw))
+    for name, (text, add_flags, run_action) in ACTIONS.items():
+        action = actions.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=raw)
+        action.set_defaults(run_action=run_action)
+        add_flags(action)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the action."""
-    ACTIONS[args.action].run(args)
+    args.run_action(args)
 
 
 if __name__ == "__main__":
