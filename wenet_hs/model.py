@@ -83,14 +83,18 @@ class AsrModel(nn.Module):
         return self
 
     @property
+    def left_decoder(self) -> TransformerDecoder:
+        """The left-to-right decoder."""
+        return self.decoder.left_decoder if isinstance(self.decoder, BiTransformerDecoder) else self.decoder
+
+    @property
     def num_units(self) -> int:
         """Size of the output layer, V."""
         return self.head.num_units
 
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""
-        out: tuple[Tensor, Tensor] = self.encoder(features, lengths)
-        return out
+        return self.encoder(features, lengths)
 
     def forward(self, batch: Batch) -> Losses:
         """The losses of a batch. A branch of weight 0 is not computed."""
@@ -121,7 +125,7 @@ class AsrModel(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = self.decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
+        hidden = self.left_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
         rows = _without_padding(hidden, targets, batch.target_lengths)
         loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, self.lsm_weight, self.lsm_kind)
         loss = loss_N.sum()

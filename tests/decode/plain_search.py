@@ -25,7 +25,7 @@ def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: lis
     units_in = torch.tensor([(model.special.sos, *ids) for ids in prefixes])
     size = torch.full((len(prefixes),), units_in.size(1))
     rows = [part.expand(len(prefixes), *part.shape[1:]) for part in memory]
-    return model.head.log_probs(model.decoder(*rows, units_in, size)[:, -1]).double()
+    return model.head.log_probs(model.left_decoder(*rows, units_in, size)[:, -1]).double()
 
 
 def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:

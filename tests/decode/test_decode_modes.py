@@ -112,7 +112,7 @@ def both_directions(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...
 def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], right: bool = False) -> float:
     """Unit by unit with whole distributions."""
     memory, lengths = model.encode(features, torch.tensor([features.size(1)]))
-    decoder = model.decoder.right_decoder if right else model.decoder
+    decoder = model.decoder.right_decoder if right else model.left_decoder
     head = model.right_head if right else model.head
     hidden = decoder(memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1]))
     log_probs = head.log_probs(hidden)[0]

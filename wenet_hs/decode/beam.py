@@ -41,8 +41,8 @@ class Beam:
         options: DecodeOptions,
         lm: LanguageModel | None = None,
     ) -> None:
-        self._decoder, self._eos = model.decoder, model.special.eos
-        self._cache = model.decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
+        self._decoder, self._eos = model.left_decoder, model.special.eos
+        self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
         self._sync_is_free = self.sync_is_free(memory.device)
         shape = (len(memory), options.beam_size)
         self.units = lengths.new_full((*shape, 1), model.special.sos, dtype=torch.int64)

@@ -71,8 +71,7 @@ def _decoder_scores(
 ) -> list[float]:
     """Log-probability of each sequence and its end, weighted over both directions."""
     decoder, right_head = model.decoder, model.right_head
-    left_decoder = decoder.left_decoder if isinstance(decoder, BiTransformerDecoder) else decoder
-    left_scores = score_sequences(left_decoder, model.head, memory, sequences, model.special)
+    left_scores = score_sequences(model.left_decoder, model.head, memory, sequences, model.special)
     if not isinstance(decoder, BiTransformerDecoder) or right_head is None or not reverse_weight:
         return left_scores
     reversed_sequences = [(row, ids[::-1]) for row, ids in sequences]

@@ -30,8 +30,7 @@ class MultiHeadAttention(nn.Module):
         """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` are not used."""
         # Keys and values first: in self-attention this order of products is the order in which gradients are summed.
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
-        out: Tensor = self.linear_out(self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
-        return out
+        return self.linear_out(self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
 
     def forward_with_weights(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The output of `forward` and the attention weights (B, H, L, S) float32 before dropout; slower."""
@@ -40,8 +39,7 @@ class MultiHeadAttention(nn.Module):
         scores_BHLS = scores_BHLS.float().masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
         weights_BHLS = scores_BHLS.softmax(-1).masked_fill(~mask[:, None], 0.0)
         dropped_BHLS = F.dropout(weights_BHLS, self.dropout_rate, self.training).to(values_BHSK.dtype)
-        out: Tensor = self.linear_out((dropped_BHLS @ values_BHSK).transpose(1, 2).flatten(2))
-        return out, weights_BHLS
+        return self.linear_out((dropped_BHLS @ values_BHSK).transpose(1, 2).flatten(2)), weights_BHLS
 
     def attend_projected(self, query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention of vectors that are projected already, without `linear_out`.
@@ -99,5 +97,4 @@ class RelPositionAttention(MultiHeadAttention):
         bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
         if mask is not None:
             bias_1H1S = bias_1H1S.masked_fill(~mask[:, None], -math.inf)
-        out: Tensor = self.linear_out(self._attend(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))
-        return out
+        return self.linear_out(self._attend(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))

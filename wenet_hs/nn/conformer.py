@@ -81,8 +81,7 @@ class TransformerEncoderLayer(nn.Module):
         """x (B, T, D), mask (B, T) True = keep, positions (1, T, D) → (B, T, D)."""
         mask_B1T = mask[:, None]
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask_B1T, positions))
-        out: Tensor = self.residual(x, self.norm2, self.feed_forward)
-        return out
+        return self.residual(x, self.norm2, self.feed_forward)
 
 
 class GlobalCmvn(nn.Module):

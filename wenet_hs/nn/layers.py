@@ -40,8 +40,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, D) → (…, D)."""
-        out: Tensor = self.w_2(self.dropout(self.w_1(x, self.activation)))
-        return out
+        return self.w_2(self.dropout(self.w_1(x, self.activation)))
 
 
 class Residual(nn.Module):
@@ -55,7 +54,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor], scale: float = 1.0) -> Tensor:
         """x (…, D) → (…, D)."""
         change = self.dropout(branch(norm(x) if self.normalize_before else x))
-        out: Tensor = x.add(change, alpha=scale)
+        out = x.add(change, alpha=scale)
         return out if self.normalize_before else norm(out)
 
 
@@ -66,12 +65,10 @@ def run_layer(layer: nn.Module, *inputs: Tensor, recompute: bool) -> Tensor:
     again, and buffers such as the running statistics of a batch normalization are not updated twice.
     """
     if not (recompute and torch.is_grad_enabled()):
-        out: Tensor = layer(*inputs)
-        return out
-    recomputed: Tensor = checkpoint(
+        return layer(*inputs)
+    return checkpoint(
         layer, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), _unchanged_buffers(layer))
     )
-    return recomputed
 
 
 @contextmanager

@@ -55,8 +55,7 @@ class AbsolutePositionalEncoding(PositionalEncoding):
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
         """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward`."""
-        out: Tensor = self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])
-        return out
+        return self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])
 
 
 class RelativePositionalEncoding(PositionalEncoding):

@@ -79,15 +79,13 @@ class Conv2dSubsampling(Subsampling):
         x_BCTF = self._convolve(features[:, None])
         project = self.out if self.kind == "conv2d" else self.linear
         x_BTD = project(x_BCTF.transpose(1, 2).flatten(2))
-        out: tuple[Tensor, Tensor] = self.pos_enc(x_BTD)
-        return out
+        return self.pos_enc(x_BTD)
 
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
         # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
         # would allocate 80 MB at every call, and the page faults take as long as the arithmetic.
         if x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
-            out: Tensor = self.conv(x_B1TF)
-            return out
+            return self.conv(x_B1TF)
         return torch.cat([self.conv(x_1TF[None]) for x_1TF in x_B1TF])
 
 
@@ -100,8 +98,7 @@ class LinearSubsampling(Subsampling):
         self.pos_enc = positional
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = self.pos_enc(self.out(features))
-        return out
+        return self.pos_enc(self.out(features))
 
 
 def pad_time(features: Tensor, min_frames: int) -> Tensor:

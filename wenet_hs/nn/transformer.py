@@ -167,16 +167,14 @@ class TransformerDecoderLayer(nn.Module):
 
         def attend_to_memory(y_BLD: Tensor) -> Tensor:
             if weights is None:
-                out: Tensor = self.src_attn(y_BLD, memory, memory_mask)
-                return out
+                return self.src_attn(y_BLD, memory, memory_mask)
             context_BLD, weights_BHLT = self.src_attn.forward_with_weights(y_BLD, memory, memory_mask)
             weights.append(weights_BHLT)
             return context_BLD
 
         x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask))
         x = self.residual(x, self.norm2, attend_to_memory)
-        out: Tensor = self.residual(x, self.norm3, self.feed_forward)
-        return out
+        return self.residual(x, self.norm3, self.feed_forward)
 
     def init_cache(self, memory: Tensor) -> LayerCache:
         """The cache of this layer before the first unit, from memory (B, T, D)."""
@@ -191,20 +189,17 @@ class TransformerDecoderLayer(nn.Module):
             joined_BRF = nodes.scatter(linear(y_MD, *layer.projection))
             query_BRD, new_BRE = joined_BRF.tensor_split([y_MD.size(-1)], dim=-1)
             context_BRD = self.self_attn.attend_projected(query_BRD, layer.append(cache.num_nodes, new_BRE), bias)
-            out: Tensor = self.self_attn.linear_out(nodes.gather(context_BRD))
-            return out
+            return self.self_attn.linear_out(nodes.gather(context_BRD))
 
         def attend_to_memory(y_MD: Tensor) -> Tensor:
             # The hypotheses of an utterance are queries of the same memory, so the memory is not repeated.
             query_BRD = nodes.scatter(self.src_attn.linear_q(y_MD))
             context_BRD = self.src_attn.attend_projected(query_BRD, layer.memory, cache.memory_bias)
-            out: Tensor = self.src_attn.linear_out(nodes.gather(context_BRD))
-            return out
+            return self.src_attn.linear_out(nodes.gather(context_BRD))
 
         x = self.residual(x, self.norm1, attend_to_units)
         x = self.residual(x, self.norm2, attend_to_memory)
-        out: Tensor = self.residual(x, self.norm3, self.feed_forward)
-        return out
+        return self.residual(x, self.norm3, self.feed_forward)
 
 
 class TransformerDecoder(nn.Module):
@@ -248,14 +243,14 @@ class TransformerDecoder(nn.Module):
         memory_mask_B1T = length_mask(memory_lengths, memory.size(1))[:, None]
         num_labels = units_in.size(1)
         mask_BLL = length_mask(unit_lengths, num_labels)[:, None] & causal_mask(num_labels, device=units_in.device)
-        x_BLD = self._embed(units_in)
+        x_BLD = self.embed(units_in)[0]
         for layer in self.decoders:
             if weights is None:
                 inputs = x_BLD, mask_BLL, memory, memory_mask_B1T
                 x_BLD = run_layer(layer, *inputs, recompute=self.recompute)
             else:  # without recomputation, which would append the weights of each layer twice
                 x_BLD = layer(x_BLD, mask_BLL, memory, memory_mask_B1T, weights)
-        return self._finish(x_BLD)
+        return self.after_norm(x_BLD) if self.normalize_before else x_BLD
 
     def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
         """The cache before the first unit, for `decode_step`: memory (B, T, D), memory_mask (B, T) bool."""
@@ -277,15 +272,7 @@ class TransformerDecoder(nn.Module):
         for module, layer in zip(self.decoders, cache.layers, strict=True):
             x_MD = cast(TransformerDecoderLayer, module).decode_step(x_MD, nodes, bias_BRS, cache, layer)
         cache.num_nodes = num_nodes
-        return self._finish(x_MD)
-
-    def _embed(self, units: Tensor) -> Tensor:
-        x: Tensor = self.embed[1](self.embed[0](units))[0]
-        return x
-
-    def _finish(self, x: Tensor) -> Tensor:
-        out: Tensor = self.after_norm(x) if self.normalize_before else x
-        return out
+        return self.after_norm(x_MD) if self.normalize_before else x_MD
 
 
 class BiTransformerDecoder(nn.Module):
@@ -295,24 +282,3 @@ class BiTransformerDecoder(nn.Module):
         super().__init__()
         self.left_decoder = left_decoder
         self.right_decoder = right_decoder
-
-    def forward(
-        self,
-        memory: Tensor,
-        memory_lengths: Tensor,
-        units_in: Tensor,
-        unit_lengths: Tensor,
-        *,
-        weights: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`TransformerDecoder.forward` of the left-to-right decoder."""
-        out: Tensor = self.left_decoder(memory, memory_lengths, units_in, unit_lengths, weights=weights)
-        return out
-
-    def init_cache(self, memory: Tensor, memory_mask: Tensor) -> TreeKVCache:
-        """`TransformerDecoder.init_cache` of the left-to-right decoder."""
-        return self.left_decoder.init_cache(memory, memory_mask)
-
-    def decode_step(self, cache: TreeKVCache, nodes: NewNodes) -> Tensor:
-        """`TransformerDecoder.decode_step` of the left-to-right decoder."""
-        return self.left_decoder.decode_step(cache, nodes)
