@@ -141,8 +141,7 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
     for name in ("head.inner_vector.weight", "right_head.inner_vector.weight"):
         assert torch.equal(state[name], mix_rows(fresh[name], theirs[name], rows)[0])
         assert report.parameters_in_part[name].taken == (rows.source >= 0).sum()
-    report.write(tmp_path / "fine_tune.json")
-    read = json.loads((tmp_path / "fine_tune.json").read_text("utf-8"))
+    read = json.loads(report.to_json())
     assert read["parameters_in_part"]["head.inner_vector.weight"]["rows"] == 11
     assert read["unit_table"] == str(tmp_path / "exp" / "units.txt")
 

@@ -20,7 +20,6 @@ from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.errors import CheckpointError
-from wenet_hs.files import write_atomic
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
 from wenet_hs.interop.weights import (
@@ -72,9 +71,9 @@ class FineTuneReport:
     parameters_in_part: dict[str, RowCount] = field(default_factory=dict)
     parameters_new: list[str] = field(default_factory=list)
 
-    def write(self, path: Path) -> None:
-        """Write it as JSON, atomically."""
-        write_atomic(path, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+    def to_json(self) -> str:
+        """The content of `fine_tune.json`."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     def log(self) -> None:
         """Log it in a few lines, with long lists shortened."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.schema import ExperimentConfig, OptimConf
 from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
@@ -26,22 +26,15 @@ class AdamBesideSparseAdam:
     moments. SparseAdam counts steps for all rows together.
     """
 
-    def __init__(
-        self,
-        dense: Sequence[nn.Parameter],
-        sparse: Sequence[nn.Parameter],
-        *,
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-    ) -> None:
+    def __init__(self, dense: Sequence[nn.Parameter], sparse: Sequence[nn.Parameter], conf: OptimConf) -> None:
         checks = torch.sparse.check_sparse_tensor_invariants
         if not checks.is_enabled():  # type: ignore[no-untyped-call]
             # The default, set explicitly: otherwise torch warns at the first sparse tensor.
             checks.disable()  # type: ignore[no-untyped-call]
         # As a group, which may be empty: everything but the sparse parameters may be frozen.
-        self._dense = torch.optim.Adam([{"params": list(dense)}], lr=lr, betas=betas, eps=eps, fused=True)
-        self._sparse = torch.optim.SparseAdam(sparse, lr=lr, betas=betas, eps=eps)
+        groups = [{"params": list(dense)}]
+        self._dense = torch.optim.Adam(groups, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True)
+        self._sparse = torch.optim.SparseAdam(sparse, lr=conf.lr, betas=conf.betas, eps=conf.eps)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -84,7 +77,7 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
     sparse = [parameter for parameter in parameters if id(parameter) in of_heads]
     if sparse:
         dense = [parameter for parameter in parameters if id(parameter) not in of_heads]
-        return AdamBesideSparseAdam(dense, sparse, lr=conf.lr, betas=conf.betas, eps=conf.eps)
+        return AdamBesideSparseAdam(dense, sparse, conf)
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 

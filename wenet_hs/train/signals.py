@@ -12,10 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
-
-from wenet_hs.errors import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -61,16 +58,3 @@ def watch_signals() -> Iterator[None]:
 def stop_requested() -> signal.Signals | None:
     """The signal that asks this process to end, if one came since `watch_signals()` began."""
     return _received[0][0] if _received else None
-
-
-def stopped_after(step: int, checkpoint: Path) -> Stopped:
-    """The exception to raise after the checkpoint is written. Its exit code is 128 plus the signal: 143, 130, 138.
-
-    If another rank received the signal, this process ends as by SIGTERM.
-    """
-    number = stop_requested() or signal.SIGTERM
-    return Stopped(
-        f"{checkpoint}: stopped by {number.name} after step {step}, which is saved; "
-        "run the same command again to resume",
-        exit_code=128 + number,
-    )

@@ -34,7 +34,7 @@ class Replica:
 
     DistributedDataParallel averages the dense gradients. It always searches for parameters that a pass has not used (a
     branch of weight 0, a cluster without a target). It then never rebuilds its buckets, so a resumed run sums in the
-    same order. It supports sparse gradients of embeddings only, so `_mean_over_ranks` averages those of heads.
+    same order. It has no sparse gradients of heads: `_mean_over_ranks` averages them.
     """
 
     def __init__(self, model: AsrModel, world: World) -> None:
@@ -92,9 +92,9 @@ class Replica:
         of_ranks = [part for part in self._world.all_gather(own) if part is not None]
         if not of_ranks:
             return None
-        rows = torch.cat([rows for rows, _ in of_ranks], dim=1)
-        values = torch.cat([values for _, values in of_ranks])
-        return torch.sparse_coo_tensor(rows, values, parameter.shape, device=parameter.device).coalesce()
+        rows = torch.cat([rows for rows, _ in of_ranks], dim=1).to(parameter.device)
+        values = torch.cat([values for _, values in of_ranks]).to(parameter.device)
+        return torch.sparse_coo_tensor(rows, values, parameter.shape).coalesce()
 
 
 class _WithUnusedParameter(nn.Module):

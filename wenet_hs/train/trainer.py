@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import math
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,12 +18,12 @@ from wenet_hs.checkpoint import (
     checkpoint_path,
     list_checkpoints,
     newest_intact,
+    read_checkpoint,
     remove_incomplete,
     report_full_disk,
     rotate,
     save_checkpoint,
     set_aside_newer,
-    verification_error,
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
@@ -31,7 +32,7 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.quarantine import Quarantine, RecordedBatches, quarantine_path
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.files import locked, write_atomic
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.average import (
@@ -45,7 +46,7 @@ from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.setup import TrainOptions, load_parts, prepare_folder, resolve_dtype
-from wenet_hs.train.signals import stop_requested, stopped_after, watch_signals
+from wenet_hs.train.signals import stop_requested, watch_signals
 from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
@@ -111,15 +112,11 @@ def find_resume(options: TrainOptions) -> Path | None:
 
 
 def _named_checkpoint(path: Path, folder: Path) -> Path:
-    if not path.is_dir():
-        raise CheckpointError(f"--resume {path}: no such folder; use auto, never, or one of {folder}/step-*")
     if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
         raise CheckpointError(
-            f"--resume {path}: is not one of {folder}/step-*; to start anew from its weights use --checkpoint"
+            f"--resume {path}: not auto, never or one of {folder}/step-*; to start from its weights use --checkpoint"
         )
-    fault = verification_error(path)
-    if fault is not None:
-        raise CheckpointError(f"--resume {path}: {fault}; use an earlier checkpoint")
+    read_checkpoint(path)  # before others are renamed
     set_aside_newer(folder / path.name)
     return folder / path.name
 
@@ -130,7 +127,7 @@ def _load_base_weights(state: TrainState, options: TrainOptions, config: Experim
         report = load_base_weights(state.model, options.checkpoint, UnitTable.read(options.model_dir / "units.txt"))
         report.log()
         if state.world.is_first:
-            report.write(options.model_dir / "fine_tune.json")
+            write_atomic(options.model_dir / "fine_tune.json", report.to_json())
     elif config.freeze:
         logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
     if not state.world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
@@ -193,10 +190,18 @@ class Training:
         return self.world.any(stop_requested() is not None)
 
     def _stop_if_asked(self) -> None:
-        """End here, after a checkpoint was written. A training that is over only has to write `final.pt`."""
+        """End here, after a checkpoint was written. A training that is over only has to write `final.pt`.
+
+        The exit code is 128 plus the signal: 143, 130, 138; that of SIGTERM if only another rank received a signal.
+        """
         progress = self.state.progress
         if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
-            raise stopped_after(progress.step, checkpoint_path(self._checkpoints, progress.step))
+            number = stop_requested() or signal.SIGTERM
+            raise Stopped(
+                f"{checkpoint_path(self._checkpoints, progress.step)}: stopped by {number.name} after step "
+                f"{progress.step}, which is saved; run the same command again to resume",
+                exit_code=128 + number,
+            )
 
     def _monitor(self) -> Monitor:
         config, progress = self.config, self.state.progress
