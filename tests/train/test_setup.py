@@ -93,7 +93,7 @@ def test_train_yaml_contains_every_setting_and_is_a_config(
     assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
     assert config.tokenizer_conf.symbol_table_path == "units.txt"
     assert config.cmvn_conf.cmvn_file == "global_cmvn"
-    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "auto", "search": "auto"}
+    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "torch", "search": "torch"}
     assert config.head_conf.model_dump() == settings
     sums = {f"sha256 of {name}" for name in ("units.txt", "tree.json", "global_cmvn")}
     assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
@@ -157,7 +157,8 @@ def test_changed_files_are_refused(
     else:
         text = text.replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3")
         other.write_text(text.replace('"frame_num": ', '"frame_num": 1'))
-    (fault,) = fault_lines(tiny_corpus, copy, f"{setting}={other}", head="hsoftmax")
+    same = ("head_conf.route=torch", "head_conf.search=torch")
+    (fault,) = fault_lines(tiny_corpus, copy, *same, f"{setting}={other}", head="hsoftmax")
     assert fault == f"{copy / name}: differs from {other} (line {line} is the first)"
 
 
