@@ -59,7 +59,7 @@ def write_table(path: Path, rows: list[Row], header: tuple[str, ...] = HEADER_11
 
 
 def write_language(folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "empty") -> None:
-    """Write validated.tsv, clip_durations.tsv and clips/ (`empty` files, or a `tone` of the stated duration)."""
+    """Write validated.tsv, clip_durations.tsv and clips/: `empty` files, a `tone` of the stated duration, or `none`."""
     write_table(folder / "validated.tsv", rows)
     if durations:
         lines = ["clip\tduration[ms]", *(f"{row.name}\t{round(row.duration_s * 1000)}" for row in rows)]
@@ -69,6 +69,6 @@ def write_language(folder: Path, rows: list[Row], *, durations: bool = True, cli
         path = folder / "clips" / row.name
         if clips == "empty":
             path.touch()
-        else:
+        elif clips == "tone":
             times = np.arange(round(8000 * row.duration_s)) / 8000
             soundfile.write(path, 0.3 * np.sin(2 * np.pi * 300 * times), 8000, format="WAV")

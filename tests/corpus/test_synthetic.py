@@ -268,7 +268,6 @@ def test_sets_are_disjoint_complete_and_repeatable(num_train: int, num_dev: int,
     assert [len(split[name]) for name in ("train", "dev", "test")] == [num_train, num_dev, num_test]
     assert sorted(split["train"] + split["dev"] + split["test"]) == sorted(kept)
     assert split == sentences.split(num_test=num_test, num_dev=num_dev, seed=seed)
-    assert len(kept) < 9 or split != sentences.split(num_test=num_test, num_dev=num_dev, seed=-1)
 
 
 # ---- voices and requests
@@ -294,18 +293,14 @@ def test_held_out_voices_are_not_in_training(num_test: int, seed: int) -> None:
     train, test = choose_voices(num_test, seed=seed)
     assert len(test) == num_test and set(train).isdisjoint(test) and {*train, *test} == set(VOICES)
     assert (train, test) == choose_voices(num_test, seed=seed)
+    assert num_test == 1 or {VOICES[voice] for voice in test} == {"male", "female"}
 
 
-def test_two_held_out_voices_are_female_and_male_and_depend_on_the_seed() -> None:
-    pairs = {choose_voices(2, seed=seed)[1] for seed in range(20)}
-    assert len(pairs) > 5
-    assert all({VOICES[voice] for voice in pair} == {"male", "female"} for pair in pairs)
-
-
-@pytest.mark.parametrize("num_test", [0, len(VOICES)])
-def test_training_and_test_need_a_voice(num_test: int) -> None:
-    with pytest.raises(ConfigError, match=rf"^--test_voices: {num_test} of {len(VOICES)} voices; give 1 to"):
-        choose_voices(num_test, seed=1)
+def test_training_and_test_need_a_voice() -> None:
+    assert len({choose_voices(2, seed=seed)[1] for seed in range(20)}) > 5
+    for num_test in (0, len(VOICES)):
+        with pytest.raises(ConfigError, match=rf"^--test_voices: {num_test} of {len(VOICES)} voices; give 1 to"):
+            choose_voices(num_test, seed=1)
 
 
 def test_training_repeats_all_sentences_with_another_voice_each_time() -> None:

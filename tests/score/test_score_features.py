@@ -93,8 +93,3 @@ def test_rates_beside_the_phone_error_rates() -> None:
     header = next(line for line in format_report(report).splitlines() if line.startswith("language"))
     assert header.split()[-7:] == ["PER", "%", "95%", "interval", "PFER", "%", "95%", "interval"][-7:]
     assert json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate
-
-
-def test_letters_have_no_features() -> None:
-    with pytest.raises(ValueError, match="only phones have features; the metric is cer, not per"):
-        with_features(score({"a": "b"}, {"a": "b"}, rules=Rules(metric="cer"), num_resamples=0))

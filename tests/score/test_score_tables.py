@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for people: tables, aligned transcripts in files and at the terminal, WeNet's layout."""
+"""Text for people and JSON for programs: tables, confusions, aligned transcripts, WeNet's layout, score.json."""
 
 import io
+import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from wenet_hs.score import Rules, score
+from wenet_hs.errors import DataError
+from wenet_hs.score import Rules, read_report, report_to_json, score
 from wenet_hs.score.alignments import (
+    Confusion,
+    ConfusionReport,
     WenetLayout,
+    count_confusions,
     format_alignments,
     format_wenet,
     script_cluster,
+    show_unit,
     terminal_alignments,
     wants_colour,
 )
-from wenet_hs.score.error_rate import percent
-from wenet_hs.score.tables import format_report
+from wenet_hs.score.error_rate import by_length, by_speaker, percent
+from wenet_hs.score.tables import format_confusions, format_report
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
@@ -43,7 +51,7 @@ def test_table_by_hand() -> None:
 def test_large_tables_fit_a_hundred_columns() -> None:
     reference = {f"k{i}": "abcdefghij" * 20 for i in range(3000)}
     hypothesis = {key: text.replace("a", "x") if key.endswith("1") else text for key, text in reference.items()}
-    report = score(reference, hypothesis, rules=CER, langs=dict.fromkeys(reference, "zh-HK"), num_resamples=100)
+    report = score(reference, hypothesis, rules=CER, langs=dict.fromkeys(reference, "zh-HK"), num_resamples=10)
     lines = format_report(report).splitlines()
     row = next(line for line in lines if line.startswith("zh-HK"))
     assert row.split()[:7] == ["zh-HK", "3,000", "600,000", "6,000", "0", "0", "1.00"]
@@ -194,3 +202,97 @@ def test_wenets_layout_folds_pads_and_counts_clusters() -> None:
     ]
     names = {"é": "English", "e\u0301": "English", "aж": "Other", "l'eau": "English", "の": "Japanese", "?": "Other"}
     assert {unit: script_cluster(unit) for unit in names} == names
+
+
+# ---- confusions
+
+PAIRS = (
+    {"a1": "été", "a2": "tete", "b1": "ab", "b2": "ab", "b3": "xa"},
+    {"a1": "ete", "a2": "tetee", "b1": "b", "b2": "cb", "b3": "xa"},
+)
+"""References and hypotheses."""
+
+
+def confusions(ref: dict[str, str], hyp: dict[str, str], most: int, spaces: str = "ignore") -> ConfusionReport:
+    rules = Rules(metric="cer", spaces=spaces)
+    report = score(ref, hyp, rules=rules, langs={key: key[0] for key in ref}, num_resamples=0)
+    return count_confusions(report.utterances.values(), rules, most)
+
+
+def test_confusions_by_hand() -> None:
+    found = confusions(*PAIRS, 10)
+    assert found.overall.num_errors == 5
+    assert found.overall.substitutions == (Confusion("é", "e", 2, 0.4, 1.0), Confusion("a", "c", 1, 0.2, 1 / 3))
+    assert found.overall.deletions == (Confusion("a", None, 1, 0.2, 1 / 3),)
+    assert found.overall.insertions == (Confusion(None, "e", 1, 0.2, None),)
+    assert found.languages["a"].substitutions == (Confusion("é", "e", 2, 2 / 3, 1.0),)
+    assert found.languages["b"].num_errors == 2
+    first = confusions(*PAIRS, 1).overall
+    assert len(first.substitutions) == 1 and first.num_errors == 5
+    assert list(format_confusions(confusions(REF, REF, 3).overall)) == ["most frequent of 0 errors"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"),
+    [(" ", "▁"), ("\u0301", "◌\u0301"), ("é", "é"), ("\u200d", "U+200D"), ("<unk>", "<unk>"), ("\u093e", "◌\u093e")],
+)
+def test_every_unit_is_visible(unit: str, shown: str) -> None:
+    assert show_unit(unit) == shown
+
+
+def test_lines_of_text() -> None:
+    lines = list(format_confusions(confusions({"k": "a b \u0301c"}, {"k": "ab \u0300c"}, 5, spaces="count").overall))
+    assert lines[0] == "most frequent of 2 errors"
+    assert [line.split() for line in lines[1:]] == [
+        ["error", "ref", "hyp", "count", "of", "errors", "of", "the", "unit"],
+        ["S", "◌\u0301", "◌\u0300", "1", "50.00", "%", "100.00", "%"],
+        ["D", "▁", "*", "1", "50.00", "%", "50.00", "%"],
+    ]
+    similar = confusions({"k": "\u0430"}, {"k": "a"}, 1).overall
+    assert "S      \u0430 (Cyrillic)  a (Latin)" in list(format_confusions(similar))[2]
+    assert "Latin" not in "".join(format_confusions(similar, name_scripts=False))
+
+
+# ---- JSON
+
+
+def test_the_json_reads_back_and_has_a_line_per_utterance(tmp_path: Path) -> None:
+    reference = {"k1": "été", "k2": "日本", "k3": "", "k4": 'a"b'}
+    hypothesis = {"k1": "ete", "k2": "日", "k3": "x", "zz": "?"}
+    langs = {"k1": "fr", "k2": "ja", "k3": "xx", "k4": "fr"}
+    report = score(reference, hypothesis, rules=CER, langs=langs, name="ж", allow_extra=True)
+    full = by_length(by_speaker(report, {key: key[0] for key in reference}))
+    text = report_to_json(full, count_confusions(report.utterances.values(), report.rules, 2))
+    (tmp_path / "score.json").write_text(text, "utf-8")
+    assert read_report(tmp_path / "score.json") == replace(full, by={}) == report
+    record = json.loads(text)
+    assert record["format"] == "wenet_hs.score/1"
+    assert record["micro"] | {"interval": None} == {
+        "utterances": 4, "N": 8, "S": 2, "D": 4, "I": 1, "rate": 0.875, "interval": None,
+    }  # fmt: skip
+    assert record["languages"]["xx"]["rate"] is None
+    assert record["macro"]["languages"] == 2
+    assert (record["missing"], record["extra"]) == (["k4"], ["zz"])
+    assert record["utterances"]["k4"] == {"lang": "fr", "N": 3, "S": 0, "D": 3, "I": 0, "ref": 'a"b', "hyp": None}
+    assert record["bootstrap"]["num_resamples"] == 1000
+    assert record["signature"].startswith("CER|unit:grapheme|")
+    assert sum(line.startswith('  "k4": ') for line in text.splitlines()) == 1
+    assert record["by"]["length"]["groups"]["1-5"]["utterances"] == 3
+    assert record["confusions"]["languages"]["fr"]["substitutions"][0]["ref"] == "é"
+    assert record["confusions"]["overall"]["num_errors"] == full.micro.counts.errors
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "'list' object has no attribute 'get'"),
+        ("{}", "format is None, expected 'wenet_hs.score/1'"),
+        ('{"format": "wenet_hs.score/1"}', "no 'macro'"),
+    ],
+)
+def test_another_file_is_refused(content: str, fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=f"other.json: not a file of `score --json` .*{fault}.*; run `wenet-hs score`"):
+        read_report(path)

@@ -22,6 +22,7 @@ from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, terminal_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
+from wenet_hs.score.features import with_features
 from wenet_hs.score.tables import format_report
 from wenet_hs.score.units import NORMALIZATIONS, PUNCTUATION, SPACES
 
@@ -98,8 +99,6 @@ def run(args: argparse.Namespace) -> None:
 
 def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequence[Utterance]) -> Report:
     if args.features:
-        from wenet_hs.score.features import with_features  # panphon is slow to import
-
         report = with_features(report)
     if SPEAKER in args.by:
         if not utterances:

@@ -284,10 +284,8 @@ class ConfusionReport:
 def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: int) -> ConfusionReport:
     """The `most` frequent confusions of each kind, over all utterances and per language.
 
-    The counts are from the same alignments that `score --align` shows. Raises ValueError if `most` is below 1.
+    The counts are from the same alignments that `score --align` shows.
     """
-    if most < 1:
-        raise ValueError(f"most is {most}, must be at least 1")
     pairs: dict[str, Counter[tuple[str | None, str | None]]] = {}
     units: dict[str, Counter[str]] = {}
     for utterance in utterances:

@@ -85,8 +85,6 @@ def compare(
     Raises DataError if the two have hypotheses for different utterances, have different references or rules, or if an
     utterance has no speaker.
     """
-    if num_resamples < 1:
-        raise ValueError(f"num_resamples is {num_resamples}, must be at least 1")
     _check_comparable(report_a, report_b)
     keys_of: dict[str, list[str]] = {}
     for key, utterance in sorted(report_a.utterances.items()):

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phone feature error rate (PFER): an edit distance in which similar phones cost less.
+"""Phone feature error rate (PFER): an edit distance in which similar phones cost less; see docs/scoring.md.
 
 A deletion and an insertion cost 1 each. A substitution costs the weighted share of phonological features in which the
-two phones differ (panphon's table and weights, Mortensen et al. 2016, "PanPhon: a resource for mapping IPA segments to
-articulatory feature vectors"): with features f, g of -1, 0 or 1 and weights w it is Σ w·|f - g| / (2·Σ w), from 0 to 1.
-For a symbol of several segments (`aɪ`, `ⁿd`) the cost is the mean of two costs: of the first and of the last segments.
-A unit without features (`<unk>`) costs 1 against every other unit. The rate is the distance divided by reference units.
-
-panphon's own `feature_error_rate` differs: it weights all features equally, charges less for deleting a phone with
-unspecified features, and segments the string itself, so that unknown characters disappear without a message. Its
-`weighted_feature_edit_distance` is not scaled to 1. Its `partial_hamming_feature_edit_distance` is closest to ours: it
-differs only in the weights and in symbols of several segments.
+two phones differ (panphon's table and weights, Mortensen et al. 2016): with features f, g of -1, 0 or 1 and weights w
+it is Σ w·|f - g| / (2·Σ w), from 0 to 1. For a symbol of several segments (`aɪ`, `ⁿd`) the cost is the mean of two
+costs: of the first and of the last segments. A unit without features (`<unk>`) costs 1 against every other unit.
 
 Dimension key: V units, K features, M reference units, L units of the hypothesis.
 """
@@ -26,12 +20,10 @@ from wenet_hs.tree.articulatory import phone_features
 
 
 def with_features(report: Report) -> Report:
-    """The report with feature distances, and PFER beside the phone error rates.
+    """The report of phones with feature distances, and PFER beside the phone error rates.
 
-    Raises ValueError unless the metric is per, ConfigError if panphon is not installed.
+    Raises ConfigError if panphon is not installed.
     """
-    if report.rules.metric != "per":
-        raise ValueError(f"only phones have features; the metric is {report.rules.metric}, not per")
     pairs = {key: utterance.split(report.rules) for key, utterance in report.utterances.items()}
     ids = {unit: index for index, unit in enumerate(sorted({u for pair in pairs.values() for of in pair for u in of}))}
     costs_VV = substitution_costs(list(ids))
