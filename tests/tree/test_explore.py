@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wenet_hs.tree import NaryTree, Tree, explore
-from wenet_hs.tree.explore import page_data, tree_page
+from wenet_hs.tree import NaryTree, Tree, plot
+from wenet_hs.tree.plot import page_data, tree_page
 
-SCRIPT = (Path(explore.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
+SCRIPT = (Path(plot.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
 HOSTILE = ["<script>alert(1)</script>", "</script>", "<!--", "&amp;", "\u2028", '"', "'", "\\", "]]>", "▁", "\u0301"]
 
 

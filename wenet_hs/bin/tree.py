@@ -36,7 +36,7 @@ from wenet_hs.tree.counts import (
     with_blank_share,
 )
 from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings
-from wenet_hs.tree.plot import tree_png, tree_svg, unit_label
+from wenet_hs.tree.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
 
@@ -187,8 +187,6 @@ def _show(args: argparse.Namespace) -> None:
             write_atomic(path, draw(tree, max_leaves=args.max_leaves or MAX_LEAVES))
             print(f"{path}: drawn")
     if args.html:
-        from wenet_hs.tree.explore import tree_page  # imports jinja2, only for this flag
-
         write_atomic(args.html, tree_page(tree, figures(tree).partition(" | ")[2], table))
         print(f"{args.html}: written; open it in a browser")
 

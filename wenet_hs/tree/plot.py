@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree drawn as SVG and as PNG: root on the left, one row per unit with its probability and code.
+"""Drawings of a tree as SVG and PNG, and the tree explorer, an HTML page.
 
-Both formats use one layout. A tree of at most `max_leaves` units is drawn whole. Of a larger one the most probable
-branches are opened until there are `max_leaves` rows; a branch that stays closed is a row "… 1,234 units". Lines are
-as thick as their branch is probable.
+A drawing has the root on the left, and per row a unit with its share of all units and its code. A tree of at most
+`max_leaves` units is drawn whole. Of a larger one the most probable branches are opened until there are `max_leaves`
+rows; a branch that stays closed is a row "… 1,234 units". Lines are as thick as their branch is probable.
+
+The page opens branches and searches units. It needs no network, and its content security policy forbids one.
 """
 
 import heapq
 import io
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-from xml.sax.saxutils import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wenet_hs.tree.tree import Tree, UnitTree
 
+MAX_PAGE_UNITS = 20_000
+"""The most units on a page: the most probable ones. Of a larger tree the others are only counted."""
+MAX_PAGE_LABEL = 200
+"""Characters of a name that are written; the page's style cuts it to the available width."""
 ROW_HEIGHT = 18
 LEVEL_WIDTH = 26
 LEAST_LEVEL_WIDTH = 6
@@ -34,12 +43,11 @@ INK, QUIET, FAINT, PAPER = "#1c1e21", "#5c6370", "#9aa2af", "#ffffff"
 _SHAPELESS = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 
 
-@dataclass(frozen=True)
-class TreeRow:
+class TreeRow(NamedTuple):
     """The end of a drawn branch: a unit, a closed subtree, or the children of a node that are not drawn."""
 
     label: str
-    share: float
+    percent: str
     code: str
     is_unit: bool
     x: float
@@ -48,8 +56,7 @@ class TreeRow:
     """The middle of the row, from the top."""
 
 
-@dataclass(frozen=True)
-class TreeEdge:
+class TreeEdge(NamedTuple):
     """A line from (x, y_parent) vertically to y, then horizontally to x_end."""
 
     x: float
@@ -79,36 +86,16 @@ class TreeLayout:
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
     """The drawing as one self-contained `<svg>` element in the colour of the surrounding text (`currentColor`)."""
     layout = layout_tree(tree, max_leaves=max_leaves)
-    width, height = f"{layout.width:.0f}", f"{layout.height:.0f}"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" font-family="sans-serif" font-size="13" fill="currentColor">',
-        f"<title>{_xml(layout.title)}</title>",
-    ]
-    parts += [
-        f'<path d="M{edge.x:g} {edge.y_parent:.1f}V{edge.y:.1f}H{edge.x_end:g}" fill="none" stroke="currentColor" '
-        f'stroke-width="{edge.thickness:.2f}"/>'
-        for edge in layout.edges
-    ]
-    parts += [
-        f'<path d="M{row.x:g} {row.y:.1f}H{layout.x_end:g}" stroke="currentColor" stroke-dasharray="1 4" '
-        'opacity="0.5"/>'
-        for row in layout.rows
-    ]
-    for row in layout.rows:
-        y = f"{row.y + 4.5:g}"
-        style = "" if row.is_unit else ' font-style="italic" opacity="0.75"'
-        parts += [
-            f'<text x="{layout.x_label:g}" y="{y}"{style}>{_xml(row.label)}</text>',
-            f'<text x="{layout.x_share:.0f}" y="{y}" text-anchor="end" opacity="0.75">{percent(row.share)}</text>',
-            f'<text x="{layout.x_code:.0f}" y="{y}" font-family="monospace" opacity="0.75">{row.code}</text>',
-        ]
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return _rendered("tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}")
 
 
-def _xml(text: str) -> str:
-    """Text for XML: escaped, and the two non-characters that XML does not allow as U+FFFD."""
-    return escape(text.replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd"))
+def _rendered(template: str, **values: Any) -> str:
+    import jinja2  # not needed by most commands that import this module
+
+    folder = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = jinja2.Environment(loader=folder, autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return environment.get_template(template).render(values) + "\n"
 
 
 def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
@@ -140,7 +127,7 @@ def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
         slant, colour = ("normal", INK) if row.is_unit else ("italic", QUIET)
         y = row.y + 4.5
         axes.text(layout.x_label, y, label, family=families, style=slant, color=colour, **common)
-        axes.text(layout.x_share, y, percent(row.share), family=families, color=QUIET, ha="right", **common)
+        axes.text(layout.x_share, y, row.percent, family=families, color=QUIET, ha="right", **common)
         axes.text(layout.x_code, y, row.code, family="DejaVu Sans Mono", color=QUIET, **common)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100 * scale, metadata={"Title": layout.title})
@@ -183,44 +170,49 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     if max_leaves < 1:
         raise ValueError(f"max_leaves: must be at least 1, got {max_leaves}")
     shown, hidden = _open_branches(tree, max_leaves)
-    ends: list[tuple[int, int]] = []  # what is drawn as a row, and its level, from top to bottom
-    stack = [(0, 0)]
+    levels = {0: 0}
+    ends: list[int] = []  # what is drawn as a row, from top to bottom
+    stack = [0]
     while stack:
-        node, level = stack.pop()
-        if node in shown:
-            stack += [(child, level + 1) for child in reversed(shown[node])]
-        else:
-            ends.append((node, level))
-    deepest = max(level for _, level in ends)
+        node = stack.pop()
+        if node not in shown:
+            ends.append(node)
+        for child in reversed(shown.get(node, ())):
+            levels[child] = levels[node] + 1
+            stack.append(child)
+    deepest = max(levels[node] for node in ends)
     step = min(LEVEL_WIDTH, max(LEAST_LEVEL_WIDTH, TREE_WIDTH / max(1, deepest)))
+    shares = {node: float(tree.shares[node]) for node in levels if node >= 0}
+    shares |= {node: float(tree.shares[nodes].sum()) for node, nodes in hidden.items()}
     num_leaves = tree.num_leaves()
-    rows: dict[int, TreeRow] = {}
-    for index, (node, level) in enumerate(ends):
-        x, y = MARGIN + level * step, MARGIN + (index + 0.5) * ROW_HEIGHT
-        if node in hidden:
-            nodes = hidden[node]
-            num_units, share, code = int(num_leaves[nodes].sum()), float(tree.shares[nodes].sum()), ""
-            is_unit = False
-            label = f"… {num_units:,} units" + (f" in {len(nodes):,} branches" if num_units > len(nodes) else "")
-        else:
-            is_unit, share, code = node >= tree.num_inner, float(tree.shares[node]), tree.code(node)
-            code = code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + "…"
-            label = unit_label(tree.units[node - tree.num_inner]) if is_unit else f"… {num_leaves[node]:,} units"
-        rows[node] = TreeRow(label, share, code, is_unit, x, y)
+    rows: list[TreeRow] = []
+    middle: dict[int, float] = {}
+    for index, node in enumerate(ends):
+        is_unit = node >= tree.num_inner
+        nodes = hidden.get(node, [node])
+        num_units = int(num_leaves[nodes].sum())
+        label = f"… {num_units:,} units" + (f" in {len(nodes):,} branches" if num_units > len(nodes) > 1 else "")
+        label = unit_label(tree.units[node - tree.num_inner]) if is_unit else label
+        code = "" if node in hidden else tree.code(node)
+        code = code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + "…"
+        x, middle[node] = MARGIN + levels[node] * step, MARGIN + (index + 0.5) * ROW_HEIGHT
+        rows.append(TreeRow(label, percent(shares[node]), code, is_unit, x, middle[node]))
+    edges = []
+    for node in sorted(shown, reverse=True):  # breadth-first numbers: children come before their parents
+        children = shown[node]
+        middle[node] = (middle[children[0]] + middle[children[-1]]) / 2
+        x = MARGIN + levels[node] * step
+        edges += [
+            TreeEdge(x, middle[node], middle[child], x + step, 0.75 + 3.25 * shares[child] ** 0.5) for child in children
+        ]
     x_end = MARGIN + deepest * step + 4
     x_label = x_end + 6
-    x_share = x_label + max(label_width(row.label) for row in rows.values()) * CHARACTER_WIDTH + 70
+    x_share = x_label + max(label_width(row.label) for row in rows) * CHARACTER_WIDTH + 70
     x_code = x_share + 14
+    width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
+    title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
     return TreeLayout(
-        title=f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}",
-        rows=list(rows.values()),
-        edges=_edges(tree, shown, rows, step),
-        x_end=x_end,
-        x_label=x_label,
-        x_share=x_share,
-        x_code=x_code,
-        width=x_code + max(len(row.code) for row in rows.values()) * CHARACTER_WIDTH + MARGIN,
-        height=len(rows) * ROW_HEIGHT + 2 * MARGIN,
+        title, rows, edges, x_end, x_label, x_share, x_code, width, height=len(rows) * ROW_HEIGHT + 2 * MARGIN
     )
 
 
@@ -255,24 +247,6 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]
     return shown, hidden
 
 
-def _edges(tree: UnitTree, shown: dict[int, list[int]], rows: dict[int, TreeRow], step: float) -> list[TreeEdge]:
-    """A line from each drawn node to its parent."""
-    middle = {node: row.y for node, row in rows.items()}
-    left = {node: row.x for node, row in rows.items()}
-    share = {node: row.share for node, row in rows.items()}
-    edges = []
-    for node in sorted(shown, reverse=True):  # breadth-first numbers: children come before their parents
-        children = shown[node]
-        middle[node] = (middle[children[0]] + middle[children[-1]]) / 2
-        left[node] = left[children[0]] - step
-        share[node] = float(tree.shares[node])
-        edges += [
-            TreeEdge(left[node], middle[node], middle[child], left[node] + step, 0.75 + 3.25 * share[child] ** 0.5)
-            for child in children
-        ]
-    return edges
-
-
 def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
     """A unit as readable text: a space as ▁, a combining mark on ◌, an invisible character as U+…; cut if long."""
     unit = unit.replace(" ", "▁")
@@ -296,3 +270,85 @@ def percent(share: float) -> str:
     """A share as "21.8 %", a small one with two digits."""
     in_percent = 100 * float(share)
     return f"{in_percent:.2g} %" if 0 < in_percent < 1 else f"{in_percent:.1f} %"
+
+
+# ---- the explorer
+
+
+def tree_page(
+    tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = (), *, max_units: int = MAX_PAGE_UNITS
+) -> str:
+    """The HTML of the page.
+
+    Args:
+        summary: figures of the tree in one line, parts separated by " | ".
+        table: code lengths by language, a row of headings first; empty for no table.
+        max_units: the number of units on the page, at least 1.
+    """
+    if max_units < 1:
+        raise ValueError(f"max_units: must be at least 1, got {max_units}")
+    return _rendered(
+        "explorer.html",
+        title=f"{tree.kind} tree of {tree.num_units:,} units",
+        figures=summary.split(" | "),
+        table=table,
+        num_units=tree.num_units,
+        max_units=max_units,
+        data=page_data(tree, max_units),
+    )
+
+
+def page_data(tree: UnitTree, max_units: int = MAX_PAGE_UNITS) -> dict[str, Any]:
+    """The data that the page's script draws: a tree with the same numbering, its leaves first the units, then stubs.
+
+    Returns:
+        binary; rows, the children of each inner node; names, shares and ids of the units; labels, by the number of a
+        unit, where its name is not readable; stubs, (units, share) of what is left out below one node; places, by the
+        number of a node, the child indexes of its children where stubs have moved them.
+    """
+    num_inner = tree.num_inner
+    is_kept = _most_probable(tree, max_units)
+    inner, leaves = np.flatnonzero(is_kept[:num_inner]), np.flatnonzero(is_kept[num_inner:])
+    new_number = np.full(len(is_kept), -1, dtype=np.int64)
+    new_number[inner], new_number[num_inner + leaves] = np.arange(len(inner)), len(inner) + np.arange(len(leaves))
+    rows: list[list[int]] = []
+    stubs: list[tuple[int, float]] = []
+    places: dict[int, list[int]] = {}
+    num_leaves = tree.num_leaves()
+    for number, node in enumerate(inner.tolist()):
+        children = tree.children_of(node)
+        row = new_number[children].tolist()
+        hidden = [child for child in children if not is_kept[child]]
+        if len(hidden) > 1:  # several children become one stub at the end of the row; a single one keeps its index
+            places[number] = [tree.child_index(child) for child in children if is_kept[child]]
+            row = [child for child in row if child >= 0] + [-1]
+        if hidden:
+            row[row.index(-1)] = len(inner) + len(leaves) + len(stubs)
+            stubs.append((int(num_leaves[hidden].sum()), _rounded(tree.shares[hidden].sum())))
+        rows.append(row)
+    names = [tree.units[unit] for unit in leaves.tolist()]
+    labels = {
+        number: label
+        for number, name in enumerate(names)
+        if (label := unit_label(name, longest=MAX_PAGE_LABEL)) != name
+    }
+    shares = [_rounded(share) for share in tree.shares[num_inner + leaves]]
+    return {
+        "binary": isinstance(tree, Tree), "rows": rows, "names": names, "shares": shares, "ids": leaves.tolist(),
+        "labels": labels, "stubs": stubs, "places": places,
+    }  # fmt: skip
+
+
+def _most_probable(tree: UnitTree, max_units: int) -> NDArray[np.bool_]:
+    """(I+V,) the most probable units, ties by id, and all nodes above them."""
+    is_kept = np.zeros(tree.num_inner + tree.num_units, dtype=bool)
+    climbing = tree.num_inner + np.argsort(-tree.shares[tree.num_inner :], kind="stable")[:max_units]
+    while len(climbing):
+        is_kept[climbing] = True
+        above = np.unique(tree.parents[climbing])
+        climbing = above[(above >= 0) & ~is_kept[above]]
+    return is_kept
+
+
+def _rounded(share: float) -> float:
+    return float(f"{share:.4g}")
