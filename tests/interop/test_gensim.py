@@ -61,11 +61,6 @@ def test_the_head_gives_the_models_log_probabilities(model: Any) -> None:
         np.testing.assert_allclose(found.numpy(), gensim_log_probs(model, hidden.astype(np.float64)), atol=1e-5)
 
 
-def test_gensims_own_score(model: Any) -> None:
-    for pair in (("a", "b"), ("k", "a"), ("f", "l")):
-        assert_score(model, pair, *from_gensim(model))
-
-
 def test_codes_are_gensims(model: Any) -> None:
     tree = gensim_tree(model)
     codes = ["".join(map(str, model.wv.get_vecattr(word, "code"))) for word in tree.units]
@@ -135,7 +130,6 @@ def test_the_same_units_in_another_order() -> None:
     ("units", "codes"),
     [
         ("bcde", {"b": "0", "c": "10", "d": "110", "e": "111"}),
-        ("abe", {"a": "00", "b": "01", "e": "1"}),
         ("cd", {"c": "0", "d": "1"}),
         ("d", {"d": ""}),
     ],
@@ -148,7 +142,7 @@ def test_words_that_are_no_units_are_cut_out(units: str, codes: dict[str, str]) 
 
 def test_units_that_are_no_words() -> None:
     units = ("<blank>", "<unk>", "<sos/eos>", "x", *"abcde")
-    message = r"units: 4 of 9 are not words of this model \(<blank>, <unk>, <sos/eos>, …\); --add_missing puts them"
+    message = r"units: 4 of 9 are not words of this model \(<blank>, <unk>, <sos/eos>, x\); --add_missing puts them"
     with pytest.raises(DataError, match=message):
         tree_over(small_tree(), units)
     tree = tree_over(small_tree(), units, add_missing=True)

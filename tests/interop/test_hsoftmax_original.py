@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_models import NUM_UNITS, small_config, small_model
 from torch import Tensor
 from trees import comb
@@ -71,28 +69,27 @@ def their_probabilities(hidden: Tensor, vectors: Tensor, index: Tensor, sign: Te
 
 
 def test_a_folder_written_by_hand(folder: Path) -> None:
-    tree, rows = read_original_tree(folder, UNITS)
-    assert tree.units == UNITS
-    assert tree.kind == "original"
+    tree = read_original_tree(folder, UNITS)
+    assert (tree.units, tree.kind) == (UNITS, "original")
     assert tree.children.tolist() == [[1, 2], [4 + 3, 3], [4 + 4, 4 + 2], [4 + 0, 4 + 1]]
     assert tree.codes() == ["010", "011", "11", "00", "10"]
     assert tree.frequencies.tolist() == [1.5, 2.5, 7.0, 4.0, 5.0]
-    assert rows.tolist() == [0, 1, 3, 2]
 
 
-def test_vectors_of_their_head_give_their_probabilities(folder: Path) -> None:
+def test_vectors_of_their_head_give_their_probabilities() -> None:
     torch.manual_seed(0)
-    tree, rows = read_original_tree(folder, UNITS)
+    found = tree_from_paths(np.array(INDEX), np.array(SIGN))
+    assert found.rows.tolist() == [0, 1, 3, 2]
     vectors, hidden = torch.randn(4, 6, dtype=torch.float64), torch.randn(20, 6, dtype=torch.float64)
-    head = HSoftmaxHead(6, tree).double()
-    head.load_state_dict({"inner_vector.weight": vectors[torch.from_numpy(rows)]})
+    head = HSoftmaxHead(6, Tree("original", UNITS, found.children, np.ones(5))).double()
+    head.load_state_dict({"inner_vector.weight": vectors[torch.from_numpy(found.rows)]})
     expected = their_probabilities(hidden, vectors, torch.tensor(INDEX), torch.tensor(SIGN), torch.tensor(BIAS))
     torch.testing.assert_close(expected.sum(-1), torch.ones(20, dtype=torch.float64))
     torch.testing.assert_close(head.log_probs(hidden).exp(), expected, rtol=1e-12, atol=0)
 
 
 def test_writing_the_folder_gives_its_arrays_back(folder: Path, tmp_path: Path) -> None:
-    write_original_tree(read_original_tree(folder, UNITS).tree, tmp_path / "new")
+    write_original_tree(read_original_tree(folder, UNITS), tmp_path / "new")
     assert json.loads((tmp_path / "new" / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
     assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {"depth": 4, "leaf_cnt": 5}
     for name in ("path_index.npy", "path_sign.npy", "path_bias.npy"):
@@ -101,48 +98,28 @@ def test_writing_the_folder_gives_its_arrays_back(folder: Path, tmp_path: Path) 
         assert np.array_equal(found, expected)
 
 
-@settings(max_examples=30, deadline=None)
-@given(num_units=st.integers(1, 40), seed=st.integers(0, 1000))
-def test_round_trip(tmp_path_factory: pytest.TempPathFactory, num_units: int, seed: int) -> None:
-    folder = tmp_path_factory.mktemp("tree")
-    tree = Tree.huffman(np.random.default_rng(seed).exponential(size=num_units) ** 3)
-    write_original_tree(tree, folder)
-    back, rows = read_original_tree(folder, tree.units)
+@pytest.mark.parametrize("num_units", [1, 2, 3, 40])
+def test_round_trip(tmp_path: Path, num_units: int) -> None:
+    tree = Tree.huffman(np.random.default_rng(num_units).exponential(size=num_units) ** 3)
+    write_original_tree(tree, tmp_path)
+    back = read_original_tree(tmp_path, tree.units)
     assert np.array_equal(back.children, tree.children)
     assert np.array_equal(back.frequencies, tree.frequencies)
-    assert sorted(rows) == list(range(num_units - 1))
-    index = np.load(folder / "path_index.npy")
-    sign = np.load(folder / "path_sign.npy")
-    found = tree_from_paths(index, sign)
+    found = tree_from_paths(np.load(tmp_path / "path_index.npy"), np.load(tmp_path / "path_sign.npy"))
     assert np.array_equal(found.children, tree.children)
-    assert np.array_equal(found.rows, rows)
-
-
-def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "tree_struct").write_text('{"left": ' * 100_000, "utf-8")
-    with pytest.raises(DataError, match="tree_struct: nested too deeply; a tree of counts has less than a hundred"):
-        read_original_tree(tmp_path, UNITS)
-    deep = comb(900)
-    write_original_tree(deep, tmp_path)
-    assert json.loads((tmp_path / "tree_info").read_text("utf-8")) == {"depth": 900, "leaf_cnt": 900}
+    assert sorted(found.rows) == list(range(num_units - 1))
 
 
 def test_a_tree_that_is_too_deep_for_tables_of_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
     with pytest.raises(DataError, match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"):
         write_original_tree(comb(20), tmp_path / "new")
-    monkeypatch.undo()
-    write_original_tree(comb(20), tmp_path / "new")
-    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
-    with pytest.raises(
-        DataError, match="path_index.npy: .* too deep for a table of paths; remove the file, tree_struct is"
-    ):
-        read_original_tree(tmp_path / "new", comb(20).units)
 
 
 FAULTS = [
     ("", "Expecting value: line 1"),
     (STRUCT[:200], "Expecting|Unterminated"),
+    ('{"left": ' * 100_000, "nested too deeply; a tree of counts has less than a hundred levels"),
     ("[]", "child 0 of node -1 is not a node with freq, tokenid, idx, left and right"),
     (STRUCT.replace('"freq": 4,', '"freq": [4],'), r"tokenid 3: two leaves, or freq \[4\] is not a number"),
     (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), "child 0 of node 8 is not a node"),
@@ -164,35 +141,26 @@ def test_faults_of_the_structure(folder: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_original_tree(folder, UNITS)
     assert str(caught.value).startswith(f"{folder / 'tree_struct'}: ")
-    assert str(caught.value).endswith("; copy the folder again from where it was made")
     assert "\n" not in str(caught.value)
 
 
 def test_faults_of_other_units_and_other_files(folder: Path) -> None:
     with pytest.raises(DataError, match="tree_struct: has 5 leaves, but the unit table 6 units; copy"):
         read_original_tree(folder, (*UNITS, "e"))
-    np.save(folder / "path_bias.npy", np.zeros((5, 4), dtype=np.int8))
-    with pytest.raises(DataError, match="path_bias.npy: the path of unit 0 is not that of tree_struct"):
-        read_original_tree(folder, UNITS)
-    np.save(folder / "path_sign.npy", np.zeros((5, 3), dtype=np.float32))
-    with pytest.raises(DataError, match=r"path_sign.npy: \(5, 3\) float32, but tree_struct needs integers of shape"):
-        read_original_tree(folder, UNITS)
+    for wrong in (np.zeros((5, 4), dtype=np.int8), np.zeros((5, 3), dtype=np.float32)):
+        np.save(folder / "path_bias.npy", wrong)
+        with pytest.raises(DataError, match="path_bias.npy: not the paths of the tree in tree_struct; copy the folder"):
+            read_original_tree(folder, UNITS)
     for damaged in (b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 16, b"text"):
         (folder / "path_index.npy").write_bytes(damaged)
-        with pytest.raises(DataError, match="path_index.npy: not an array of numbers .*; copy the folder again"):
+        with pytest.raises(DataError, match="path_index.npy: not a readable NumPy file"):
             read_original_tree(folder, UNITS)
     np.save(folder / "path_index.npy", np.array([{"code": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="path_index.npy: not an array of numbers .*allow_pickle"):
-        read_original_tree(folder, UNITS)
-    (folder / "tree_info").write_text('{"depth": 4, "leaf_cnt": 6}', "utf-8")
-    with pytest.raises(DataError, match="tree_info: leaf_cnt is 6, but the tree of tree_struct has 5"):
-        read_original_tree(folder, UNITS)
-    (folder / "tree_info").write_text("depth", "utf-8")
-    with pytest.raises(DataError, match="tree_info: not JSON"):
+    with pytest.raises(DataError, match="path_index.npy: not a readable NumPy file .*allow_pickle"):
         read_original_tree(folder, UNITS)
     for name in ("tree_info", "path_index.npy", "path_sign.npy", "path_bias.npy"):
         (folder / name).unlink()
-    assert read_original_tree(folder, UNITS).tree.units == UNITS  # the other files are not needed
+    assert read_original_tree(folder, UNITS).units == UNITS  # the other files are not needed
     (folder / "tree_struct").unlink()
     with pytest.raises(DataError, match="tree_struct: cannot be read"):
         read_original_tree(folder, UNITS)

@@ -83,13 +83,13 @@ def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
 def test_damage_is_one_line(tmp_path: Path) -> None:
     """Every file that is cut, empty or noise; a flipped bit may load (the manifest's SHA-256 finds it)."""
     rng = random.Random(0)
-    cuts = [GOOD[: rng.randrange(len(GOOD))] for _ in range(40)]
-    noise = [rng.randbytes(rng.randrange(1, 300)) for _ in range(40)]
+    cuts = [GOOD[: rng.randrange(len(GOOD))] for _ in range(10)]
+    noise = [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
     for content in [b"", b"not a checkpoint", GOOD[:-1], *cuts, *noise]:
         with pytest.raises(CheckpointError, match="x.pt: not a readable checkpoint") as caught:
             load_bytes(tmp_path / "x.pt", content)
         assert "\n" not in str(caught.value)
-    for _ in range(100):
+    for _ in range(30):
         flipped = bytearray(GOOD)
         flipped[rng.randrange(len(GOOD))] ^= 1 << rng.randrange(8)
         try:
@@ -104,7 +104,6 @@ def test_damage_is_one_line(tmp_path: Path) -> None:
         {},
         {"model": {"a": torch.zeros(1)}, "epoch": 3},
         [torch.zeros(1)],
-        torch.zeros(2),
         {1: torch.zeros(1)},
         {"a": torch.zeros(1).to_sparse()},
         {"a": torch.zeros(1, dtype=torch.complex64)},

@@ -71,9 +71,10 @@ def test_legacy_of_old_checkpoints(shared_dir: Path) -> None:
         "decoder.decoders.1.concat_linear2.bias": torch.zeros(32),
         counter: torch.tensor(7.5),
     }
-    model = load_model(yaml, {**state, **legacy})
+    model = load_model(yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
     assert model.state_dict()[counter].dtype == torch.int64
     assert int(model.state_dict()[counter]) == 7
+    assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
 
 
 def test_other_names_are_faults(shared_dir: Path) -> None:
@@ -87,12 +88,6 @@ def test_other_names_are_faults(shared_dir: Path) -> None:
         load_model(yaml, state)
     with pytest.raises(CheckpointError, match="contains no decoder embedding; give the weights"):
         load_model(yaml, {"a": torch.zeros(1)})
-
-
-def test_norm_eps_of_models_before_2022(shared_dir: Path) -> None:
-    yaml, state = golden(shared_dir, GOLDEN[0])
-    model = load_model(yaml, state, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
-    assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
 
 
 def test_a_table_that_does_not_fit(shared_dir: Path, tmp_path: Path) -> None:

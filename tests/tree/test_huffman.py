@@ -52,24 +52,16 @@ def test_ties_go_by_unit_id_and_leaves_before_merged_nodes() -> None:
     assert Tree.huffman([3, 3, 3, 3]).codes() == ["00", "01", "10", "11"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(FREQUENCIES)
 def test_equals_the_literal_algorithm(frequencies: list[int]) -> None:
     assert Tree.huffman(frequencies).codes() == literal_codes([float(value) for value in frequencies])
 
 
-def test_units_that_never_occur_make_no_comb() -> None:
-    tree = Tree.huffman([50.0, 30.0, 20.0] + [0.0] * 1000)
-    depths = tree.depths()
-    attached_at = depths[3:].min() - math.floor(math.log2(1000))
-    assert depths[3:].max() - attached_at <= 11
-    assert tree.depth <= 14
-
-
 def test_a_comb_as_deep_as_floats_allow_needs_no_recursion() -> None:
     tree = Tree.huffman([2.0**exponent for exponent in range(-1000, 1000)])
     assert tree.depth == 1999
-    assert len(tree.codes()[-1]) == 1
+    assert tree.depths()[-1] == 1
 
 
 @pytest.mark.parametrize(
@@ -117,7 +109,7 @@ def test_a_limit_that_binds() -> None:
         Tree.huffman([1] * 12, max_depth=3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=7), st.integers(0, 2))
 def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int) -> None:
     max_depth = least_depth(len(frequencies)) + slack
@@ -161,7 +153,7 @@ def test_fano_worked_by_hand() -> None:
     assert tree.mean_code_length() > Tree.huffman([15, 7, 6, 6, 5]).mean_code_length()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(FREQUENCIES)
 def test_fano_equals_the_literal_rule(frequencies: list[int]) -> None:
     assert Tree.fano(frequencies).codes() == literal_fano(frequencies)
@@ -230,28 +222,6 @@ def test_what_occurs_is_as_near_to_the_root_as_it_is_frequent() -> None:
     assert [len(code) for code in completed([40, 0, 6, 3, 2, 5], [3, 4, 5]).codes()] == [1, 5, 2, 4, 5, 3]
     # Rare ones are one subtree.
     assert [len(code) for code in completed([1, 1, 2, 30, 20, 50], [3, 4, 5]).codes()] == [3, 3, 2, 3, 3, 2]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.sampled_from([0.0, 1, 2, 7, 30]), min_size=1, max_size=12), st.randoms())
-def test_always_a_tree_that_costs_no_more_than_a_subtree_at_the_root(frequencies: list[float], rng: object) -> None:
-    placed = [unit for unit in range(len(frequencies)) if rng.random() < 0.5]  # type: ignore[attr-defined]
-    others = [unit for unit in range(len(frequencies)) if unit not in placed]
-    tree = completed(frequencies, placed) if placed else None
-    if tree is None or not others:
-        return
-    alone = completed([frequencies[unit] for unit in placed], list(range(len(placed))))
-    beside = Tree.huffman([frequencies[unit] for unit in others])
-    at_root = [0] * len(frequencies)
-    for units, subtree in ((placed, alone), (others, beside)):
-        for unit, depth in zip(units, subtree.depths().tolist(), strict=True):
-            at_root[unit] = depth + 1
-    assert tree.mean_code_length() <= tree.probabilities() @ at_root + 1e-9
-    assert completed(frequencies, placed) == tree
-    weights, lighter = tree.weights(), tree.children
-    if any(frequencies) and others != [unit for unit in others if frequencies[unit] == 0]:
-        root_left, root_right = lighter[0]
-        assert weights[root_left] <= weights[root_right]
 
 
 def test_nothing_occurs() -> None:

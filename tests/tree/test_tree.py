@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Tree value: paths, counts, figures, equality; `tree.json`: round trip and one line for each fault."""
+"""Tree and NaryTree: paths, numbering, figures, equality; classes from bins or from a binary tree; `tree.json`.
+
+Dimension key: V units, I inner nodes.
+"""
 
 import dataclasses
 import itertools
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trees import comb, merge_levels, units_below
 
 from wenet_hs.errors import DataError
-from wenet_hs.tree import Tree
-from wenet_hs.tree import tree as tree_module
+from wenet_hs.tree import NaryTree, Tree, load_tree
 
-TREES = st.lists(st.integers(0, 9), min_size=1, max_size=40).map(Tree.huffman)
+COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
+TREES = COUNTS.map(Tree.huffman)
+NARY = st.one_of(
+    st.builds(NaryTree.frequency_bins, COUNTS, st.integers(1, 12)),
+    st.builds(NaryTree.from_binary, TREES, st.integers(1, 12)),
+    st.builds(merge_levels, TREES, st.integers(1, 5)),
+)
 GOOD: dict[str, Any] = {
     "format": "wenet_hs.tree/1",
     "kind": "huffman",
@@ -27,6 +37,8 @@ GOOD: dict[str, Any] = {
     "options": {"weighting": "pooled"},
 }
 FIVE = Tree.huffman([5, 9, 12, 13, 16], units=list("abcde"))
+# Root: the node 1, unit 0, the node 2; below them units 1 2 3, and 4 5.
+SIX = NaryTree.from_rows([[1, 3, 2], [4, 5, 6], [7, 8]], [8, 1, 1, 2, 2, 2], units=list("abcdef"))
 
 
 def test_paths_of_the_worked_example() -> None:
@@ -39,7 +51,7 @@ def test_paths_of_the_worked_example() -> None:
     assert FIVE.weights().tolist() == [55, 25, 30, 14, 5, 9, 12, 13, 16]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(TREES)
 def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
     nodes, turns = tree.paths()
@@ -51,59 +63,46 @@ def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
         assert here == tree.num_units - 1 + unit
     assert (np.count_nonzero(turns, axis=1) == tree.depths()).all()
     assert (nodes[turns == 0] == 0).all()
-
-
-@settings(max_examples=20, deadline=None)
-@given(TREES)
-def test_codes_are_prefix_free_and_complete(tree: Tree) -> None:
-    codes = sorted(tree.codes())
-    assert not any(later.startswith(code) for code, later in itertools.pairwise(codes))
-    assert sum(2.0 ** -len(code) for code in codes) == 1.0  # Kraft's equality: no code is wasted
-
-
-@settings(max_examples=20, deadline=None)
-@given(TREES)
-def test_leaf_counts_count_the_leaves_of_each_side(tree: Tree) -> None:
-    nodes, turns = tree.paths()
-    counts = tree.leaf_counts()
-    for node in range(tree.num_units - 1):
+    for node in range(tree.num_inner):
         passing = (nodes == node) & (turns != 0)
-        assert counts[node].tolist() == [np.sum(passing & (turns > 0)), np.sum(passing & (turns < 0))]
+        assert tree.leaf_counts()[node].tolist() == [np.sum(passing & (turns > 0)), np.sum(passing & (turns < 0))]
 
 
 def test_figures_by_hand() -> None:
     tree = Tree.huffman([1, 1, 2])
-    assert tree.entropy() == pytest.approx(1.5)
-    assert tree.mean_code_length() == pytest.approx(1.5)
-    assert tree.depth == 2
+    assert (tree.depth, tree.entropy(), tree.mean_code_length()) == (2, pytest.approx(1.5), pytest.approx(1.5))
     assert tree.probabilities().tolist() == [0.25, 0.25, 0.5]
     unseen = Tree.huffman([0, 0, 0, 0])
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
+    assert (SIX.num_units, SIX.num_inner, SIX.num_edges, SIX.depth) == (6, 3, 8, 2)
+    assert SIX.level_starts.tolist() == [0, 1, 3]
+    assert SIX.edge_nodes.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert SIX.edges.tolist() == [-1, 0, 2, 1, 3, 4, 5, 6, 7]
+    assert SIX.parents.tolist() == [-1, 0, 0, 0, 1, 1, 1, 2, 2]
+    assert SIX.depths().tolist() == [1, 2, 2, 2, 2, 2]
+    assert SIX.weights().tolist() == [16, 4, 4, 8, 1, 1, 2, 2, 2]
+    assert SIX.code_lengths() == pytest.approx(np.log2([3, 9, 9, 9, 6, 6]))
+    assert SIX.mean_code_length() == pytest.approx(math.log2(3) + (4 * math.log2(3) + 4) / 16)
+    assert SIX.entropy() == pytest.approx(0.5 + 2 / 16 * 4 + 3 * 2 / 16 * 3)
 
 
 def test_a_single_unit_has_an_empty_path() -> None:
     tree = Tree.huffman([4.0], units=["a"])
-    nodes, turns = tree.paths()
-    assert nodes.shape == turns.shape == (1, 0)
+    assert [table.shape for table in (*tree.paths(), tree.leaf_counts())] == [(1, 0), (1, 0), (0, 2)]
     assert (tree.depth, tree.mean_code_length(), tree.entropy()) == (0, 0.0, 0.0)
-    assert tree.leaf_counts().shape == (0, 2)
-    assert tree.weights().tolist() == [4.0]
+    for nary in (NaryTree.from_binary(tree), NaryTree.frequency_bins([4.0])):
+        assert (nary.depth, nary.num_inner, nary.mean_code_length(), nary.binary().num_units) == (0, 0, 0, 1)
 
 
-def test_is_a_frozen_value() -> None:
+def test_a_tree_is_a_frozen_value_compared_by_its_content() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         FIVE.kind = "other"  # type: ignore[misc]
     for array in (FIVE.children, FIVE.frequencies):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    frequencies = np.array([1.0, 2.0])
-    tree = Tree.huffman(frequencies)
+    frequencies = np.array([5.0, 9.0, 12.0, 13.0, 16.0])
+    same = Tree.huffman(frequencies, units=list("abcde"))
     frequencies[0] = 9.0
-    assert tree.frequencies.tolist() == [1.0, 2.0]
-
-
-def test_equality_and_hash_look_at_the_content() -> None:
-    same = Tree.huffman([5.0, 9.0, 12.0, 13.0, 16.0], units=list("abcde"))
     assert same == FIVE and hash(same) == hash(FIVE)
     assert same != Tree.huffman([5, 9, 12, 13, 17], units=list("abcde"))
     assert same != Tree.huffman([5, 9, 12, 13, 16], units=list("abcdf"))
@@ -111,40 +110,138 @@ def test_equality_and_hash_look_at_the_content() -> None:
     assert same != "tree"
 
 
-def test_a_comb_too_deep_for_a_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "MAX_PATH_CELLS", 10)
+def test_a_tree_too_deep_for_a_table_of_paths_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
     with pytest.raises(ValueError, match="5 units at depth 3 are too deep for a table of paths"):
         FIVE.paths()
 
 
-def written(folder: Path, **changes: Any) -> Path:
-    path = folder / "tree.json"
-    path.write_text(json.dumps({k: v for k, v in (GOOD | changes).items() if v is not None}), "utf-8")
-    return path
+# ---- n-ary trees
 
 
-def test_loads_the_documented_format(tmp_path: Path) -> None:
-    tree = Tree.load(written(tmp_path))
-    assert tree == Tree.huffman([1, 2.5, 4], units=["a", "▁", "ñ"], options={"weighting": "pooled"})
-    assert tree.codes() == ["00", "01", "1"]
+def test_binary_of_the_worked_example() -> None:
+    # At the root 4, 8, 4: the classes are merged first, then they are on the right of "a" (8 and 8: the leaf is first).
+    tree = SIX.binary()
+    assert tree.codes() == ["0", "1010", "1011", "100", "110", "111"]
+    assert (tree.kind, tree.units) == ("classes_binary", SIX.units)
 
 
-def test_saves_the_documented_format(tmp_path: Path) -> None:
+@settings(max_examples=15, deadline=None)
+@given(NARY)
+def test_the_numbering_is_breadth_first_and_the_binary_tree_keeps_every_node(tree: NaryTree) -> None:
+    for node, row in enumerate(tree.rows()):
+        assert tree.parents[row].tolist() == [node] * len(row)
+        assert tree.children[tree.edges[row]].tolist() == row
+    assert (2.0 ** -tree.code_lengths()).sum() == pytest.approx(1.0)  # a complete code
+    binary = tree.binary()
+    assert set(units_below(tree)) <= set(units_below(binary))
+    assert min(binary.mean_code_length(), tree.mean_code_length()) >= tree.entropy() - 1e-9
+
+
+@settings(max_examples=15, deadline=None)
+@given(TREES, st.integers(1, 50))
+def test_the_most_probable_branches_are_opened_from_the_top(tree: Tree, num_classes: int) -> None:
+    two = NaryTree.from_binary(tree, num_classes)
+    assert two.depth <= 2
+    binary_nodes = set(units_below(tree))
+    assert set(units_below(two)) <= binary_nodes
+    if 1 < num_classes <= tree.num_units:
+        assert len(two.rows()[0]) == num_classes
+    # No class is more probable than a node that was opened.
+    weights, below = two.weights(), units_below(two)
+    opened = [units for units in binary_nodes if not any(units <= closed for closed in below[1:])]
+    lightest = min((sum(tree.frequencies[list(units)]) for units in opened), default=math.inf)
+    if num_classes > 1:
+        assert all(weight <= lightest for weight in weights[1 : two.num_inner])
+
+
+@settings(max_examples=15, deadline=None)
+@given(COUNTS, st.integers(1, 50))
+def test_bins_are_ordered_by_falling_frequency(counts: list[int], num_classes: int) -> None:
+    tree = NaryTree.frequency_bins(counts, num_classes)
+    assert tree.depth <= 2
+    order: list[int] = []
+    for child in tree.rows()[0] if tree.num_inner else [0]:
+        below = tree.rows()[child] if child < tree.num_inner else [child]
+        order += [leaf - tree.num_inner for leaf in below]
+    assert order == sorted(range(len(counts)), key=lambda unit: (-counts[unit], unit))
+
+
+def test_bins_of_equal_mass() -> None:
+    counts = [8, 1, 1, 2, 2, 2]
+    # Of 16 occurrences each of 4 classes takes 4: "8" fills two of them.
+    mass = NaryTree.frequency_bins(counts, 4)
+    assert mass.rows() == [[3, 1, 2], [6, 7], [8, 4, 5]]
+    assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
+    assert NaryTree.frequency_bins([1] * 100).num_inner == 11
+    assert mass.options == {"bins": "mass", "num_classes": 4}
+
+
+def test_a_tree_of_thousands_of_levels_needs_no_recursion() -> None:
+    two_levels = NaryTree.from_binary(comb(3000), 50)
+    assert len(two_levels.rows()[0]) == 50
+    assert two_levels.binary().num_units == 3000
+
+
+def test_wrong_calls() -> None:
+    with pytest.raises(ValueError, match="offsets: expected the start of each inner node's row and, at the end, 4"):
+        dataclasses.replace(NaryTree.frequency_bins([1.0] * 4, 1), offsets=np.array([0, 3]))
+    with pytest.raises(ValueError, match="0 inner nodes with 0 children for 2 units"):
+        NaryTree.from_rows([], [1.0] * 2)
+    with pytest.raises(ValueError, match="frequencies: unit 1 has nan"):
+        NaryTree.frequency_bins([1.0, math.nan])
+    with pytest.raises(ValueError, match="units: 'a' is both unit 0 and unit 1"):
+        NaryTree.frequency_bins([1.0, 2.0], units=["a", "a"])
+    with pytest.raises(ValueError, match="num_classes: must be at least 1, got 0"):
+        NaryTree.from_binary(Tree.huffman([1, 2]), 0)
+
+
+# ---- tree.json
+
+
+def test_saves_and_loads_the_documented_format(tmp_path: Path) -> None:
     path = tmp_path / "new" / "tree.json"
-    Tree.huffman([1, 2.5, 4], units=["a", "▁", "ñ"], options={"weighting": "pooled"}).save(path)
+    tree = Tree.huffman([1, 2.5, 4], units=["a", "▁", "ñ"], options={"weighting": "pooled"})
+    tree.save(path)
     text = path.read_text("utf-8")
     assert json.loads(text) == GOOD
     assert "▁" in text  # units can be read in the file
     assert [entry.name for entry in path.parent.iterdir()] == ["tree.json"]
-
-
-@settings(max_examples=20, deadline=None)
-@given(frequencies=st.lists(st.floats(0, 1e30), min_size=1, max_size=30))
-def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, frequencies: list[float]) -> None:
-    path = tmp_path_factory.mktemp("tree") / "tree.json"
-    tree = Tree.huffman(frequencies, options={"num_utterances": 3})
-    tree.save(path)
     assert Tree.load(path) == tree
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.one_of(NARY, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)))
+def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, tree: Tree | NaryTree) -> None:
+    path = tmp_path_factory.mktemp("tree") / "tree.json"
+    tree.save(path)
+    assert load_tree(path) == tree
+
+
+def test_the_tree_of_the_documentation_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
+    block = page.partition("## Write a tree by hand")[2].partition("```json\n")[2].partition("```")[0]
+    (tmp_path / "tree.json").write_text(block, "utf-8")
+    tree = load_tree(tmp_path / "tree.json")
+    assert isinstance(tree, NaryTree)
+    codes = [tree.code(tree.num_inner + unit) for unit in range(tree.num_units)]
+    assert dict(zip(tree.units, codes, strict=True)) == {
+        "golf": "0.0", "basketball": "0.1.0", "football": "0.1.1", "soccer": "0.1.2", "piano": "1.0", "violin": "1.1"
+    }  # fmt: skip
+
+
+def test_a_file_is_binary_or_n_ary_by_its_kind_and_rows(tmp_path: Path) -> None:
+    path = tmp_path / "tree.json"
+    binary = Tree.huffman([5, 9, 12, 13, 16])
+    binary.save(path)
+    assert load_tree(path) == binary
+    pairs = merge_levels(binary, 1)
+    pairs.save(path)
+    assert load_tree(path) == pairs
+    dataclasses.replace(SIX, kind="hand-made").save(path)
+    assert isinstance(load_tree(path), NaryTree)
+    with pytest.raises(DataError, match="an n-ary tree .*, for `head: class`"):
+        Tree.load(path)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +278,6 @@ def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, fr
             {"children": [[1, 4], [2, 2**70]]},
             "children: 1: 1: Input should be less than 2147483648, found 1180591620717411303424",
         ),
-        ({"children": [[True, 4], [2, 3]]}, "children: 0: 0: Input should be a valid integer, found True"),
         ({"children": [[1, 4], 7]}, "children: 1: Input should be a valid array, found 7"),
         (
             {"children": [[1, 2, 3]]},
@@ -190,11 +286,26 @@ def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, fr
     ],
 )
 def test_each_fault_is_one_line_with_the_path(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    path = written(tmp_path, **changes)
+    path = tmp_path / "tree.json"
+    path.write_text(json.dumps({k: v for k, v in (GOOD | changes).items() if v is not None}), "utf-8")
     with pytest.raises(DataError, match=message) as fault:
         Tree.load(path)
     assert str(fault.value).startswith(f"{path}: ")
     assert "\n" not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[1, 2, 3]], "1 inner nodes with 3 children for 4 units; every node except the root must be a child"),
+        ([[1, 2, 3, 3]], "node 3 is a child 2 times"),
+        ([[2, 1], [3, 4], [5, 6]], "found inner node 2 where breadth-first order has 1"),
+        ([[3, 4], [1, 2], [5, 6]], r"inner node 1 is not under the root \(a cycle\)"),
+    ],
+)
+def test_rows_that_are_not_a_tree_are_refused(rows: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NaryTree.from_rows(rows, [1.0] * 4)
 
 
 @pytest.mark.parametrize(
@@ -209,19 +320,11 @@ def test_each_fault_is_one_line_with_the_path(tmp_path: Path, changes: dict[str,
         (json.dumps(GOOD).replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
     ],
 )
-def test_hostile_text_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_text_that_is_not_a_tree_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text, "utf-8")
     with pytest.raises(DataError, match=message):
         Tree.load(path)
-
-
-def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="tree.json: cannot be read"):
-        Tree.load(tmp_path / "tree.json")
-    (tmp_path / "tree.json").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(DataError, match="tree.json:1: not UTF-8"):
-        Tree.load(tmp_path / "tree.json")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
 from wenet_hs.tree.counts import LanguageCost, language_costs, unit_frequencies, unit_sequences, with_blank_share
 
@@ -106,7 +106,7 @@ def built(kind: str, counts: list[int], **options: Any) -> Tree | NaryTree:
 
 
 @pytest.mark.parametrize("kind", UNTRAINED)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: list[int]) -> None:
     tree = built(kind, counts)
@@ -119,23 +119,21 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
         assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
 @pytest.mark.parametrize("counts", [[0], [4], [0, 0], [3, 1], [0] * 9])
-def test_one_unit_two_units_and_nothing_counted(kind: str, counts: list[int], tmp_path: Path) -> None:
-    tree = built(kind, counts)
-    assert tree.num_units == len(counts)
-    assert tree.depths().max() <= len(counts) - 1
-    tree.save(tmp_path / "tree.json")
-    assert load_tree(tmp_path / "tree.json") == tree
+def test_one_unit_two_units_and_nothing_counted(counts: list[int]) -> None:
+    for kind in UNTRAINED:
+        tree = built(kind, counts)
+        assert tree.num_units == len(counts)
+        assert tree.depths().max() <= len(counts) - 1
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
 @pytest.mark.parametrize("counts", [[1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
-def test_counts_of_any_size(kind: str, counts: list[float]) -> None:
-    tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts), [[0, 1, 2], [3, 2, 1]]))
-    binary = tree.binary() if isinstance(tree, NaryTree) else tree
-    assert sum(0.5 ** binary.depths()) == 1
-    assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
+def test_counts_of_any_size(counts: list[float]) -> None:
+    for kind in UNTRAINED:
+        tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts), [[0, 1, 2], [3, 2, 1]]))
+        binary = tree.binary() if isinstance(tree, NaryTree) else tree
+        assert sum(0.5 ** binary.depths()) == 1
+        assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
 
 
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
@@ -227,14 +225,6 @@ def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
     assert cost.cells() == ("ca", "12,345", "4.000", "4.050", "5.000", "1.000 (20.0 %)")
     assert LanguageCost("x", 1, 0.0, 0.0, 0.0).cells()[-1] == "0.000"
     assert LanguageCost("x", 1, 1.0 + 1e-15, 1.0, 1.0).cells()[-1] == "0.000 (0.0 %)"  # not "-0.000"
-
-
-def test_a_choice_among_d_children_takes_log2_d_bits() -> None:
-    tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 1, 1, 1, 1])
-    assert tree.code_lengths() == pytest.approx(np.log2([3, 3, 9, 9, 9]))
-    assert tree.code_lengths() @ tree.probabilities() == pytest.approx(tree.mean_code_length())
-    deep = Tree.huffman([2.0**i for i in range(500)])
-    assert deep.code_lengths().tolist() == deep.depths().tolist()
 
 
 def test_the_docs_have_a_row_for_each_kind() -> None:

@@ -269,7 +269,7 @@ def _import(args: argparse.Namespace) -> None:
                 raise ConfigError(f"--{flag}: belongs to --gensim; leave it out with --original")
         from wenet_hs.interop.hsoftmax_original import read_original_tree
 
-        tree = read_original_tree(args.original, units).tree
+        tree = read_original_tree(args.original, units)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.interop.hsoftmax_original import RenumberedTree, renumber, tree_from_paths
+from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
+from wenet_hs.tree.huffman import breadth_first
 from wenet_hs.tree.tree import Tree
-
-_NUM_NAMED = 3
 
 
 def load_gensim(path: Path | str, *, trust_pickle: bool) -> Any:
@@ -43,8 +42,9 @@ def load_gensim(path: Path | str, *, trust_pickle: bool) -> Any:
     try:
         return Word2Vec.load(str(path), rethrow=True)
     except Exception as error:  # a damaged pickle may raise anything: EOF, attribute, import, index, unicode …
-        reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise DataError(f"{path}: not a word2vec model of gensim ({reason}); give what `model.save` wrote") from error
+        raise DataError(
+            f"{path}: not a word2vec model of gensim ({one_line(error)}); give what `model.save` wrote"
+        ) from error
 
 
 def from_gensim(model: Any) -> tuple[Tree, HSoftmaxHead]:
@@ -109,37 +109,32 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
     if len(missing) == num_units:
         raise DataError(f"units: none of the {num_units} is a word of this model; take the table it was trained with")
     if missing and not add_missing:
-        named = ", ".join(units[unit_id] for unit_id in missing[:_NUM_NAMED])
-        more = ", …" if len(missing) > _NUM_NAMED else ""
         raise DataError(
-            f"units: {len(missing)} of {num_units} are not words of this model ({named}{more}); "
+            f"units: {len(missing)} of {num_units} are not words of this model "
+            f"({list_names([units[unit_id] for unit_id in missing])}); "
             "--add_missing puts them into a subtree of their own under the root"
         )
     # A node of the new tree is a unit's id, or `num_units` and the index of its row.
     rows: list[tuple[int, int]] = []
     new_node: list[int | None] = [*[None] * tree.num_inner, *leaf_ids]
     for node in reversed(range(tree.num_inner)):  # breadth-first numbers: children come after their parents
-        left, right = (new_node[child] for child in tree.children[node])
+        left, right = (new_node[child] for child in tree.children_of(node))
         if left is None or right is None:
             new_node[node] = right if left is None else left
         else:
             new_node[node] = num_units + len(rows)
             rows.append((left, right))
-    root = new_node[0]
-    assert root is not None  # at least one unit is a word
+    pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
     if missing:
-        added = Tree.balanced([0.0] * len(missing))
-        number = [*(num_units + len(rows) + n for n in range(added.num_inner)), *missing]
-        rows += [(number[left], number[right]) for left, right in added.children.tolist()]
-        rows.append((root, number[0]))
-        root = num_units + len(rows) - 1
+        added = Tree.balanced(np.zeros(len(missing)))
+        number = np.array([*range(num_units + len(pairs), num_units + len(pairs) + added.num_inner), *missing])
+        pairs = np.concatenate([pairs, number[added.children], [[new_node[0], number[0]]]])
     frequencies = np.zeros(num_units)
     for leaf_id, frequency in zip(leaf_ids, tree.frequencies.tolist(), strict=True):
         if leaf_id is not None:
             frequencies[leaf_id] = frequency
-    children = renumber(np.array(rows, dtype=np.int64).reshape(-1, 2), max(0, root - num_units)).children
     counts = {"words": tree.num_units, "added": len(missing), "left_out": leaf_ids.count(None)}
-    return Tree(tree.kind, tuple(units), children, frequencies, {**tree.options, **counts})
+    return Tree(tree.kind, tuple(units), breadth_first(pairs), frequencies, {**tree.options, **counts})
 
 
 def _read_tree(model: Any) -> tuple[Tree, RenumberedTree]:

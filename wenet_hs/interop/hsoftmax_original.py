@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.errors import CheckpointError, DataError, one_line
 from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.tree.embedding import load_numpy
 from wenet_hs.tree.huffman import breadth_first, breadth_first_order
 from wenet_hs.tree.tree import Tree
 
@@ -40,14 +41,6 @@ class RenumberedTree(NamedTuple):
 
     children: NDArray[np.int64]
     """(N, 2) in the numbering of `Tree`."""
-    rows: NDArray[np.int64]
-    """(N,)."""
-
-
-class OriginalTree(NamedTuple):
-    """The tree of a folder, and their number of each of our inner nodes."""
-
-    tree: Tree
     rows: NDArray[np.int64]
     """(N,)."""
 
@@ -116,10 +109,10 @@ def _padded(table: NDArray[Any], width: int) -> NDArray[Any]:
 # ---- folders
 
 
-def read_original_tree(folder: Path | str, units: Sequence[str]) -> OriginalTree:
+def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
     """The tree of a folder over our units: `tokenid` i is unit i.
 
-    `tree_struct` is enough; other files that exist must agree with it. No code in them is run.
+    `tree_struct` is enough; arrays of paths that exist must agree with it. No code in them is run.
 
     Raises DataError, one line with the file's name, if a file is damaged, contradicts another, or has other units.
     """
@@ -130,21 +123,16 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> OriginalTree
         found, frequencies = _struct_tree(root, len(units))
         options = {"source": "hsoftmax original", "folder": str(folder)}
         tree = Tree("original", tuple(units), found.children, frequencies, options)
+        present = [name for name in PATHS if (folder / name).exists()]
+        arrays = _path_arrays(tree, found.rows) if present else {}
     except RecursionError as error:
         raise DataError(f"{path}: nested too deeply; a tree of counts has less than a hundred levels") from error
     except ValueError as error:
-        raise DataError(f"{path}: {' '.join(str(error).split())}; {_COPY}") from error
-    if (folder / INFO).exists():
-        _check_info(folder / INFO, tree)
-    present = [folder / name for name in PATHS if (folder / name).exists()]
-    if present:
-        try:
-            arrays = _path_arrays(tree, found.rows)
-        except ValueError as error:
-            raise DataError(f"{present[0]}: {error}; remove the file, {STRUCT} is enough") from error
-        for file in present:
-            _check_array(file, arrays[file.name])
-    return OriginalTree(tree, found.rows)
+        raise DataError(f"{path}: {one_line(error)}; {_COPY}") from error
+    for name in present:
+        if not np.array_equal(load_numpy(folder / name), arrays[name]):
+            raise DataError(f"{folder / name}: not the paths of the tree in {STRUCT}; {_COPY}")
+    return tree
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
@@ -241,31 +229,6 @@ def _path_arrays(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, NDArray[np
     index = np.pad(numbers[nodes], spare) if len(numbers) else np.zeros(sign.shape, dtype=np.int64)
     bias = (sign != 1).astype(np.int8)
     return dict(zip(PATHS, (np.where(sign == 0, 0, index), sign, bias), strict=True))
-
-
-def _check_info(path: Path, tree: Tree) -> None:
-    try:
-        found = json.loads("\n".join(read_lines(path)))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({' '.join(str(error).split())}); {_COPY}") from error
-    for name, expected in {"depth": tree.depth + 1, "leaf_cnt": tree.num_units}.items():
-        number = found.get(name) if isinstance(found, dict) else None
-        if number != expected:
-            raise DataError(f"{path}: {name} is {number!r}, but the tree of {STRUCT} has {expected}; {_COPY}")
-
-
-def _check_array(path: Path, expected: NDArray[np.integer]) -> None:
-    try:
-        found = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except Exception as error:  # a damaged header is parsed as Python or as an archive, and may raise anything
-        reason = " ".join(str(error).split())[:80] or type(error).__name__
-        raise DataError(f"{path}: not an array of numbers ({reason}); {_COPY}") from error
-    if not isinstance(found, np.ndarray) or found.shape != expected.shape or found.dtype.kind not in "iu":
-        what = f"{found.shape} {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
-        raise DataError(f"{path}: {what}, but {STRUCT} needs integers of shape {expected.shape}; {_COPY}")
-    wrong = np.flatnonzero((found != expected).any(1))
-    if len(wrong):
-        raise DataError(f"{path}: the path of unit {wrong[0]} is not that of {STRUCT}; {_COPY}")
 
 
 # ---- checkpoints

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads weights from files, loads them into models, and converts their names from and to WeNet's."""
 
-import hashlib
 import json
 import re
 import warnings
@@ -11,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, one_line
+from wenet_hs.files import file_sha256
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import convert_tree_head, is_original
 from wenet_hs.model import AsrModel
@@ -78,15 +78,16 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
     path = path / "model.pt" if path.is_dir() else path
     if not path.exists():
         raise CheckpointError(f"{path}: no such file; `wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
-    _check_sha256(path)
     try:
+        _check_sha256(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the pickle protocol of old files
             state = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise CheckpointError(
-            f"{path}: not a readable checkpoint ({reason}); copy or create it again, or use an earlier one"
+            f"{path}: not a readable checkpoint ({one_line(error)}); copy or create it again, or use an earlier one"
         ) from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
         raise CheckpointError(
@@ -98,7 +99,7 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
 def _check_sha256(path: Path) -> None:
     for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
         expected = _recorded_sha256(record, path.name)
-        if expected is not None and _sha256(path) != expected:
+        if expected is not None and file_sha256(path) != expected:
             what_to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
             raise CheckpointError(f"{path}: differs from its SHA-256 in {record.name}; {what_to_do}")
 
@@ -110,14 +111,6 @@ def _recorded_sha256(record: Path, name: str) -> str | None:
         entry = content if content.get("file") == name else content["files"][name]
         return str(entry["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _sha256(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
         return None
 
 

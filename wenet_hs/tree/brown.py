@@ -9,12 +9,12 @@ frequent units are the first classes. Each next unit joins as a class of its own
 that have not joined yet count as one class. At the end the classes of the window are merged up to the root. Within a
 class of the window the units form a Huffman tree; their merges would give the most frequent unit the longest code.
 
-The kernel: with h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and
-column and T the sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T), so
-a merge changes a few terms h. They are fixed-point integers: their sums are exact in any order. For small n, h is n
-times a sum of logarithms of primes, so that ties such as h(4) = 4·h(2) are exact. The loss of every pair a < b is
-updated at each merge: for a pair without i and j, a merge of i and j changes only the terms of columns (rows) i and j.
-The reverse change happens when a unit leaves the class of units that have not joined.
+With h(n) = n·log n, n(a, b) the bigrams from class a to class b, l(a) and r(a) the sums of a's row and column and T the
+sum of all, T times the average mutual information is Σ h(n(a, b)) - Σ h(l(a)) - Σ h(r(a)) + h(T): a merge changes a few
+terms h. They are fixed-point integers, whose sums are exact in any order. For small n, h is n times a sum of logarithms
+of primes, so that ties such as h(4) = 4·h(2) are exact. The loss of every pair a < b is updated at each merge: for a
+pair without i and j, a merge of i and j changes only the terms of columns (rows) i and j. The reverse change happens
+when a unit leaves the class of units that have not joined.
 
 Dimension key: V units, M units that occur, B different bigrams; C slots of classes, of which the first m are in use.
 """
@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
 
@@ -34,8 +35,6 @@ FULL_UP_TO = 1000
 """The most units for which every unit is a class of its own from the start."""
 WINDOW = 400
 """Classes of the window above that; the time is proportional to its square."""
-MAX_BIGRAMS = 2**31
-"""With more, the fixed-point sums of the kernel would be inaccurate."""
 TABLE = 2**16  # h of counts below this comes from a table
 
 Ints = NDArray[np.int64]
@@ -43,70 +42,39 @@ Rows = tuple[Ints, Ints, Ints]
 Terms = tuple[Ints, float]
 
 
-def brown_children(
-    sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64], *, window: int | None = None
-) -> Ints:
-    """The children of Brown's tree in the numbering of `Tree`; the less frequent of two classes is on the left.
+def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> Ints:
+    """The children (V-1, 2) of Brown's tree; the less frequent of two classes is on the left.
 
-    Deterministic. Of equal losses, the pair with the lowest unit id in it is merged, then the one with the lowest id in
-    its other class. Of equal frequencies, the class with the lowest unit id is on the left. Units with frequency 0, and
-    those in no bigram, are placed by `add_unplaced`. Bigrams with a unit of frequency 0 are left out.
+    Of equal losses, the pair with the lowest unit id in it is merged, then the one with the lowest id in its other
+    class. Of equal frequencies, the class with the lowest unit id is on the left. Units with frequency 0, and those in
+    no bigram, are placed by `add_unplaced`. Bigrams with a unit of frequency 0 are left out.
 
     Args:
         sequences: unit ids in 0…V-1, one sequence per transcript; a bigram never spans two sequences.
         frequencies: (V,) finite, ≥ 0: the order in which units join the window, and the order of children.
-        window: number of classes; the default is all units up to `FULL_UP_TO`, else `WINDOW`.
-    Returns:
-        (V-1, 2) int64.
-    Raises:
-        ValueError: an id outside 0…V-1, a window below 1, or too many bigrams.
     """
-    firsts, seconds, counts = _bigrams(sequences, frequencies)
-    occurs_V = np.zeros(len(frequencies), dtype=bool)
-    occurs_V[firsts] = occurs_V[seconds] = True
-    occurring = np.flatnonzero(occurs_V)
-    ids_M = occurring[np.argsort(-frequencies[occurring], kind="stable")]
-    if window is None:
-        window = max(1, len(ids_M)) if len(ids_M) <= FULL_UP_TO else WINDOW
-    if window < 1:
-        raise ValueError(f"window: must be at least 1 class, got {window}")
-    rows = NO_ROWS
-    if len(ids_M) > 1:
-        rank_V = np.zeros(len(frequencies), dtype=np.int64)
-        rank_V[ids_M] = np.arange(len(ids_M))
-        follow = _rows(rank_V[firsts], rank_V[seconds], counts, len(ids_M))
-        precede = _rows(rank_V[seconds], rank_V[firsts], counts, len(ids_M))
-        window = min(window, len(ids_M))
-        classes = _empty_classes(min(window + 1, len(ids_M)), int(counts.sum()))
-        merges = np.asarray(_all_merges(classes, follow, precede, frequencies[ids_M], ids_M, window))
-        rows = _whole_tree(merges, window, ids_M, frequencies)
-    return add_unplaced(rows, ids_M, frequencies)
-
-
-def _bigrams(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
-    """The different bigrams of units with a frequency: first units (B,), second units (B,), counts (B,)."""
-    num_units = len(frequencies)
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), dtype=np.int64, count=int(lengths.sum()))
-    outside = np.flatnonzero((ids < 0) | (ids >= num_units))
-    if len(outside):
-        raise ValueError(f"sequences: unit {ids[outside[0]]} is not one of the {num_units} units 0…{num_units - 1}")
     is_last = np.zeros(len(ids), dtype=bool)
     is_last[np.cumsum(lengths)[lengths > 0] - 1] = True
     begins = np.flatnonzero(~is_last)
-    if len(begins) > MAX_BIGRAMS:
-        raise ValueError(f"sequences: {len(begins)} bigrams are more than {MAX_BIGRAMS}; use a part of the text")
+    begins = begins[(frequencies[ids[begins]] > 0) & (frequencies[ids[begins + 1]] > 0)]
     firsts, seconds = ids[begins], ids[begins + 1]
-    is_known = (frequencies[firsts] > 0) & (frequencies[seconds] > 0)
-    codes, counts = np.unique(firsts[is_known] * num_units + seconds[is_known], return_counts=True)
-    return codes // num_units, codes % num_units, counts.astype(np.int64)
-
-
-def _rows(units: Ints, others: Ints, counts: Ints, num_units: int) -> Rows:
-    """The bigrams grouped by unit: starts (M+1,), and for the bigrams of each unit the other unit and the count."""
-    order = np.argsort(units, kind="stable")
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.bincount(units, minlength=num_units))])
-    return starts, others[order], counts[order]
+    occurring = np.unique([firsts, seconds])
+    ids_M = occurring[np.argsort(-frequencies[occurring], kind="stable")]
+    if len(ids_M) < 2:
+        return add_unplaced(NO_ROWS, ids_M, frequencies)
+    rank_V = np.zeros(len(frequencies), dtype=np.int64)
+    rank_V[ids_M] = np.arange(len(ids_M))
+    bigrams = csr_array((np.ones_like(firsts), (rank_V[firsts], rank_V[seconds])), shape=(len(ids_M), len(ids_M)))
+    follow, precede = (
+        (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data)
+        for rows in (bigrams, bigrams.T.tocsr())
+    )
+    window = WINDOW if len(ids_M) > FULL_UP_TO else len(ids_M)
+    classes = _empty_classes(min(window + 1, len(ids_M)), len(begins))
+    merges = np.asarray(_all_merges(classes, follow, precede, frequencies[ids_M], ids_M, window))
+    return add_unplaced(_whole_tree(merges, window, ids_M, frequencies), ids_M, frequencies)
 
 
 def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.float64]) -> Ints:
@@ -117,7 +85,7 @@ def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.
     num_units, num_seen = len(frequencies), len(ids_M)
     num_within = max(0, num_seen - window)  # merges made until every unit had joined; they only define the classes
     class_of = np.arange(num_seen + num_within)
-    for row in range(num_within - 1, -1, -1):
+    for row in reversed(range(num_within)):
         class_of[merges[row]] = class_of[num_seen + row]
     new_node = np.arange(num_seen + len(merges)) - num_seen + num_units
     rows, next_node = [], num_units
@@ -149,10 +117,10 @@ class _Classes(NamedTuple):
     """(C,): the lowest unit id in each class."""
     node: Ints
     """(C,): a rank, or M + the number of the merge."""
-    weight: NDArray[np.float64]
-    """(C,): the frequency."""
     head: Ints
     """(C,): the rank of a unit of each class."""
+    weight: NDArray[np.float64]
+    """(C,): the frequency."""
     terms: Terms
     """h(0), h(1), … in steps, and the number of steps per nat."""
 
@@ -161,7 +129,7 @@ def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
     square, line = (num_slots, num_slots), (num_slots,)
     shapes = ((2, *square), (2, *line), (2, *line), square, line, line, line)
     counts, rest, sums, losses, lowest, node, head = (np.zeros(shape, dtype=np.int64) for shape in shapes)
-    return _Classes(counts, rest, sums, losses, lowest, node, np.zeros(num_slots), head, _terms(num_bigrams))
+    return _Classes(counts, rest, sums, losses, lowest, node, head, np.zeros(num_slots), _terms(num_bigrams))
 
 
 @njit(cache=True)
@@ -190,8 +158,6 @@ def _all_merges(
             i, j = _best_pair(classes.losses, classes.lowest, m)
             j_first = (classes.weight[j], classes.lowest[j]) < (classes.weight[i], classes.lowest[i])
             pairs[merged, 0], pairs[merged, 1] = classes.node[j if j_first else i], classes.node[i if j_first else j]
-            if _num_neighbours(classes, i, m) < _num_neighbours(classes, j, m):
-                i, j = j, i
             _merge(classes, i, j, m)
             above[classes.head[j]] = classes.head[i]
             classes.node[i] = num_units + merged
@@ -235,7 +201,7 @@ def _apart(terms: Terms, x: int, y: int) -> int:
 def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int) -> None:
     """Set row m of `counts` (and column m of its transpose) and `rest` for a unit that joins."""
     starts, others, counts = rows
-    row, transpose = classes.counts[way, m], classes.counts[1 - way]
+    row = classes.counts[way, m]
     for c in range(m + 1):
         row[c] = 0
     total = known = 0
@@ -249,17 +215,9 @@ def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_o
             row[slot_of[other]] += counts[k]
             known += counts[k]
     for c in range(m + 1):
-        transpose[c, m] = row[c]
+        classes.counts[1 - way, c, m] = row[c]
     classes.sums[way, m] = total
     classes.rest[way, m] = total - known
-
-
-@njit(cache=True)
-def _num_neighbours(classes: _Classes, i: int, m: int) -> int:
-    number = 0
-    for c in range(m):
-        number += (classes.counts[0, i, c] != 0) + (classes.counts[1, i, c] != 0)
-    return number
 
 
 @njit(cache=True)
@@ -284,7 +242,7 @@ def _join(classes: _Classes, m: int) -> None:
 
 @njit(cache=True)
 def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
-    """Merge class j, which has fewer neighbours, into i and update all losses."""
+    """Merge class j into i and update all losses."""
     terms, losses = classes.terms, classes.losses
     for way in range(2):
         _exchange(losses, terms, classes.counts[way, i], classes.counts[way, j], m, i, j, np.int64(1))
@@ -327,9 +285,9 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
             counts[c, slot] = counts[c, last]
         classes.rest[way, slot] = classes.rest[way, last]
         classes.sums[way, slot] = classes.sums[way, last]
-    classes.weight[slot] = classes.weight[last]
     for ids in (classes.lowest, classes.node, classes.head):
         ids[slot] = ids[last]
+    classes.weight[slot] = classes.weight[last]
     for a in range(last):
         if a != slot:
             classes.losses[min(a, slot), max(a, slot)] = classes.losses[a, last]
@@ -339,7 +297,8 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
 def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
     """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair without i and j.
 
-    A pair changes only if y is not zero for one of its two classes, so y should be the column with more zeros.
+    A pair changes only if y is not zero for one of its two classes. So y should be the column with more zeros, as that
+    of the class that joined later usually is.
     """
     x, y = x.copy(), y.copy()
     x[i] = x[j] = y[i] = y[j] = 0  # an empty cell changes no pair

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings of the units: trained on transcripts, read from a file, or the output rows of a softmax model.
+"""Embeddings of the units, and Ward's clustering of vectors (1963) as the children of a binary tree.
 
-A unit without a vector has a row of NaN. `Tree.embedding` clusters these vectors by direction.
+Vectors are trained on transcripts, read from a file, or the output rows of a softmax model. A unit without a vector has
+a row of NaN.
 
-Dimension key: V units, F features.
+Dimension key: V units, F features, S units that have a vector.
 """
 
 import io
@@ -12,7 +13,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.errors import CheckpointError, ConfigError, DataError, one_line
 from wenet_hs.files import write_atomic
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
@@ -47,12 +48,7 @@ _SOFTMAX_LAYERS = (
 
 
 def skip_gram_vectors(
-    sequences: Sequence[Sequence[int]],
-    num_units: int,
-    *,
-    dim: int = 64,
-    epochs: int | None = None,
-    seed: int = 0,
+    sequences: Sequence[Sequence[int]], num_units: int, *, dim: int = 64, epochs: int | None = None, seed: int = 0
 ) -> NDArray[np.float32]:
     """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
 
@@ -61,19 +57,15 @@ def skip_gram_vectors(
 
     Args:
         sequences: unit ids of each transcript.
-        num_units: V.
         dim: F.
         epochs: passes over the data; None reads four million units in total, in 5 to 100 passes.
         seed: ≥ 0.
     Returns:
         (V, F); NaN in the rows of units that never occur, zero if only one unit occurs.
     Raises:
-        ConfigError: gensim is not installed. ValueError: an id outside 0…V-1.
+        ConfigError: gensim is not installed.
     """
     counts = Counter(chain.from_iterable(sequences))
-    wrong = next((unit_id for unit_id in counts if not 0 <= unit_id < num_units), None)
-    if wrong is not None:
-        raise ValueError(f"sequences: unit id {wrong}; with {num_units} units it must be 0…{num_units - 1}")
     vectors_VF = np.full((num_units, dim), np.nan, dtype=np.float32)
     if len(counts) < 2:  # nothing to predict, and gensim would not return
         vectors_VF[list(counts)] = 0.0
@@ -144,9 +136,9 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     """
     path = Path(path)
     if path.suffix == ".npy":
-        vectors = _checked(path, _load_numpy(path), len(units))
+        vectors = _checked(path, load_numpy(path), len(units))
     else:
-        names = [*map(_nfc, units)]
+        names = [unicodedata.normalize("NFC", unit) for unit in units]
         rows = _read_archive(path) if path.suffix == ".npz" else _read_text(path, set(names))
         found = [row for row in map(rows.get, names) if row is not None]
         if not found:
@@ -179,24 +171,18 @@ def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reas
     )  # fmt: skip
 
 
-def _nfc(unit: str) -> str:
-    return unicodedata.normalize("NFC", unit)
-
-
-def _load_numpy(path: Path) -> Any:
+def load_numpy(path: Path) -> Any:
+    """The content of a `.npy` or `.npz` file; no code in it is run. Raises DataError."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    try:
-        return np.load(io.BytesIO(content), allow_pickle=False)
+        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and may raise anything
         raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = " ".join(str(error).split())[:120] or type(error).__name__
-    return DataError(f"{path}: not a readable NumPy file of numbers and text ({reason}); save it again")
+    return DataError(
+        f"{path}: not a readable NumPy file of numbers and text ({one_line(error)}); check the path, or save it again"
+    )
 
 
 def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64]:
@@ -214,7 +200,7 @@ def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64
 
 
 def _read_archive(path: Path) -> dict[str, NDArray[np.float64]]:
-    archive = _load_numpy(path)
+    archive = load_numpy(path)
     if isinstance(archive, np.ndarray) or not {"units", "vectors"} <= set(archive.files):
         found = "one array" if isinstance(archive, np.ndarray) else ", ".join(map(repr, archive.files[:8])) or "nothing"
         raise DataError(f"{path}: expected the arrays `units` and `vectors`, found {found}")
@@ -225,65 +211,51 @@ def _read_archive(path: Path) -> dict[str, NDArray[np.float64]]:
     if names.dtype.kind != "U" or names.ndim != 1:
         raise DataError(f"{path}: units: expected a list of names, found {names.dtype} of shape {names.shape}")
     vectors = _checked(f"{path}: vectors", array, len(names))
-    rows: dict[str, NDArray[np.float64]] = {}
-    for name, vector in zip(map(_nfc, names.tolist()), vectors, strict=True):
-        if name in rows:
-            raise DataError(f"{path}: units: {name!r} occurs twice; keep one")
-        rows[name] = vector
+    rows = dict(zip([unicodedata.normalize("NFC", name) for name in names.tolist()], vectors, strict=True))
+    if len(rows) < len(names):
+        raise DataError(f"{path}: units: a name occurs twice; keep one")
     return rows
 
 
 def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
     """The vectors of the wanted names in a file of word2vec's text, which is read line by line."""
     rows: dict[str, NDArray[np.float64]] = {}
-    line_of: dict[str, int] = {}
-    announced: int | None = None
+    num_expected: int | None = None
     dim = number = 0
-    for number, fields in _fields(path):
-        where = f"{path}:{number}"
-        if number == 1 and len(fields) == 2 and all(re.fullmatch("[0-9]{1,12}", field) for field in fields):
-            announced, dim = int(fields[0]), int(fields[1])
-            continue
-        if len(fields) < 2 or len(fields) - 1 != (dim or len(fields) - 1):
-            expected = f"a unit and {dim} numbers" if dim else "a unit and its vector"
-            raise DataError(f"{where}: {len(fields)} fields, expected {expected}, separated by spaces")
-        dim = len(fields) - 1
-        name = _nfc(fields[0])
-        if name in line_of:
-            raise DataError(f"{where}: {name!r} is already on line {line_of[name]}; keep one")
-        if name in wanted:
-            line_of[name] = number
-            rows[name] = _numbers(where, fields[1:])
-    if announced is not None and announced != number - 1:
-        raise DataError(f"{path}:1: announces {announced} vectors, but {number - 1} follow; copy the file again")
-    return rows
-
-
-def _fields(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line. Only a space separates, because U+3000 may be a unit."""
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").decode("utf-8")
-                yield number, [field for field in line.rstrip("\r\n").split(" ") if field]
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                # Only a space separates, because U+3000 may be a unit.
+                name, *numbers = [field for field in line.rstrip("\r\n").split(" ") if field] or [""]
+                if (
+                    number == 1
+                    and len(numbers) == 1
+                    and re.fullmatch("[0-9]{1,12} [0-9]{1,12}", f"{name} {numbers[0]}")
+                ):
+                    num_expected, dim = int(name), int(numbers[0])
+                    continue
+                dim = dim or len(numbers)
+                if len(numbers) != dim or not dim:
+                    raise ValueError(
+                        f"{len(numbers)} numbers, expected a unit and {dim or 'its'} numbers, separated by spaces"
+                    )
+                name = unicodedata.normalize("NFC", name)
+                if name not in wanted:
+                    continue
+                if name in rows:
+                    raise ValueError(f"{name!r} occurs a second time; keep one")
+                rows[name] = np.array(numbers, dtype=np.float64)
+                if not np.isfinite(rows[name]).all():
+                    raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}:{number}: not UTF-8 text at byte {error.start}; save word2vec's binary form as text, or as .npz"
-        ) from error
+        raise DataError(f"{path}: not UTF-8 text; save word2vec's binary form as text, or as .npz") from error
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _numbers(where: str, fields: Sequence[str]) -> NDArray[np.float64]:
-    values = []
-    for field in fields:
-        try:
-            values.append(float(field))
-        except ValueError as error:
-            raise DataError(f"{where}: {field[:40]!r} is not a number; expected a unit and its vector") from error
-    if not np.isfinite(values).all():
-        raise DataError(f"{where}: a value is NaN or infinite; leave the unit out if it has no vector")
-    return np.array(values)
+    if num_expected not in (None, number - 1):
+        raise DataError(f"{path}:1: announces {num_expected} vectors, but {number - 1} follow; copy the file again")
+    return rows
 
 
 def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str) -> NDArray[np.float64]:
@@ -329,9 +301,9 @@ def ward_children(
         vectors: (V, F); a row of NaN is a unit without a vector.
         frequencies: (V,) finite, ≥ 0. They order the children and build the Huffman trees. In the clustering all units
             have the same weight.
-        cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to one. For embeddings and
-            output layers: there the length depends on the frequency of the unit, and a vector added to all rows of a
-            softmax changes no probability.
+        cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to one. In embeddings and
+            output layers the length depends on the frequency of the unit, and a vector added to all rows of a softmax
+            changes no probability.
     Raises:
         ValueError: wrong shapes, a row that is partly NaN, an infinite value.
         ConfigError: more than `MAX_VECTORS` vectors.
