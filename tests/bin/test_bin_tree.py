@@ -196,7 +196,7 @@ def test_import_of_a_gensim_model(corpus: Path, capsys: Capsys) -> None:
     assert import_tree(corpus, "--gensim", corpus / "w2v") == 2
     assert "add --trust_pickle" in capsys.readouterr().err
     assert import_tree(corpus, "--gensim", corpus / "w2v", "--trust_pickle") == 2
-    missing = "4 of 7 are not words of this model (<blank>, <unk>, <sos/eos>, …); --add_missing"
+    missing = "4 of 7 are not words of this model (<blank>, <unk>, <sos/eos>, ▁); --add_missing"
     assert capsys.readouterr().err.startswith(f"{corpus / 'w2v'}: units: {missing}")
     assert import_tree(corpus, "--gensim", corpus / "w2v", "--trust_pickle", "--add_missing") == 0
     out = capsys.readouterr().out.splitlines()
