@@ -12,10 +12,9 @@ from plain_search import Ids, assert_same_nbest, ctc_sums, finished_list, next_l
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
-from wenet_hs.decode import DecodeOptions, Hypothesis
-from wenet_hs.decode import beam as beam_module
-from wenet_hs.decode.attention import attention_beam_search
-from wenet_hs.decode.joint import CtcPrefixScorer, finished_list_search
+from wenet_hs.decode import DecodeOptions, Hypothesis, attention
+from wenet_hs.decode.attention import AttentionSearch
+from wenet_hs.decode.joint import CtcPrefixScorer, FinishedListSearch
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
 
@@ -95,8 +94,8 @@ def search(
     model: AsrModel, memory: Memory, options: DecodeOptions, lm: LanguageModel | None, ctc_weight: float | None
 ) -> list[list[Hypothesis]]:
     if ctc_weight is None:
-        return attention_beam_search(model, *memory, options, lm)
-    return finished_list_search(model, *memory, options, ctc_weight=ctc_weight, lm=lm)
+        return AttentionSearch(model, *memory, options, lm).search()
+    return FinishedListSearch(model, *memory, options, ctc_weight=ctc_weight, lm=lm).search()
 
 
 def check(head: str, seed: int) -> None:
@@ -115,7 +114,7 @@ def check(head: str, seed: int) -> None:
 
 @pytest.mark.parametrize("head", HEADS)
 def test_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam_module, "_COMPACT_ABOVE", 6)
+    monkeypatch.setattr(attention, "_COMPACT_ABOVE", 6)
     for seed in range(list(HEADS).index(head), 20, len(HEADS)):
         check(head, seed)
 
@@ -134,7 +133,7 @@ def test_reading_the_device_every_eighth_step_changes_nothing(monkeypatch: pytes
         case = random_case(seed)
         expected = search(model, *case)
         with monkeypatch.context() as patch:
-            patch.setattr(beam_module.Beam, "sync_is_free", staticmethod(lambda device: False))
+            patch.setattr(attention.BeamSearch, "sync_is_free", staticmethod(lambda device: False))
             found = search(model, *case)
         for nbest, others in zip(expected, found, strict=True):
             assert_same_nbest(others, [(h.ids, h.score) for h in nbest])

@@ -1,85 +1,236 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Beam search with the attention decoder by WeNet's rules, for all utterances of a batch at once.
+"""Beam search with the attention decoder, for all utterances of a batch at once: the beam, and search by WeNet's rules.
 
-There is no length normalisation during the search. The number of units is at most the number of encoder frames, and a
-hypothesis that is cut at this limit competes as if it had ended. WeNet uses the limit of the longest utterance of the
-batch, so its results change with the batch. Here each utterance has its own limit, which is WeNet's for batch size 1.
-
-Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units so far (<sos>
-first), M hypotheses that continue, T frames, D width.
+Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, M hypotheses that continue,
+P = B · N, L units so far (<sos> first), S nodes of the trees of hypotheses, T frames, D width.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.beam import Beam
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.text.units import SpecialIds
+from wenet_hs.nn.layers import length_mask
+from wenet_hs.nn.transformer import NewNodes
 
 if TYPE_CHECKING:
+    from wenet_hs.decode.lm import LanguageModel
     from wenet_hs.model import AsrModel
 
 _FUSION_CANDIDATES = 2
 """With shallow fusion, this many times `beam_size` candidates are taken from the head before scores are added."""
+_COMPACT_ABOVE = 64
+_SYNC_EVERY_ON_GPU = 8
+_ROUNDING = 1e-9  # 0.29 · 100 is 28.999999999999996
 
 
-def attention_beam_search(
-    model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None = None
-) -> list[list[Hypothesis]]:
-    """The best hypotheses of the decoder for each utterance.
+class BeamSearch(ABC):
+    """N hypotheses per utterance: units, decoder state, length limits and shallow fusion.
 
-    Args:
-        memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
-        lm: language model, weighted by `lm_weight`.
-    Returns: per utterance up to `nbest` (default: `beam_size`) different hypotheses, best first. The score is the
-        log-probability of units and end, divided by (number of units) ** length_penalty. With a length penalty an empty
-        hypothesis is last, and its score is not divided.
+    Finished utterances leave the batch, unused nodes leave the decoder's cache. On CPU only the hypotheses that
+    continue are computed. On GPU reading which ones continue would wait for the device at every unit: there all
+    hypotheses are computed, and the device is read at every eighth step only.
     """
-    search = _AttentionSearch(model, memory, lengths, options, lm)
-    results: list[list[Hypothesis]] = [[] for _ in range(len(memory))]
-    while len(search.beam.utterances):
-        for utterance, units_NL, scores_N in search.step():
-            nbest = _rank(units_NL, scores_N, model.special, options.length_penalty)
-            results[utterance] = nbest[: options.nbest]
-    return results
-
-
-class _AttentionSearch:
-    """Scores of the hypotheses, and which of them have ended. An empty place in the beam has score -inf."""
 
     def __init__(
         self, model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None
     ) -> None:
         self._head, self._eos, self._options = model.head, model.special.eos, options
-        self.beam = Beam(model, memory, lengths, options, lm)
-        self._scores_BN = memory.new_full(self.beam.live.shape, -math.inf, dtype=torch.float32)
-        self._scores_BN[:, 0] = 0.0
-        self._ended_BN = torch.zeros_like(self.beam.live)
+        self._decoder = model.left_decoder
+        self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
+        self._sync_is_free = self.sync_is_free(memory.device)
+        shape = (len(memory), options.beam_size)
+        self.units = lengths.new_full((*shape, 1), model.special.sos, dtype=torch.int64)
+        """(B, N, L)"""
+        self.live = torch.zeros(shape, dtype=torch.bool, device=memory.device)
+        """(B, N) hypotheses that continue: at the start only the first one, which is <sos>."""
+        self.live[:, 0] = True
+        self.utterances = torch.arange(len(memory), device=memory.device)
+        """(B,) index of each remaining utterance in the given batch."""
+        self._visible_BNS = self.live.new_zeros(*shape, 0)
+        self._itself_NN = torch.eye(options.beam_size, dtype=torch.bool, device=memory.device)
+        self._compact_at = _COMPACT_ABOVE
+        self._rows_M: Tensor | None = None
+        frames_B = lengths.cpu().double()
+        self.max_units = (frames_B * options.max_len_ratio + _ROUNDING).long().clamp(min=1)
+        """(B,) int64 on the CPU: maximum number of units."""
+        self._min_units_B = torch.minimum((frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units)
+        self._lm, self._lm_weight = lm if options.lm_weight else None, options.lm_weight
+        self._length_bonus = options.length_bonus
+        self._lm_states = None if self._lm is None else _per_beam(self._lm.start(shape[0] * shape[1]), shape)
+        if self._lm_states is not None:
+            self._lm_states = self._lm_states.to(memory.device)
 
-    def step(self) -> list[tuple[int, Tensor, Tensor]]:
-        """Extend all hypotheses by one unit.
+    @abstractmethod
+    def step(self) -> Tensor:
+        """Extend all hypotheses by one unit. Returns (B,) on the CPU: utterances that are finished."""
 
-        Returns: (utterance, units (N, L), scores (N,)) of each utterance that is finished, on the CPU.
+    @abstractmethod
+    def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
+        """The hypotheses of the utterances `rows` (B',), best first."""
+
+    def search(self) -> list[list[Hypothesis]]:
+        """The hypotheses of each utterance, best first."""
+        results: list[list[Hypothesis]] = [[] for _ in self.utterances]
+        while len(self.utterances):
+            done_B = self.step()
+            if bool(done_B.any()):
+                rows = done_B.nonzero().flatten().to(self.live.device)
+                for utterance, nbest in zip(self.utterances[rows].tolist(), self.nbest(rows), strict=True):
+                    results[utterance] = nbest[: self._options.nbest]
+                self.keep((~done_B).nonzero().flatten())
+        return results
+
+    @staticmethod
+    def sync_is_free(device: torch.device) -> bool:
+        """Whether reading a computed value costs no waiting."""
+        return device.type == "cpu"
+
+    @property
+    def num_units(self) -> int:
+        """Number of units, without <sos>, of the hypotheses that continue: the same for all."""
+        return self.units.size(2) - 1
+
+    @property
+    def has_fusion(self) -> bool:
+        """Whether `add_fusion` adds anything."""
+        return self._lm is not None or self._length_bonus != 0
+
+    def should_sync(self) -> bool:
+        """Whether to read computed values in this step."""
+        return self._sync_is_free or self.num_units % _SYNC_EVERY_ON_GPU == 0
+
+    def at_limit(self) -> Tensor:
+        """(B,) on the CPU: utterances whose hypotheses have the maximum number of units."""
+        return self.num_units >= self.max_units
+
+    def too_short(self) -> Tensor | None:
+        """(B,) utterances whose hypotheses may not end yet; None if there are none."""
+        short_B = self.num_units < self._min_units_B
+        return short_B.to(self.live.device) if bool(short_B.any()) else None
+
+    def hidden(self) -> Tensor:
+        """Decoder output (M, D) for the next unit of each hypothesis that continues. Call it once per step."""
+        self._rows_M = self.live.flatten().nonzero().flatten() if self._sync_is_free else None
+        if self._rows_M is not None and len(self._rows_M) == self.live.numel():
+            self._rows_M = None
+        last_P = self.units[:, :, -1].reshape(-1)
+        last_M = last_P if self._rows_M is None else last_P[self._rows_M]
+        self._visible_BNS = torch.cat([self._visible_BNS, self._itself_NN.expand(len(self.units), -1, -1)], dim=2)
+        depths_M = torch.full_like(last_M, self.num_units)
+        return self._decoder.decode_step(self._cache, NewNodes(last_M, depths_M, self._visible_BNS, self._rows_M))
+
+    def scatter(self, values_MK: Tensor, fill: float) -> Tensor:
+        """Values of the hypotheses of the last `hidden()`, (M, K), as (B, N, K); `fill` for all other hypotheses."""
+        if self._rows_M is None:
+            return values_MK.reshape(*self.live.shape, -1)
+        out_PK = values_MK.new_full((self.live.numel(), values_MK.size(1)), fill)
+        return out_PK.index_copy_(0, self._rows_M, values_MK).view(*self.live.shape, -1)
+
+    def add_fusion(self, scores: Tensor, ids: Tensor) -> Tensor:
+        """Scores plus language model and length bonus of each candidate unit; all (B, N, K).
+
+        Shallow fusion (Gulcehre et al. 2015); the bonus is not added for <eos>.
         """
+        if not self.has_fusion:
+            return scores
+        added_BNK = torch.where(ids == self._eos, 0.0, self._length_bonus)
+        if self._lm is not None and self._lm_states is not None:
+            log_probs = self._lm.score(self._lm_states.flatten(0, 1), ids.flatten(0, 1))
+            added_BNK = added_BNK + self._lm_weight * log_probs.view_as(ids)
+        return scores + added_BNK
+
+    def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
+        """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of `units` (B, N).
+
+        Args:
+            live: (B, N) which of them continue.
+        """
+        past_BNL = self.units.gather(1, parents[..., None].expand(-1, -1, self.units.size(2)))
+        self.units = torch.cat([past_BNL, units[..., None]], dim=2)
+        self._visible_BNS = self._visible_BNS.gather(1, parents[..., None].expand_as(self._visible_BNS))
+        self.live = live
+        if self._lm is not None and self._lm_states is not None:
+            rows_B1 = torch.arange(len(parents), device=parents.device)[:, None]
+            states = self._lm_states[rows_B1, parents]
+            self._lm_states = _per_beam(self._lm.advance(states.flatten(0, 1), units.flatten()), units.shape)
+        if self._cache.num_nodes >= self._compact_at and self.should_sync():
+            self._compact()
+
+    def keep(self, rows_on_cpu: Tensor) -> Tensor:
+        """Remove all utterances except these (B',). Returns their rows on the device."""
+        rows = rows_on_cpu.to(self.live.device)
+        self._cache.keep_utterances(rows)
+        self.utterances, self.units, self.live = self.utterances[rows], self.units[rows], self.live[rows]
+        self._visible_BNS = self._visible_BNS[rows]
+        self.max_units, self._min_units_B = self.max_units[rows_on_cpu], self._min_units_B[rows_on_cpu]
+        if self._lm_states is not None:
+            self._lm_states = self._lm_states[rows]
+        return rows
+
+    def without_end(self, units_NL: list[list[int]], scores_N: list[float]) -> list[tuple[tuple[int, ...], float]]:
+        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible."""
+        found = []
+        for (_, *ids), score in zip(units_NL, scores_N, strict=True):
+            if score > -math.inf:
+                found.append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
+        return found
+
+    def _compact(self) -> None:
+        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share their beginnings."""
+        used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
+        size = max(1, int(used_BS.sum(dim=1).max())) if len(used_BS) else 1
+        nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
+        self._visible_BNS = self._visible_BNS.gather(2, nodes_BS[:, None].expand(-1, self.live.size(1), -1))
+        self._cache.keep_nodes(nodes_BS)
+        self._compact_at = max(_COMPACT_ABOVE, size + size // 2)
+
+
+class AttentionSearch(BeamSearch):
+    """Search by WeNet's rules. There is no length normalisation during the search, and ended hypotheses stay in it.
+
+    The number of units is at most the number of encoder frames, and a hypothesis that is cut at this limit competes as
+    if it had ended. WeNet uses the limit of the longest utterance of the batch, so its results change with the batch.
+    Here each utterance has its own limit, which is WeNet's for batch size 1.
+
+    The final score is the log-probability of units and end, divided by (number of units) ** length_penalty. With a
+    length penalty an empty hypothesis is last, and its score is not divided.
+    """
+
+    def __init__(
+        self, model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None = None
+    ) -> None:
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by `lm_weight`."""
+        super().__init__(model, memory, lengths, options, lm)
+        # An empty place in the beam has score -inf.
+        self._scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float32)
+        self._scores_BN[:, 0] = 0.0
+        self._ended_BN = torch.zeros_like(self.live)
+
+    def step(self) -> Tensor:
         self._prune(*self._candidates())
-        beam = self.beam
-        done_B = beam.at_limit()
-        if beam.should_sync():
-            done_B = done_B | self._is_complete().cpu()
-        if not bool(done_B.any()):
-            return []
-        rows = done_B.nonzero().flatten().to(self._scores_BN.device)
-        units, scores = beam.units[rows].cpu(), self._scores_BN[rows].cpu()
-        finished = list(zip(beam.utterances[rows].tolist(), units, scores, strict=True))
-        kept = beam.keep(~done_B)
-        self._scores_BN, self._ended_BN = self._scores_BN[kept], self._ended_BN[kept]
-        return finished
+        return self.at_limit() | self._is_complete().cpu() if self.should_sync() else self.at_limit()
+
+    def keep(self, rows_on_cpu: Tensor) -> Tensor:
+        rows = super().keep(rows_on_cpu)
+        self._scores_BN, self._ended_BN = self._scores_BN[rows], self._ended_BN[rows]
+        return rows
+
+    def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
+        penalty, nbests = self._options.length_penalty, []
+        for units_NL, scores_N in zip(self.units[rows].tolist(), self._scores_BN[rows].tolist(), strict=True):
+            found = []
+            for ids, score in self.without_end(units_NL, scores_N):
+                found.append(Hypothesis(ids, score / len(ids) ** penalty if ids else score))
+            found.sort(key=lambda one: (bool(one.ids) or not penalty, one.score), reverse=True)
+            nbests.append(found)
+        return nbests
 
     def _is_complete(self) -> Tensor:
         """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
@@ -93,14 +244,14 @@ class _AttentionSearch:
 
     def _candidates(self) -> tuple[Tensor, Tensor]:
         """Scores and ids (B, N, K) of the best next units per hypothesis; <eos> with score 0 if it has ended."""
-        hidden_MD = self.beam.hidden()
-        num_candidates = self._scores_BN.size(1) * (_FUSION_CANDIDATES if self.beam.has_fusion else 1)
+        hidden_MD = self.hidden()
+        num_candidates = self._scores_BN.size(1) * (_FUSION_CANDIDATES if self.has_fusion else 1)
         # One more if <eos> may be forbidden for any utterance: the batch must not change the candidates.
         num_candidates += self._options.min_len_ratio > 0
         values_MK, ids_MK = self._head.topk(hidden_MD, min(num_candidates, self._head.num_units))
-        values_BNK, ids_BNK = self.beam.scatter(values_MK, -math.inf), self.beam.scatter(ids_MK, self._eos)
-        values_BNK = self.beam.add_fusion(values_BNK, ids_BNK)
-        too_short_B = self.beam.too_short()
+        values_BNK, ids_BNK = self.scatter(values_MK, -math.inf), self.scatter(ids_MK, self._eos)
+        values_BNK = self.add_fusion(values_BNK, ids_BNK)
+        too_short_B = self.too_short()
         if too_short_B is not None:
             values_BNK = values_BNK.masked_fill(too_short_B[:, None, None] & (ids_BNK == self._eos), -math.inf)
         repeated_eos_K = torch.full_like(values_BNK[0, 0], -math.inf)
@@ -117,15 +268,9 @@ class _AttentionSearch:
         units_BN = ids_BNK.flatten(1).gather(1, order_BN)
         self._ended_BN = units_BN == self._eos
         live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
-        self.beam.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
+        self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
 
 
-def _rank(units_NL: Tensor, scores_N: Tensor, special: SpecialIds, length_penalty: float) -> list[Hypothesis]:
-    """The final hypotheses of an utterance, sorted; units (N, L) with <sos> first, scores (N,)."""
-    ranked = []
-    for units_L, score in zip(units_NL[:, 1:].tolist(), scores_N.tolist(), strict=True):
-        if score == -math.inf:
-            continue
-        ids = tuple(units_L[: units_L.index(special.eos)] if special.eos in units_L else units_L)
-        ranked.append(Hypothesis(ids, score / len(ids) ** length_penalty if ids else score))
-    return sorted(ranked, key=lambda one: (bool(one.ids) or not length_penalty, one.score), reverse=True)
+def _per_beam(states_P: Tensor, shape: Sequence[int]) -> Tensor:
+    """(B · N, …) → (B, N, …)."""
+    return states_P.view(*shape[:2], *states_P.shape[1:])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.beam import Beam
+from wenet_hs.decode.attention import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.nn.layers import length_mask
@@ -31,34 +31,12 @@ _MIN_LOG_PROB = -1e4
 """Lower log-probabilities are raised to this: such an alignment has no weight, and no infinities are subtracted."""
 
 
-def finished_list_search(
-    model: AsrModel,
-    memory: Tensor,
-    lengths: Tensor,
-    options: DecodeOptions,
-    *,
-    ctc_weight: float,
-    lm: LanguageModel | None = None,
-) -> list[list[Hypothesis]]:
-    """The best hypotheses of each utterance.
+class FinishedListSearch(BeamSearch):
+    """The beam, and the list of the finished hypotheses.
 
-    Args:
-        memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1.
-        ctc_weight: weight of CTC in the score, in [0, 1]; 0: CTC is not computed.
-    Returns: per utterance up to `nbest` (default: `beam_size`) different hypotheses, best first. The score is
-        (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus, including the ends, divided by
-        max(1, number of units) ** length_penalty. If no text fits the length limits: the empty one with score 0.
+    The score is (1 - ctc_weight) · decoder + ctc_weight · CTC + language model and length bonus, including the ends,
+    divided by max(1, number of units) ** length_penalty. If no text fits the length limits: the empty one with score 0.
     """
-    search = _FinishedListSearch(model, memory, lengths, options, ctc_weight=ctc_weight, lm=lm)
-    results: list[list[Hypothesis]] = [[] for _ in range(len(memory))]
-    while len(search.beam.utterances):
-        for utterance, nbest in search.step():
-            results[utterance] = nbest
-    return results
-
-
-class _FinishedListSearch:
-    """Scores of the hypotheses (-inf for an empty place in the beam), and the list of the finished ones."""
 
     def __init__(
         self,
@@ -68,60 +46,58 @@ class _FinishedListSearch:
         options: DecodeOptions,
         *,
         ctc_weight: float,
-        lm: LanguageModel | None,
+        lm: LanguageModel | None = None,
     ) -> None:
-        self._head, self._eos = model.head, model.special.eos
-        self._options, self._ctc_weight = options, ctc_weight
-        self.beam = Beam(model, memory, lengths, options, lm)
-        self._ctc = None
+        """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; ctc_weight 0: CTC is not computed."""
+        super().__init__(model, memory, lengths, options, lm)
+        self._ctc_weight, self._ctc = ctc_weight, None
         if ctc_weight:
             self._ctc = CtcPrefixScorer(model.ctc.log_probs(memory), lengths, model.ctc.blank, options.beam_size)
-        # Scores without CTC's part.
-        self._decoder_scores_BN = memory.new_full(self.beam.live.shape, -math.inf, dtype=torch.float64)
+        # Scores without CTC's part; -inf for an empty place in the beam.
+        self._decoder_scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float64)
         self._decoder_scores_BN[:, 0] = 0.0
         self._scores_BN = self._decoder_scores_BN
         self._finished_BN = torch.full_like(self._scores_BN, -math.inf)
-        self._finished_units_BNL = self.beam.units
+        self._finished_units_BNL = self.units
 
-    def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Extend all hypotheses by one unit. Returns (utterance, hypotheses) of each utterance that is finished."""
-        at_limit_B = self.beam.at_limit()
-        hidden_MD = self.beam.hidden()
+    def step(self) -> Tensor:
+        at_limit_B = self.at_limit()
+        hidden_MD = self.hidden()
         self._finish(hidden_MD)
         if bool(at_limit_B.all()):
-            return self._remove(at_limit_B)
-        should_sync = self.beam.should_sync()
+            return at_limit_B
+        should_sync = self.should_sync()
         self._extend(hidden_MD)
-        return self._remove(at_limit_B | self._is_complete().cpu() if should_sync else at_limit_B)
+        return at_limit_B | self._is_complete().cpu() if should_sync else at_limit_B
 
     def _finish(self, hidden_MD: Tensor) -> None:
         """Add each hypothesis with its end to the list, and keep the N best; of equal scores the earlier one."""
-        beam, length = self.beam, self.beam.num_units
+        length = self.num_units
         ends_M = torch.full((len(hidden_MD),), self._eos, device=hidden_MD.device)
         eos_scores_M = -(1 - self._ctc_weight) * self._head.nll(hidden_MD, ends_M).double()
-        scores_BN1 = self._decoder_scores_BN[..., None] + beam.scatter(eos_scores_M[:, None], -math.inf)
-        scores_BN = beam.add_fusion(scores_BN1, beam.units.new_full(scores_BN1.shape, self._eos))[..., 0]
+        scores_BN1 = self._decoder_scores_BN[..., None] + self.scatter(eos_scores_M[:, None], -math.inf)
+        scores_BN = self.add_fusion(scores_BN1, self.units.new_full(scores_BN1.shape, self._eos))[..., 0]
         if self._ctc is not None:
             scores_BN = scores_BN + self._ctc_weight * self._ctc.text_scores()
-        too_short_B = beam.too_short()
+        too_short_B = self.too_short()
         if too_short_B is not None:
             scores_BN = scores_BN.masked_fill(too_short_B[:, None], -math.inf)
         scores_BN = scores_BN / max(1, length) ** self._options.length_penalty
         all_scores_BC = torch.cat([self._finished_BN, scores_BN], dim=1)
         order_BN = all_scores_BC.argsort(dim=1, descending=True, stable=True)[:, : scores_BN.size(1)]
         self._finished_BN = all_scores_BC.gather(1, order_BN)
-        padding = (0, beam.units.size(2) - self._finished_units_BNL.size(2))
+        padding = (0, self.units.size(2) - self._finished_units_BNL.size(2))
         older_BNL = torch.nn.functional.pad(self._finished_units_BNL, padding, value=self._eos)
-        all_units_BCL = torch.cat([older_BNL, beam.units], dim=1)
+        all_units_BCL = torch.cat([older_BNL, self.units], dim=1)
         self._finished_units_BNL = all_units_BCL.gather(1, order_BN[..., None].expand(-1, -1, all_units_BCL.size(2)))
 
     def _extend(self, hidden_MD: Tensor) -> None:
         """Continue with the N best hypotheses that are one unit longer."""
-        beam, beam_size = self.beam, self._scores_BN.size(1)
+        beam_size = self._scores_BN.size(1)
         values_MK, ids_MK = self._head.topk(hidden_MD, min(_CANDIDATES * beam_size + 1, self._head.num_units))
-        values_BNK = beam.scatter((1 - self._ctc_weight) * values_MK.double(), -math.inf)
-        ids_BNK = beam.scatter(ids_MK, self._eos)
-        decoder_scores_BNK = beam.add_fusion(self._decoder_scores_BN[..., None] + values_BNK, ids_BNK)
+        values_BNK = self.scatter((1 - self._ctc_weight) * values_MK.double(), -math.inf)
+        ids_BNK = self.scatter(ids_MK, self._eos)
+        decoder_scores_BNK = self.add_fusion(self._decoder_scores_BN[..., None] + values_BNK, ids_BNK)
         totals_BNK = decoder_scores_BNK
         if self._ctc is not None:
             totals_BNK = decoder_scores_BNK + self._ctc_weight * self._ctc.prefix_scores(ids_BNK)
@@ -135,43 +111,32 @@ class _FinishedListSearch:
         parents_BN, units_BN = order_BN // ids_BNK.size(2), ids_BNK.flatten(1).gather(1, order_BN)
         if self._ctc is not None:
             self._ctc.advance(parents_BN, units_BN)
-        beam.advance(parents_BN, units_BN, ~impossible_BN)
+        self.advance(parents_BN, units_BN, ~impossible_BN)
 
     def _is_complete(self) -> Tensor:
         """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
         options, wanted = self._options, self._options.nbest or self._scores_BN.size(1)
-        best_B, max_units_B = self._scores_BN.amax(dim=1), self.beam.max_units.to(self._scores_BN.device)
-        units_left_B = (max_units_B - self.beam.num_units).clamp(min=0)
+        best_B, max_units_B = self._scores_BN.amax(dim=1), self.max_units.to(self._scores_BN.device)
+        units_left_B = (max_units_B - self.num_units).clamp(min=0)
         best_B = best_B + max(0.0, options.length_bonus) * units_left_B
         # Upper bound of the final score: a negative score is divided by the maximum number of units, a positive one by
         # the present number.
-        divisors_B = torch.where(best_B < 0, max_units_B.double(), float(self.beam.num_units)) ** options.length_penalty
+        divisors_B = torch.where(best_B < 0, max_units_B.double(), float(self.num_units)) ** options.length_penalty
         return best_B.isneginf() | (self._finished_BN[:, :wanted].amin(dim=1) >= best_B / divisors_B)
 
-    def _remove(self, done_B: Tensor) -> list[tuple[int, list[Hypothesis]]]:
-        """Remove the utterances that `done_B`, on the CPU, marks. Returns their hypotheses."""
-        if not bool(done_B.any()):
-            return []
-        rows = done_B.nonzero().flatten().to(self._scores_BN.device)
-        scores, units = self._finished_BN[rows].tolist(), self._finished_units_BNL[rows].tolist()
-        nbests = [self._hypotheses(*pair) for pair in zip(units, scores, strict=True)]
-        finished = list(zip(self.beam.utterances[rows].tolist(), nbests, strict=True))
-        kept = self.beam.keep(~done_B)
+    def keep(self, rows_on_cpu: Tensor) -> Tensor:
+        rows = super().keep(rows_on_cpu)
         if self._ctc is not None:
-            self._ctc.keep(kept)
-        self._scores_BN, self._decoder_scores_BN = self._scores_BN[kept], self._decoder_scores_BN[kept]
-        self._finished_BN, self._finished_units_BNL = self._finished_BN[kept], self._finished_units_BNL[kept]
-        return finished
+            self._ctc.keep(rows)
+        self._scores_BN, self._decoder_scores_BN = self._scores_BN[rows], self._decoder_scores_BN[rows]
+        self._finished_BN, self._finished_units_BNL = self._finished_BN[rows], self._finished_units_BNL[rows]
+        return rows
 
-    def _hypotheses(self, units_NL: list[list[int]], scores_N: list[float]) -> list[Hypothesis]:
-        """The finished list of an utterance; its units begin with <sos>."""
-        nbest = []
-        for units_L, score in zip(units_NL, scores_N, strict=True):
-            if score > -math.inf:
-                ids = units_L[1:]
-                nbest.append(Hypothesis(tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
-        # The list is empty if the minimum number of units is more than CTC has frames for.
-        return nbest[: self._options.nbest] or [Hypothesis((), 0.0)]
+    def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
+        pairs = zip(self._finished_units_BNL[rows].tolist(), self._finished_BN[rows].tolist(), strict=True)
+        nbests = [[Hypothesis(*one) for one in self.without_end(*pair)] for pair in pairs]
+        # A list is empty if the minimum number of units is more than CTC has frames for.
+        return [nbest or [Hypothesis((), 0.0)] for nbest in nbests]
 
 
 class CtcPrefixScorer:

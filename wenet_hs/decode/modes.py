@@ -19,10 +19,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.attention import attention_beam_search
+from wenet_hs.decode.attention import AttentionSearch
 from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.joint import finished_list_search
+from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import CheckpointError, ConfigError
@@ -112,8 +112,8 @@ def _greedy(batch: EncodedBatch) -> NBests:
 def _attention(batch: EncodedBatch) -> NBests:
     arguments = (batch.model, batch.memory, batch.lengths, batch.options)
     if batch.options.finished_list:
-        return finished_list_search(*arguments, ctc_weight=0.0, lm=batch.lm)
-    return attention_beam_search(*arguments, batch.lm)
+        return FinishedListSearch(*arguments, ctc_weight=0.0, lm=batch.lm).search()
+    return AttentionSearch(*arguments, batch.lm).search()
 
 
 def _rescoring(batch: EncodedBatch) -> NBests:
@@ -121,8 +121,8 @@ def _rescoring(batch: EncodedBatch) -> NBests:
 
 
 def _joint(batch: EncodedBatch) -> NBests:
-    weight = batch.options.ctc_weight
-    return finished_list_search(batch.model, batch.memory, batch.lengths, batch.options, ctc_weight=weight, lm=batch.lm)
+    arguments = (batch.model, batch.memory, batch.lengths, batch.options)
+    return FinishedListSearch(*arguments, ctc_weight=batch.options.ctc_weight, lm=batch.lm).search()
 
 
 @dataclass(frozen=True, kw_only=True)
