@@ -54,30 +54,21 @@ def rescore(
         candidates: per utterance the hypotheses of the prefix search, with scores of CTC only.
     """
     sequences = [(row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest]
-    scores = _decoder_scores(model, (memory, lengths), sequences, options.reverse_weight)
+    decoder, encoded, weight = model.decoder, (memory, lengths), options.reverse_weight
+    scores = score_sequences(model.left_decoder, model.head, encoded, sequences, model.special)
+    if isinstance(decoder, BiTransformerDecoder) and model.right_head is not None and weight:
+        backwards = [(row, ids[::-1]) for row, ids in sequences]
+        right = score_sequences(decoder.right_decoder, model.right_head, encoded, backwards, model.special)
+        scores = [(1 - weight) * one + weight * other for one, other in zip(scores, right, strict=True)]
     fusion = _fusion_scores(lm, options, [ids for _, ids in sequences], model.special.eos)
     terms = iter(zip(scores, fusion, strict=True))
-    results: list[list[Hypothesis]] = []
+    results = []
     for nbest in candidates:
         rescored = []
         for hypothesis, (score, added) in zip(nbest, terms, strict=False):
             rescored.append(Hypothesis(hypothesis.ids, score + options.ctc_weight * hypothesis.score + added))
         results.append(sorted(rescored, key=lambda hypothesis: hypothesis.score, reverse=True))
     return results
-
-
-def _decoder_scores(
-    model: AsrModel, memory: tuple[Tensor, Tensor], sequences: _Sequences, reverse_weight: float
-) -> list[float]:
-    """Log-probability of each sequence and its end, weighted over both directions."""
-    decoder, right_head = model.decoder, model.right_head
-    left_scores = score_sequences(model.left_decoder, model.head, memory, sequences, model.special)
-    if not isinstance(decoder, BiTransformerDecoder) or right_head is None or not reverse_weight:
-        return left_scores
-    reversed_sequences = [(row, ids[::-1]) for row, ids in sequences]
-    right_scores = score_sequences(decoder.right_decoder, right_head, memory, reversed_sequences, model.special)
-    pairs = zip(left_scores, right_scores, strict=True)
-    return [(1 - reverse_weight) * left + reverse_weight * right for left, right in pairs]
 
 
 def _fusion_scores(
@@ -106,33 +97,21 @@ class PrefixTree:
 
     row: int
     """Row of the utterance."""
-    special: SpecialIds
-    units: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
+    nodes: dict[tuple[int, int], int]
+    """(parent, unit) → number of the node, in the order of the numbers."""
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(node, unit) → number of the edge."""
+    """(node, unit) → number of the edge, in the order of the numbers."""
     paths: list[tuple[int, list[int]]] = field(default_factory=list)
     """Per hypothesis its number among all hypotheses, and its edges."""
-    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def add(self, number: int, ids: Sequence[int]) -> None:
+    def add(self, number: int, ids: Sequence[int], eos: int) -> None:
         """Add hypothesis `number`."""
-        node, path = self._node((-1, self.special.sos), 0), []
+        node, path = 0, []
         for unit in ids:
             path.append(self.edges.setdefault((node, unit), len(self.edges)))
-            node = self._node((node, unit), self.depths[node] + 1)
-        path.append(self.edges.setdefault((node, self.special.eos), len(self.edges)))
+            node = self.nodes.setdefault((node, unit), len(self.nodes))
+        path.append(self.edges.setdefault((node, eos), len(self.edges)))
         self.paths.append((number, path))
-
-    def _node(self, edge: tuple[int, int], depth: int) -> int:
-        """The node at the end of an edge; a new one if there is none yet."""
-        node = self._nodes.setdefault(edge, len(self.units))
-        if node == len(self.units):
-            self.parents.append(edge[0])
-            self.units.append(edge[1])
-            self.depths.append(depth)
-        return node
 
 
 @torch.no_grad()
@@ -155,17 +134,17 @@ def score_sequences(
 def _build_trees(sequences: _Sequences, special: SpecialIds) -> list[PrefixTree]:
     trees: list[PrefixTree] = []
     for number, (row, ids) in enumerate(sequences):
-        if not trees or trees[-1].row != row or len(trees[-1].units) + len(ids) >= MAX_NODES:
-            trees.append(PrefixTree(row, special))
-        trees[-1].add(number, ids)
+        if not trees or trees[-1].row != row or len(trees[-1].nodes) + len(ids) >= MAX_NODES:
+            trees.append(PrefixTree(row, {(-1, special.sos): 0}))
+        trees[-1].add(number, ids, special.eos)
     return trees
 
 
 def _batch_trees(trees: list[PrefixTree]) -> Iterator[list[PrefixTree]]:
     """Batches of trees of similar size, the largest first, each within MAX_TOTAL_NODES."""
     batch: list[PrefixTree] = []
-    for tree in sorted(trees, key=lambda tree: len(tree.units), reverse=True):
-        if batch and (len(batch) + 1) * len(batch[0].units) > MAX_TOTAL_NODES:
+    for tree in sorted(trees, key=lambda tree: len(tree.nodes), reverse=True):
+        if batch and (len(batch) + 1) * len(batch[0].nodes) > MAX_TOTAL_NODES:
             yield batch
             batch = []
         batch.append(tree)
@@ -177,12 +156,12 @@ def _edge_costs(
     decoder: TransformerDecoder, head: OutputHead, memory: tuple[Tensor, Tensor], trees: list[PrefixTree]
 ) -> list[np.ndarray]:
     """Per tree the costs of its edges in nats, float64."""
-    device, size = memory[0].device, len(trees[0].units)
+    device, size = memory[0].device, len(trees[0].nodes)
     rows_B = torch.tensor([tree.row for tree in trees], device=device)
     memory_BTD, lengths_B = memory[0][rows_B], memory[1][rows_B]
     cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
     hidden_MD = decoder.decode_step(cache, _new_nodes(trees, size, device))
-    begins = np.cumsum([0, *(len(tree.units) for tree in trees)])
+    begins = np.cumsum([0, *(len(tree.nodes) for tree in trees)])
     sources = [begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges]
     targets = [unit for tree in trees for _, unit in tree.edges]
     costs_E = head.nll(hidden_MD[torch.tensor(sources, device=device)], torch.tensor(targets, device=device))
@@ -194,14 +173,14 @@ def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewN
     """All nodes of the trees; each sees itself and its ancestors."""
     visible_BRR = np.zeros((len(trees), size, size), np.bool_)
     for visible_RR, tree in zip(visible_BRR, trees, strict=True):
-        for node, parent in enumerate(tree.parents):
+        for (parent, _), node in tree.nodes.items():
             if parent >= 0:
                 visible_RR[node] = visible_RR[parent]
             visible_RR[node, node] = True
-    places = [index * size + node for index, tree in enumerate(trees) for node in range(len(tree.units))]
+    slots = np.flatnonzero(visible_BRR.diagonal(axis1=1, axis2=2))
     return NewNodes(
-        units=torch.tensor([unit for tree in trees for unit in tree.units], device=device),
-        depths=torch.tensor([depth for tree in trees for depth in tree.depths], device=device),
+        units=torch.tensor([unit for tree in trees for _, unit in tree.nodes], device=device),
+        depths=torch.from_numpy(visible_BRR.sum(axis=2).ravel()[slots] - 1).to(device),
         visible=torch.from_numpy(visible_BRR).to(device),
-        slots=None if len(places) == len(trees) * size else torch.tensor(places, device=device),
+        slots=None if len(slots) == len(trees) * size else torch.from_numpy(slots).to(device),
     )
