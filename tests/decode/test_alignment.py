@@ -29,11 +29,10 @@ def random_log_probs(seed: int, *shape: int) -> Tensor:
 
 def best_score(log_probs_TC: Tensor, labels: list[int]) -> float:
     """The greatest of all alignments' scores."""
-    frames, classes = log_probs_TC.shape
-    scores = [-math.inf]
-    for path in itertools.product(range(classes), repeat=frames):
+    log_probs, scores = log_probs_TC.tolist(), [-math.inf]
+    for path in itertools.product(range(log_probs_TC.size(1)), repeat=len(log_probs)):
         if [unit for unit, _ in itertools.groupby(path) if unit] == labels:
-            scores.append(sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)))
+            scores.append(sum(row[unit] for row, unit in zip(log_probs, path, strict=True)))
     return max(scores)
 
 
@@ -49,8 +48,8 @@ def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> No
     assert found.score == pytest.approx(sum(float(log_probs_TC[t, unit]) for t, unit in enumerate(path)), abs=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), frames=st.integers(0, 6), labels=st.lists(st.integers(1, 2), max_size=4))
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), frames=st.integers(0, 5), labels=st.lists(st.integers(1, 2), max_size=4))
 def test_the_alignment_is_the_best_of_all(seed: int, frames: int, labels: list[int]) -> None:
     log_probs = random_log_probs(seed, 1, max(frames, 1), 3)
     (found,) = viterbi_align(log_probs, torch.tensor([frames]), [labels])

@@ -36,9 +36,9 @@ def collapse(alignment: tuple[int, ...]) -> tuple[int, ...]:
 def all_hypotheses(log_probs_TV: Tensor) -> dict[tuple[int, ...], float]:
     """Every unit sequence with the log of the sum over its alignments."""
     sums: dict[tuple[int, ...], float] = defaultdict(float)
-    frames, units = log_probs_TV.shape
-    for alignment in itertools.product(range(units), repeat=frames):
-        sums[collapse(alignment)] += math.exp(sum(float(log_probs_TV[t, u]) for t, u in enumerate(alignment)))
+    log_probs = log_probs_TV.tolist()
+    for alignment in itertools.product(range(log_probs_TV.size(1)), repeat=len(log_probs)):
+        sums[collapse(alignment)] += math.exp(sum(row[u] for row, u in zip(log_probs, alignment, strict=True)))
     return {ids: math.log(total) for ids, total in sums.items()}
 
 
@@ -74,9 +74,9 @@ def test_the_sum_over_alignments_can_exceed_the_best_alignment() -> None:
     assert (math.exp(best.score), math.exp(second.score)) == pytest.approx((0.64, 0.36), abs=1e-6)
 
 
-@pytest.mark.parametrize(("frames", "units"), [(1, 4), (2, 3), (4, 2), (5, 3), (4, 4)])
+@pytest.mark.parametrize(("frames", "units"), [(1, 4), (2, 3), (4, 4)])
 def test_exhaustive_search_is_the_sum_over_all_alignments(frames: int, units: int) -> None:
-    for seed in range(4):
+    for seed in range(3):
         log_probs = random_log_probs(seed, 1, frames, units)
         (found,) = prefix_search(log_probs, torch.tensor([frames]), 400)
         expected = all_hypotheses(log_probs[0])
@@ -136,7 +136,7 @@ def check(case: Case) -> None:
 
 
 def test_the_kernel_equals_the_search_in_plain_python() -> None:
-    for seed in range(80):
+    for seed in range(48):
         check(random_case(seed))
     # A beam of 2 over three units: prefixes leave the beam and return often, and the trie must find them again.
     values, ids = topk_lowest_id_first(random_log_probs(7, 1, 400, 3), 2)
@@ -145,7 +145,7 @@ def test_the_kernel_equals_the_search_in_plain_python() -> None:
 
 @pytest.mark.slow
 def test_the_kernel_equals_it_on_a_thousand_cases_and_long_ones() -> None:
-    for seed in range(80, 1160):
+    for seed in range(48, 1160):
         check(random_case(seed))
     for seed, scale in enumerate((1.0, 4.0, 10.0)):
         log_probs = (scale * torch.randn(4, 300, 50, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)

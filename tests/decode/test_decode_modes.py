@@ -47,7 +47,7 @@ def golden(request: pytest.FixtureRequest, shared_dir: Path) -> tuple[AsrModel, 
     return load_model(folder / f"{request.param}.yaml", weights), arrays
 
 
-@pytest.mark.parametrize("group", [(0,), (1,), (2,), (0, 1, 2), (2, 0)], ids=str)
+@pytest.mark.parametrize("group", [(1,), (0, 1, 2)], ids=str)
 def test_wenets_hypotheses_token_for_token(golden: tuple[AsrModel, Arrays], group: tuple[int, ...]) -> None:
     model, arrays = golden
     features = [torch.from_numpy(arrays[f"{index}.feats"]) for index in group]
@@ -68,7 +68,7 @@ def test_wenets_hypotheses_token_for_token(golden: tuple[AsrModel, Arrays], grou
 # ---- batches
 
 
-@pytest.mark.parametrize(("frames", "beam_size"), [([40, 9, 23], 3), ([31, 45], 12), ([12, 27], 1), ([30, 6, 0], 3)])
+@pytest.mark.parametrize(("frames", "beam_size"), [([25, 9, 6, 0], 3), ([31, 12], 12)])
 def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], beam_size: int) -> None:
     reverse_weight = 0.3 if model.right_head is not None else 0.0
     options = DecodeOptions(beam_size=beam_size, length_penalty=0.5, reverse_weight=reverse_weight)
@@ -87,8 +87,8 @@ def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], be
 
 
 def test_rescoring_is_its_formula(model: AsrModel) -> None:
-    batch = small_batch([40, 31], [1, 1])
-    for reverse_weight in (0.0, 0.4, 1.0) if model.right_head is not None else (0.0,):
+    batch = small_batch([25, 20], [1, 1])
+    for reverse_weight in (0.4, 1.0) if model.right_head is not None else (0.0,):
         options = DecodeOptions(beam_size=4, ctc_weight=0.7, reverse_weight=reverse_weight)
         found = decode(model, batch.features, batch.feature_lengths, MODES, options)
         for row in range(2):
@@ -131,7 +131,7 @@ SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8), (1, 1), (6, 8192)])
+@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8), (1, 1)])
 def test_scores_do_not_depend_on_trees_and_batches(
     max_nodes: int, max_total_nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +159,10 @@ def test_the_best_hypothesis_of_each_mode_gets_its_alignment(model: AsrModel) ->
     assert times.seconds["alignment"] > 0
     without = {mode: [[replace(h, alignment=None) for h in nbest] for nbest in found[mode]] for mode in MODES}
     assert without == plain
+    if model.right_head is not None:  # a model that was trained without CTC aligns nothing
+        untrained = small_model(model_conf={"ctc_weight": 0.0})
+        nbests = decode(untrained, batch.features, batch.feature_lengths, ["attention"], align=True)["attention"]
+        assert all(nbest[0].alignment is None for nbest in nbests)
     for mode in MODES:
         assert found[mode][1] == [Hypothesis((), 0.0)]  # too short for the encoder
         for row, frames in ((0, 9), (2, 7)):
@@ -170,12 +174,6 @@ def test_the_best_hypothesis_of_each_mode_gets_its_alignment(model: AsrModel) ->
             if mode == "ctc_greedy_search":  # the alignment that it is made of
                 assert best.alignment is not None
                 assert best.alignment.score == pytest.approx(best.score, abs=1e-4)
-
-
-def test_a_model_without_ctc_aligns_nothing() -> None:
-    model, batch = small_model(model_conf={"ctc_weight": 0.0}), small_batch([30], [1])
-    found = decode(model, batch.features, batch.feature_lengths, ["attention"], align=True)
-    assert found["attention"][0][0].alignment is None
 
 
 # ---- calls

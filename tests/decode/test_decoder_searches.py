@@ -115,20 +115,20 @@ def check(head: str, seed: int) -> None:
 @pytest.mark.parametrize("head", HEADS)
 def test_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_COMPACT_ABOVE", 6)
-    for seed in range(list(HEADS).index(head), 20, len(HEADS)):
+    for seed in range(list(HEADS).index(head), 12, len(HEADS)):
         check(head, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_more_random_models_and_settings(head: str) -> None:
-    for seed in range(20, 300):
+    for seed in range(12, 300):
         check(head, seed)
 
 
 def test_reading_the_device_every_eighth_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: all hypotheses are computed, and the end is read at every eighth step."""
-    for seed in range(6):
+    for seed in range(3):
         model = random_model("hsoftmax", seed)
         case = random_case(seed)
         expected = search(model, *case)
@@ -139,9 +139,8 @@ def test_reading_the_device_every_eighth_step_changes_nothing(monkeypatch: pytes
             assert_same_nbest(others, [(h.ids, h.score) for h in nbest])
 
 
-@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
-def test_a_beam_larger_than_all_hypotheses_is_exhaustive(head: str) -> None:
-    model, memory = random_model(head, 1), random_case(0)[0]
+def test_a_beam_larger_than_all_hypotheses_is_exhaustive() -> None:
+    model, memory = random_model("hsoftmax", 1), random_case(0)[0]
     memory = (memory[0][:1, :1].repeat(1, 2, 1), torch.tensor([2]))
     expected = {}
     ordinary = [unit for unit in range(NUM_UNITS) if unit != SPECIAL.eos]

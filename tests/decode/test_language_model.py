@@ -5,17 +5,17 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
+from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
 from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_unknown_units
+from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.topk import topk_lowest_id_first
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -110,12 +110,10 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
         (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header says 6; the file is damaged"),
         (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
         (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
-        (("-0.7\tb", "nan\tb"), r"lm.arpa:12: 'nan' is no logarithm"),
         (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),
         (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
         (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' is repeated; remove one of the two lines"),
         (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
-        (("\\end\\", ""), r"lm.arpa: ends before \\end\\; give a complete"),
         (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model from whole sentences"),
         (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
     ],
@@ -150,21 +148,10 @@ def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
             load_language_model(path, UNITS)
 
 
-@pytest.mark.parametrize(
-    ("left_out", "line"),
-    [
-        ((), r"lm.arpa: does not know 1 of the 4 units \(c\), so the searches avoid them; build it from text that is"),
-        (("-1.2\t▁\t-0.1\n", "ngram 1=6"), r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so"),
-    ],
-)
-def test_a_warning_names_units_that_the_file_does_not_know(
-    tmp_path: Path, left_out: tuple[str, ...], line: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = ARPA
-    for part in left_out:
-        text = text.replace(part, "ngram 1=5" if part.startswith("ngram") else "")
+def test_a_warning_names_units_that_the_file_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5")
     warn_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
-    assert re.search(line, caplog.text)
+    assert re.search(r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so the searches avoid them; build", caplog.text)
     caplog.clear()
     units = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL)
     warn_unknown_units(tmp_path / "lm.arpa", load_language_model(tmp_path / "lm.arpa", units), units)
@@ -193,19 +180,19 @@ def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:
 
 # ---- searches
 
-OPTIONS = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
+OPTIONS = DecodeOptions(beam_size=90, lm_weight=0.7, length_bonus=0.4)
 
 
 def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp_path: Path) -> None:
     lm = model_of(tmp_path)
-    log_probs = torch.randn(1, 4, 7, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    log_probs = torch.randn(1, 3, 7, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
     values, ids = topk_lowest_id_first(log_probs, 4)
     sums: dict[tuple[int, ...], float] = {}
-    for alignment in itertools.product(range(4), repeat=4):
-        text = tuple(unit for unit, _ in itertools.groupby(int(ids[0, t, k]) for t, k in enumerate(alignment)) if unit)
-        product = math.exp(sum(float(values[0, t, k]) for t, k in enumerate(alignment)))
-        sums[text] = sums.get(text, 0.0) + product
-    (found,) = prefix_beam_search_with_lm(values, ids, torch.tensor([4]), blank=0, eos=2, options=OPTIONS, lm=lm)
+    frames = [list(zip(*frame, strict=True)) for frame in zip(values[0].tolist(), ids[0].tolist(), strict=True)]
+    for alignment in itertools.product(*frames):
+        text = tuple(unit for unit, _ in itertools.groupby(unit for _, unit in alignment) if unit)
+        sums[text] = sums.get(text, 0.0) + math.exp(sum(value for value, _ in alignment))
+    (found,) = prefix_beam_search_with_lm(values, ids, torch.tensor([3]), blank=0, eos=2, options=OPTIONS, lm=lm)
     assert {prefix.ids for prefix in found} == set(sums)
     scores = [prefix.ctc + prefix.fusion for prefix in found]
     assert scores == sorted(scores, reverse=True)
@@ -224,15 +211,11 @@ def small_lm(tmp_path: Path) -> NgramModel:
     return load_language_model(path, UnitTable(symbols, SpecialIds(0, 1, 2, 2)))  # type: ignore[return-value]
 
 
-def test_every_mode_with_a_language_model_and_its_score(tmp_path: Path) -> None:
-    lm, model, batch = small_lm(tmp_path), small_model(seed=1), small_batch([40, 25], [1, 1])
-    assert len(lm._words_V) == NUM_UNITS
-    plain = DecodeOptions(beam_size=4)
-    fused = DecodeOptions(beam_size=4, lm_weight=2.0, length_bonus=0.5)
-    run: Callable[..., dict[str, list[list[Hypothesis]]]] = lambda options, lm=None: decode(  # noqa: E731
-        model, batch.features, batch.feature_lengths, MODES, options, lm=lm
-    )
-    without, found = run(plain), run(fused, lm)
+def test_a_language_model_changes_every_mode_but_the_greedy_one(tmp_path: Path) -> None:
+    lm, model, batch = small_lm(tmp_path), small_model(seed=1), small_batch([24], [1])
+    arguments = (model, batch.features, batch.feature_lengths, MODES)
+    without = decode(*arguments, DecodeOptions(beam_size=4))
+    found = decode(*arguments, DecodeOptions(beam_size=4, lm_weight=2.0, length_bonus=0.5), lm=lm)
     assert found["ctc_greedy_search"] == without["ctc_greedy_search"]
 
     def share(nbest: list[Hypothesis]) -> float:
@@ -241,14 +224,10 @@ def test_every_mode_with_a_language_model_and_its_score(tmp_path: Path) -> None:
 
     for mode in ("attention", "ctc_prefix_beam_search", "joint"):
         assert share(found[mode][0]) > share(without[mode][0]), mode
-    rescored = {h.ids: h.score for h in found["attention_rescoring"][0]}
-    assert set(rescored) == {h.ids for h in found["ctc_prefix_beam_search"][0]}
-    assert run(fused, lm) == found
+    assert {h.ids for h in found["attention_rescoring"][0]} == {h.ids for h in found["ctc_prefix_beam_search"][0]}
 
 
 def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> None:
-    from wenet_hs.decode.rescoring import rescore
-
     lm, model = small_lm(tmp_path), small_model(seed=1)
     memory = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(1))
     candidates = [[Hypothesis((3, 4, 4), -1.0), Hypothesis((), -2.0), Hypothesis((5,), -3.0)]]

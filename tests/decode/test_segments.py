@@ -43,23 +43,22 @@ def test_the_longest_pause_of_the_second_half_then_the_last_of_the_first_then_th
     assert cuts(speech(10.0, pauses), 10.0) == []
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.02])
-def test_no_cut_in_speech_if_there_is_a_pause(noise: float) -> None:
-    rng = np.random.default_rng(round(noise * 1e4))
-    for seed in range(6):
+def test_no_cut_in_speech_if_there_is_a_pause() -> None:
+    rng = np.random.default_rng(1)
+    for seed, noise in enumerate((0.0, 1e-3, 1e-3, 0.02, 0.02)):
         pauses, time = [], 0.0
-        while time < 60:
+        while time < 40:
             time += rng.uniform(0.5, 9)
             pauses.append((time, time + rng.uniform(0.24, 0.9)))
             time = pauses[-1][1]
         begin = 0.0
-        bounds = [*cuts(speech(60.0, pauses, noise, seed), 6.0), 60.0]
+        bounds = [*cuts(speech(40.0, pauses, noise, seed), 6.0), 40.0]
         for cut in bounds:
             assert 0.99 <= cut - begin <= 6.001
             in_pause = any(start <= cut <= end for start, end in pauses)
-            last = min(begin + 6, 59)
+            last = min(begin + 6, 39)
             in_reach = [min(end, last) - max(start, begin + 1) for start, end in pauses]
-            assert cut == 60.0 or in_pause or max(in_reach) < 0.23, f"{cut} of {pauses}"
+            assert cut == 40.0 or in_pause or max(in_reach) < 0.23, f"{cut} of {pauses}"
             begin = cut
 
 
@@ -70,10 +69,10 @@ def test_audio_without_speech_or_without_pauses_is_cut_too() -> None:
 
 
 def test_levels_per_10_ms_at_every_sample_rate() -> None:
-    for rate in (8000, 11025, 22050, 44100):
-        samples = np.full(60 * rate + 7, 0.1, np.float32)
+    for rate in (8000, 11025, 44100):
+        samples = np.full(10 * rate + 7, 0.1, np.float32)
         levels = frame_levels(samples, rate)
-        assert len(levels) == 60 * FRAMES_PER_SECOND
+        assert len(levels) == 10 * FRAMES_PER_SECOND
         assert levels == pytest.approx(np.full(len(levels), -20.0), abs=1e-3)
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
 
