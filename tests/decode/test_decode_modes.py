@@ -14,7 +14,6 @@ from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
 from wenet_hs.decode.modes import StageTimes, stages_of, warn_about_options
-from wenet_hs.decode.rescoring import score_sequences
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.model import AsrModel
@@ -86,26 +85,27 @@ def test_the_batch_never_changes_a_result(model: AsrModel, frames: list[int], be
 # ---- rescoring
 
 
-def test_rescoring_is_its_formula(model: AsrModel) -> None:
-    batch = small_batch([25, 20], [1, 1])
-    for reverse_weight in (0.4, 1.0) if model.right_head is not None else (0.0,):
-        options = DecodeOptions(beam_size=4, ctc_weight=0.7, reverse_weight=reverse_weight)
-        found = decode(model, batch.features, batch.feature_lengths, MODES, options)
-        for row in range(2):
-            prefixes = {h.ids: h.score for h in found["ctc_prefix_beam_search"][row]}
-            rescored = found["attention_rescoring"][row]
-            assert {h.ids for h in rescored} == set(prefixes)
-            assert [h.score for h in rescored] == sorted((h.score for h in rescored), reverse=True)
-            for hypothesis in rescored:
-                decoder_score = both_directions(model, row_of(batch, row).features, hypothesis.ids, reverse_weight)
-                assert hypothesis.score == pytest.approx(decoder_score + 0.7 * prefixes[hypothesis.ids], abs=1e-3)
-
-
-def both_directions(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], reverse_weight: float) -> float:
-    left = sequence_score(model, features, ids)
-    if not reverse_weight:
-        return left
-    return (1 - reverse_weight) * left + reverse_weight * sequence_score(model, features, ids[::-1], right=True)
+@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8)])
+def test_rescoring_is_its_formula_for_any_size_of_trees(
+    model: AsrModel, max_nodes: int, max_total_nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescoring, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(rescoring, "MAX_TOTAL_NODES", max_total_nodes)
+    batch, weight = small_batch([25, 20], [1, 1]), 0.4 if model.right_head is not None else 0.0
+    modes = ("ctc_prefix_beam_search", "attention_rescoring")
+    options = DecodeOptions(beam_size=4, ctc_weight=0.7, reverse_weight=weight)
+    found = decode(model, batch.features, batch.feature_lengths, modes, options)
+    for row in range(2):
+        features = row_of(batch, row).features
+        prefixes = {h.ids: h.score for h in found["ctc_prefix_beam_search"][row]}
+        rescored = found["attention_rescoring"][row]
+        assert {h.ids for h in rescored} == set(prefixes)
+        assert [h.score for h in rescored] == sorted((h.score for h in rescored), reverse=True)
+        for ids, score in ((h.ids, h.score) for h in rescored):
+            decoder_score = (1 - weight) * sequence_score(model, features, ids)
+            if weight:
+                decoder_score += weight * sequence_score(model, features, ids[::-1], right=True)
+            assert score == pytest.approx(decoder_score + 0.7 * prefixes[ids], abs=1e-3)
 
 
 @torch.no_grad()
@@ -117,35 +117,6 @@ def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...]
     hidden = decoder(memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1]))
     log_probs = head.log_probs(hidden)[0]
     return sum(float(log_probs[position, unit]) for position, unit in enumerate((*ids, SPECIAL.eos)))
-
-
-SEQUENCES = [
-    (0, (3, 4, 5)),
-    (0, (3, 4, 6)),
-    (0, (3,)),
-    (0, ()),
-    (1, (7, 7, 7, 7)),
-    (2, (SPECIAL.eos, 3)),  # a unit like any other if CTC emits it
-    (2, (SPECIAL.eos,)),
-    (2, ()),
-]
-
-
-@pytest.mark.parametrize(("max_nodes", "max_total_nodes"), [(512, 8192), (4, 8), (1, 1)])
-def test_scores_do_not_depend_on_trees_and_batches(
-    max_nodes: int, max_total_nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rescoring, "MAX_NODES", max_nodes)
-    monkeypatch.setattr(rescoring, "MAX_TOTAL_NODES", max_total_nodes)
-    model, lengths = small_model(seed=2), torch.tensor([7, 5, 6])
-    memory = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
-    found = score_sequences(model.decoder, model.head, (memory, lengths), SEQUENCES, SPECIAL)
-    for score, (row, ids) in zip(found, SEQUENCES, strict=True):
-        units_in = torch.tensor([(SPECIAL.sos, *ids)])
-        with torch.no_grad():
-            hidden = model.decoder(memory[[row]], lengths[[row]], units_in, torch.tensor([len(ids) + 1]))
-            expected = -float(model.head.nll(hidden, torch.tensor([[*ids, SPECIAL.eos]])).sum())
-        assert score == pytest.approx(expected, abs=1e-5)
 
 
 # ---- alignments
