@@ -9,21 +9,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 VARIABLE = "WENET_HS_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
-_START = """
-import fcntl, os, sys
-ends = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]  # out of the way of 3 and 4
-for number, end in zip((3, 4), ends):
-    os.dup2(end, number)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
+# The shell gives the browser the two ends of the pipes as its file descriptors 3 and 4.
+_START = 'exec 3<&"$0" 4>&"$1"; shift; exec "$@"'
 
 
 def find_browser() -> str | None:
@@ -45,7 +38,7 @@ class Page:
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         flags += ["--remote-debugging-pipe", "--no-first-run", f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(to_browser), str(from_browser), browser, *flags],
+            ["bash", "-c", _START, str(to_browser), str(from_browser), browser, *flags],
             pass_fds=(to_browser, from_browser),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -55,23 +48,14 @@ class Page:
         os.close(from_browser)
 
     def __enter__(self) -> "Page":
-        try:
-            self._attach()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def _attach(self) -> None:
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(target["targetId"] for target in targets if target["type"] == "page")
         self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self._process.terminate()
         self._process.wait(timeout=20)
         os.close(self._out)

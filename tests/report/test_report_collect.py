@@ -31,21 +31,15 @@ def test_a_complete_folder(make_experiment: Make) -> None:
     assert (softmax.tree, softmax.absent) == (None, ()), "a softmax head needs no tree"
 
 
-@pytest.mark.parametrize(
-    ("files", "phrase"),
-    [
-        (["train.yaml"], "train.yaml (settings, versions)"),
-        (["metrics.jsonl"], "metrics.jsonl (training curves)"),
-        (["tree.json"], "tree.json (the tree)"),
-        (["test/rtf.json"], "test/rtf.json (speed)"),
-        (["test/attention/score.json", "test/ctc_greedy_search/score.json"], "test/<mode>/score.json (error rates)"),
-    ],
-)
-def test_absent_files_are_listed(files: list[str], phrase: str, make_experiment: Make) -> None:
+def test_absent_files_are_listed(make_experiment: Make) -> None:
     folder = make_experiment("a")
-    for file in files:
+    for file in ("metrics.jsonl", "tree.json", "test/rtf.json", "train.yaml", "test/attention/score.json"):
         (folder / file).unlink()
-    assert read_experiments([folder])[0].absent == (phrase,)
+    names = ["train.yaml (settings, versions)", "metrics.jsonl (training curves)", "tree.json (the tree)"]
+    assert read_experiments([folder])[0].absent == (*names, "test/rtf.json (speed)")
+    (folder / "test/ctc_greedy_search/score.json").unlink()
+    (folder / "train.yaml").write_text("head: softmax\n")
+    assert "test/<mode>/score.json (error rates)" in read_experiments([folder])[0].absent
 
 
 def test_short_names_and_order_of_modes(tmp_path: Path) -> None:
@@ -151,18 +145,22 @@ def test_different_test_sets_are_refused(make_experiment: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("marks", "expected"),
+    ("marks", "key", "expected"),
     [
-        ({"simulated": True}, True),
-        ({"parts": [{"speech": {"simulated": True}}]}, True),
-        ({"simulated": False, "name": 'simulated", "simulated": true'}, False),
+        ({"simulated": True}, "k", True),
+        ({"parts": [{"speech": {"simulated": True}}]}, "k", True),
+        ({"simulated": False, "name": 'simulated", "simulated": true'}, "k", False),
+        ({}, "cs_simulated_028374bf9a19ceb0", True),
+        ({}, "x/simulated_028374bf.flac", True),
+        ({}, "dissimulated_00000000", False),
     ],
 )
-def test_stats_mark_simulated_speech(
-    marks: dict[str, object], expected: bool, make_experiment: Make, tmp_path: Path
+def test_stats_and_keys_mark_simulated_speech(
+    marks: dict[str, object], key: str, expected: bool, make_experiment: Make, tmp_path: Path
 ) -> None:
-    stats = write_data(tmp_path / "data", **marks)
-    assert gather_data(read_experiments([make_experiment("a")]), stats=stats).is_simulated is expected
+    folder, stats = make_experiment("a"), write_data(tmp_path / "data", **marks)
+    write_report(folder, score({key: "a"}, {key: "a"}, rules=Rules(metric="cer")))
+    assert gather_data(read_experiments([folder]), stats=stats).is_simulated is expected
 
 
 def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make, tmp_path: Path) -> None:
@@ -179,16 +177,6 @@ def test_stats_are_found_beside_the_lists_of_the_training(make_experiment: Make,
     assert gather_data(read_experiments([folder])).is_simulated is False
     replace_text(folder / "train.yaml", "wenet-hs train", "wenet-hs 'train")
     assert gather_data(read_experiments([folder])).stats == {}, "a command that cannot be split"
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [("cs_simulated_028374bf9a19ceb0", True), ("x/simulated_028374bf.flac", True), ("dissimulated_00000000", None)],
-)
-def test_keys_mark_simulated_speech(key: str, expected: bool | None, make_experiment: Make) -> None:
-    folder = make_experiment("a")
-    write_report(folder, score({key: "a"}, {key: "a"}, rules=Rules(metric="cer")))
-    assert gather_data(read_experiments([folder])).is_simulated is expected
 
 
 def test_a_list_of_other_utterances_is_not_the_test_list(make_experiment: Make, tmp_path: Path) -> None:
