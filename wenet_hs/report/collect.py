@@ -22,8 +22,6 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
 logger = logging.getLogger(__name__)
 
-PREFERRED = tuple(dict.fromkeys((DEFAULT_MODE, *reversed(MODES))))
-"""Decoding modes in the order in which a page selects one."""
 _RTF = "the rtf.json of `recognize`; decode again"
 _SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
@@ -95,9 +93,9 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
 
     Raises DataError for a folder that is given twice, does not exist, has no results, or has a damaged file.
     """
-    for folder in folders:
-        if not folder.is_dir():
-            raise DataError(f"{folder}: no such experiment folder; check --exp")
+    absent = next((folder for folder in folders if not folder.is_dir()), None)
+    if absent is not None:
+        raise DataError(f"{absent}: no such experiment folder; check --exp")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise DataError(f"{folders[-1]}: the same experiment twice; give each --exp once")
     return [_read_experiment(folder, name, test) for folder, name in zip(folders, short_names(folders), strict=True)]
@@ -106,12 +104,9 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
 def short_names(folders: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that differ."""
     parts = [folder.resolve().parts for folder in folders]
-    names: list[str] = []
-    for length in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            break
-    return names
+    lengths = range(1, max(map(len, parts)) + 1)
+    names = (["/".join(part[-length:]) for part in parts] for length in lengths)
+    return next(of_length for of_length in names if len(set(of_length)) == len(folders))
 
 
 def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
@@ -205,7 +200,7 @@ def gather_data(
     """Collect all input of a page.
 
     Args:
-        mode: the decoding mode to show; None: `attention_rescoring`, or the first of `PREFERRED` that all have.
+        mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most experiments have.
             The error rates never decide: that would be a selection on the test set.
         stats: the stats.json of the data; None: the files beside the lists of the trainings.
         data_list: the list that was decoded; None: the one beside a stats.json, if it has all scored utterances.
@@ -230,12 +225,12 @@ def gather_data(
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
-    """The mode to show: the one that most experiments have, then the first of `PREFERRED`; None without scores."""
+    """The mode to show: the one that most experiments have, then the default mode; None without scores."""
     num_scored = Counter(mode for experiment in experiments for mode in experiment.scores)
     if requested is not None and requested not in num_scored:
         known = ", ".join(sort_modes(num_scored)) or "none"
         raise ConfigError(f"--mode {requested}: no experiment is scored in this mode; scored modes are: {known}")
-    order = [*PREFERRED, *sorted(num_scored)]
+    order = [DEFAULT_MODE, *reversed(MODES), *sorted(num_scored)]
     return requested or max(num_scored, key=lambda mode: (num_scored[mode], -order.index(mode)), default=None)
 
 

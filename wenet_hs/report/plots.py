@@ -17,7 +17,6 @@ NUM_COLOURS = 6
 MAX_POINTS = 200
 MAX_DOTS = 1000
 _INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
-_ROW_HEIGHT = 22
 _CLOUD_SHIFT, _MAX_RADIUS = 5, 7.0  # of a scatter chart
 
 Point = tuple[float, float]
@@ -131,14 +130,15 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     marks = ticks(0, 100 * max(dot.high for dot in dots))
     left = 14 + 7 * min(16, max(map(len, rows)))
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
-    height = TOP + _ROW_HEIGHT * len(rows) + _INTERVAL_BOTTOM
+    row_height = max(22, 10 + 6 * max(map(len, rows.values())))
+    height = TOP + row_height * len(rows) + _INTERVAL_BOTTOM
     base = height - _INTERVAL_BOTTOM
     parts = []
     for tick in marks:
         parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{TOP}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
     for index, (name, of_row) in enumerate(rows.items()):
-        middle = TOP + _ROW_HEIGHT * (index + 0.5)
+        middle = TOP + row_height * (index + 0.5)
         parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
         for number, dot in enumerate(of_row):
             y = middle + 6 * (number - (len(of_row) - 1) / 2)
