@@ -35,9 +35,8 @@ def faults(path: Path, *overrides: str) -> list[str]:
 
 
 def test_a_config_is_typed(write: Write) -> None:
-    config = load_config(
-        write("head: hsoftmax\nhead_conf: {tree: data/tree.json}\noptim_conf: {lr: 1e-3}\nseed: 010\n")
-    )
+    text = "head: hsoftmax\nhead_conf: {tree: data/tree.json}\noptim_conf: {lr: 1e-3}\nseed: 010\n"
+    config = load_config(write(text))
     assert config.head_conf == HSoftmaxHeadConf(tree="data/tree.json")
     assert (config.optim_conf.lr, config.seed) == (0.001, 10)
     assert load_config("a.yaml") == config
@@ -46,48 +45,42 @@ def test_a_config_is_typed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("encoder_conf:\n  num_block: 3", "a.yaml:2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
-        ("encoder_conf:\n  num_blocks: x", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 'x'"),
-        ("encoder_conf:\n  num_blocks: 1.5", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got 1.5"),
-        ("encoder_conf:\n  num_blocks:", "a.yaml:2: encoder_conf.num_blocks: must be a whole number, got null"),
-        ("encoder_conf:\n  dropout_rate: 1", "a.yaml:2: encoder_conf.dropout_rate: must be less than 1, got 1"),
-        (
-            "encoder_conf:\n  dropout_rate: .nan",
-            "a.yaml:2: encoder_conf.dropout_rate: must be a valid number, got '.nan'",
-        ),
-        ("optim_conf: {lr: 1e999}", "a.yaml:1: optim_conf.lr: must be a finite number, got inf"),
-        ("encoder_conf: {output_size: 31}", "a.yaml:1: encoder_conf.output_size: must be a multiple of 2, got 31"),
-        ("encoder_conf: 3", "a.yaml:1: encoder_conf: must be a section of `key: value` lines, got 3"),
-        ("head: hsoft", "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
-        ("seed: 1\nhead: hsoftmax", "a.yaml:2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
-        ("head: hsoftmax\nhead_conf:\n  tree: 3", "a.yaml:3: head_conf.tree: must be text, got 3"),
-        ("head_conf:\n  tree: a", "a.yaml:2: head_conf.tree: not a key of this head; remove it"),
-        ("tokeniser: char", "a.yaml:1: tokeniser: unknown key; did you mean `tokenizer`?"),
-        ("ctc_weight: 0.3", "a.yaml:1: ctc_weight: unknown key; did you mean `model_conf.ctc_weight`?"),
-        ("zzz: 1", "a.yaml:1: zzz: unknown key; remove it"),
-        ("dataset_conf:\n  shufle: true", "a.yaml:2: dataset_conf.shufle: unknown key; did you mean `shuffle`?"),
-        ('"a\\nb": 1', "a.yaml:1: a\\nb: unknown key; remove it"),
-        ("optim_conf:\n  lr: 0,002", "a.yaml:2: optim_conf.lr: must be a valid number, got '0,002'"),
-        ("optim_conf: {betas: 0.9}", "a.yaml:1: optim_conf.betas: must be a list, got 0.9"),
-        ("optim_conf:\n  betas:\n  - 0.9\n  - 2", "a.yaml:4: optim_conf.betas[1]: must be less than 1, got 2"),
-        ("optim_conf: {betas: [0.9]}", "a.yaml:1: optim_conf.betas[1]: missing"),
-        ("optim_conf: {betas: [0, 0, 0]}", "a.yaml:1: optim_conf.betas: must have 2 values, got 3"),
-        (
-            "model_conf: {reverse_weight: -1}",
-            "a.yaml:1: model_conf.reverse_weight: must be at least 0, got -1",
-        ),
-        ("model_conf: {ctc_weight: 2}", "a.yaml:1: model_conf.ctc_weight: must be at most 1, got 2"),
-        ("encoder_conf: {cnn_module_kernel: 8}", "a.yaml:1: encoder_conf.cnn_module_kernel: must be odd, got 8"),
-        ("dataset_conf: {spec_aug: on}", "a.yaml:1: dataset_conf.spec_aug: must be true or false, got 'on'"),
+        ("encoder_conf:\n  num_block: 3", "2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
+        ("encoder_conf:\n  num_blocks: x", "2: encoder_conf.num_blocks: must be a whole number, got 'x'"),
+        ("encoder_conf:\n  num_blocks: 1.5", "2: encoder_conf.num_blocks: must be a whole number, got 1.5"),
+        ("encoder_conf:\n  num_blocks:", "2: encoder_conf.num_blocks: must be a whole number, got null"),
+        ("encoder_conf:\n  dropout_rate: 1", "2: encoder_conf.dropout_rate: must be less than 1, got 1"),
+        ("encoder_conf:\n  dropout_rate: .nan", "2: encoder_conf.dropout_rate: must be a valid number, got '.nan'"),
+        ("optim_conf: {lr: 1e999}", "1: optim_conf.lr: must be a finite number, got inf"),
+        ("encoder_conf: {output_size: 31}", "1: encoder_conf.output_size: must be a multiple of 2, got 31"),
+        ("encoder_conf: 3", "1: encoder_conf: must be a section of `key: value` lines, got 3"),
+        ("head: hsoft", "1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
+        ("seed: 1\nhead: hsoftmax", "2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
+        ("head: hsoftmax\nhead_conf:\n  tree: 3", "3: head_conf.tree: must be text, got 3"),
+        ("head_conf:\n  tree: a", "2: head_conf.tree: not a key of this head; remove it"),
+        ("tokeniser: char", "1: tokeniser: unknown key; did you mean `tokenizer`?"),
+        ("ctc_weight: 0.3", "1: ctc_weight: unknown key; did you mean `model_conf.ctc_weight`?"),
+        ("zzz: 1", "1: zzz: unknown key; remove it"),
+        ("dataset_conf:\n  shufle: true", "2: dataset_conf.shufle: unknown key; did you mean `shuffle`?"),
+        ('"a\\nb": 1', "1: a\\nb: unknown key; remove it"),
+        ("optim_conf:\n  lr: 0,002", "2: optim_conf.lr: must be a valid number, got '0,002'"),
+        ("optim_conf: {betas: 0.9}", "1: optim_conf.betas: must be a list, got 0.9"),
+        ("optim_conf:\n  betas:\n  - 0.9\n  - 2", "4: optim_conf.betas[1]: must be less than 1, got 2"),
+        ("optim_conf: {betas: [0.9]}", "1: optim_conf.betas[1]: missing"),
+        ("optim_conf: {betas: [0, 0, 0]}", "1: optim_conf.betas: must have 2 values, got 3"),
+        ("model_conf: {reverse_weight: -1}", "1: model_conf.reverse_weight: must be at least 0, got -1"),
+        ("model_conf: {ctc_weight: 2}", "1: model_conf.ctc_weight: must be at most 1, got 2"),
+        ("encoder_conf: {cnn_module_kernel: 8}", "1: encoder_conf.cnn_module_kernel: must be odd, got 8"),
+        ("dataset_conf: {spec_aug: on}", "1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         (
             "tokenizer_conf:\n  special_tokens:\n    <blnk>: 0",
-            "a.yaml:3: tokenizer_conf.special_tokens.<blnk>: unknown key; did you mean `<blank>`?",
+            "3: tokenizer_conf.special_tokens.<blnk>: unknown key; did you mean `<blank>`?",
         ),
-        ("seed: 1\nseed: 2", "a.yaml:2: seed: duplicate of the key at a.yaml:1; keep one"),
+        ("seed: 1\nseed: 2", "2: seed: duplicate of the key at a.yaml:1; keep one"),
     ],
 )
 def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, fault: str) -> None:
-    assert faults(write(text)) == [fault]
+    assert faults(write(text)) == [f"a.yaml:{fault}"]
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
@@ -178,23 +171,9 @@ def test_provenance_that_is_not_unicode_is_escaped(tmp_path: Path) -> None:
 
 def test_changes_between_two_configs() -> None:
     old = ExperimentConfig(seed=1, provenance={"git": "a"})
-    new = ExperimentConfig(
-        seed=2,
-        head="hsoftmax",
-        head_conf=HSoftmaxHeadConf(tree="t"),
-        tokenizer_conf={"special_tokens": {"<sos>": 2}},  # type: ignore[arg-type]
-    )
+    new = ExperimentConfig(seed=2, tokenizer_conf={"special_tokens": {"<sos>": 2}})  # type: ignore[arg-type]
     assert config_changes(old, old) == []
-    assert config_changes(old, new) == [
-        ("head", "softmax", "hsoftmax"),
-        ("seed", 1, 2),
-        ("head_conf.tree", None, "t"),
-        ("head_conf.bias", None, False),
-        ("head_conf.sparse_grad", None, False),
-        ("head_conf.route", None, "auto"),
-        ("head_conf.search", None, "auto"),
-        ("tokenizer_conf.special_tokens.<sos>", None, 2),
-    ]
+    assert config_changes(old, new) == [("seed", 1, 2), ("tokenizer_conf.special_tokens.<sos>", None, 2)]
 
 
 def test_a_warning_is_one_record(write: Write, caplog: pytest.LogCaptureFixture) -> None:
