@@ -13,19 +13,10 @@ from wenet_hs.errors import ConfigError
 A_YAML = Place("a.yaml", 1)
 
 
-def fault_of(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_yaml(text, A_YAML)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *(
-            (text, text)
-            for text in ("no", "on", "yes", "y", "1_000", "0x1f", "12:30:45", "2024-01-01", ".", "e5", ".inf")
-        ),
+        *((text, text) for text in ("no", "on", "yes", "y", "1_000", "0x1f", "12:30:45", "2024-01-01", ".", ".inf")),
         *(("True", True), ("false", False), ("~", None), ("", None), ("null", None), ("010", 10), ("-7", -7)),
         *(("1e-3", 0.001), ("5e-05", 0.00005), (".5", 0.5), ("5.", 5.0), ("1.0E+2", 100.0)),
     ],
@@ -100,9 +91,10 @@ BOMB = "\n".join(
     ],
 )
 def test_syntax_errors_are_one_line_with_the_place(text: str, message: str) -> None:
-    fault = fault_of(text)
-    assert fault.startswith(message)
-    assert "\n" not in fault
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, A_YAML)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +113,10 @@ def test_files_that_are_no_config(tmp_path: Path, content: bytes, message: str) 
     with pytest.raises(ConfigError) as caught:
         read_yaml(path)
     assert str(caught.value) == f"{path}{message}"
-
-
-def test_missing_files_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"b\.yaml: cannot be read \(No such file or directory\); check the path"):
-        read_yaml(tmp_path / "b.yaml")
-    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\); check the path of the config"):
-        read_yaml(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"/b: cannot be read \(No such file or directory\); check the path of the co"
+    ):
+        read_yaml(tmp_path / "b")
 
 
 def test_a_byte_order_mark_and_crlf_do_not_matter(tmp_path: Path) -> None:
