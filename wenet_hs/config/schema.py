@@ -32,29 +32,39 @@ FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
 # ---- the network
 
 
-class EncoderConf(Section):
-    """The encoder. These are the defaults of `encoder: conformer`; `_DEFAULTS` has those of `encoder: transformer`."""
+class LayersConf(Section):
+    """The settings that encoder and decoder have in common."""
 
-    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
-    """Width of encoder and decoder."""
     attention_heads: Count = 4
     """Number of attention heads. They share the width equally."""
     linear_units: Count = 2048
     """Inner width of the feed-forward layers."""
     num_blocks: Count = 6
-    """Number of layers."""
+    """Number of layers; of a decoder: left to right."""
     dropout_rate: BelowOne = 0.1
     """Dropout of each residual branch and inside the feed-forward layers."""
     positional_dropout_rate: BelowOne = 0.1
     """Dropout after the positional encoding."""
+    normalize_before: bool = True
+    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results. Not in
+    decoder steps with `attention_guide`."""
+
+
+class EncoderConf(LayersConf):
+    """The encoder. These are the defaults of `encoder: conformer`; `_DEFAULTS` has those of `encoder: transformer`."""
+
+    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """Width of encoder and decoder."""
     attention_dropout_rate: BelowOne = 0.0
     """Dropout of the attention weights."""
     input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
     """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
     pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
     """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
-    normalize_before: bool = True
-    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
     macaron_style: bool = True
     """Whether a layer has half a feed-forward module at its start and its end, or a whole one at the end."""
     selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
@@ -67,10 +77,6 @@ class EncoderConf(Section):
     """Width of the depthwise convolution in encoder frames; odd."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     """Normalization inside the convolution module."""
-    norm_eps: Positive = 1e-5
-    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
-    gradient_checkpointing: bool = False
-    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.output_size % self.attention_heads:
@@ -79,33 +85,17 @@ class EncoderConf(Section):
             yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
 
 
-class DecoderConf(Section):
+class DecoderConf(LayersConf):
     """The attention decoder. Its width is the encoder's."""
 
-    attention_heads: Count = 4
-    """Number of attention heads. They share the width equally."""
-    linear_units: Count = 2048
-    """Inner width of the feed-forward layers."""
-    num_blocks: Count = 6
-    """Number of layers of the left-to-right decoder."""
     r_num_blocks: CountOrZero = 0
     """Number of layers of the right-to-left decoder; for `decoder: bitransformer` only."""
-    dropout_rate: BelowOne = 0.1
-    """Dropout of each residual branch and inside the feed-forward layers."""
-    positional_dropout_rate: BelowOne = 0.1
-    """Dropout after the positional encoding."""
     self_attention_dropout_rate: BelowOne = 0.0
     """Dropout of the attention weights over the previous units."""
     src_attention_dropout_rate: BelowOne = 0.0
     """Dropout of the attention weights over the encoder output."""
-    normalize_before: bool = True
-    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
     activation_type: Activation = "relu"
     """Activation function of the feed-forward layers."""
-    norm_eps: Positive = 1e-5
-    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
-    gradient_checkpointing: bool = False
-    """Whether the backward pass computes each layer again, as in the encoder; not in steps with `attention_guide`."""
 
 
 class SoftmaxHeadConf(Section):
