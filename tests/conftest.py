@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models far slower,
-beside other work so much that a training seems to hang."""
+"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models much slower."""
 
 import gc
 import os
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -19,13 +18,13 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 @pytest.fixture
 def shared_dir() -> Path:
-    """The reference material beside the checkout; a test that needs it is skipped where it is absent."""
+    """The reference material next to the checkout; without it, tests that need it are skipped."""
     if not SHARED.is_dir():
-        pytest.skip("the reference folder ../shared is not here")
+        pytest.skip("the reference folder ../shared does not exist")
     return SHARED
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays for the whole run: no search for garbage need look at it again."""
+    """Excludes all modules from garbage collection: they are used until the end of the run."""
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another process that writes in a folder."""
+"""Another process that locks a folder."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ if child == 0:
 print(child, flush=True)
 time.sleep(60)
 """
-"""A run that holds a folder, with a worker that loads data and outlives it."""
+"""A process that locks a folder, with a worker process that continues after it."""
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def write_model_folder(folder: Path, *, wenet: bool = False, **sections: Any) ->
 
 
 def noise(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(samples,) in [-0.5, 0.5], rising and falling so that no two parts are alike."""
+    """(samples,) in [-0.5, 0.5], with a varying level."""
     samples = np.random.default_rng(seed).uniform(-0.5, 0.5, round(seconds * rate)).astype(np.float32)
     return samples * np.sin(np.linspace(0, 9, len(samples), dtype=np.float32))
 

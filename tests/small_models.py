@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models and batches for the tests of everything that is made of a model."""
+"""Small models and batches for tests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def small_config(**sections: Any) -> ExperimentConfig:
 
 
 def small_model(seed: int = 0, **sections: Any) -> AsrModel:
-    """Such a model in evaluation mode. Norms and running statistics are random too, so that each of them matters."""
+    """Such a model in evaluation mode. Norms and running statistics are random too, so that each one has an effect."""
     torch.manual_seed(seed)
     config = small_config(**sections)
     tree = Tree.huffman(range(NUM_UNITS))  # a softmax needs none

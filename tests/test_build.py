@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
+from model_folders import write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import Experiment, build_model, load_experiment
 from wenet_hs.config.load import dump_config
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
@@ -85,18 +86,13 @@ def test_the_seed_makes_the_weights() -> None:
     [
         ({"output_dim": 12}, r"output_dim: 12, expected 11 \(the unit table has that many units\); remove the line"),
         ({"ctc_conf": {"ctc_blank_id": 3}}, r"ctc_conf.ctc_blank_id: 3, expected 0 \(<blank> of the unit table\)"),
+        (CMVN, "far/away/global_cmvn: statistics of 3 features, but the model has 20; compute"),
     ],
 )
-def test_sizes_of_wenets_yaml_must_be_true(sections: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build_model(small_config(**sections), NUM_UNITS, SPECIAL)
-
-
-def test_cmvn_of_another_size() -> None:
-    with pytest.raises(
-        DataError, match="far/away/global_cmvn: statistics of 3 features, but the model has 20; compute"
-    ):
-        build_model(small_config(**CMVN), NUM_UNITS, SPECIAL, cmvn=(torch.zeros(3), torch.ones(3)))
+def test_sizes_that_do_not_fit(sections: dict[str, Any], message: str) -> None:
+    cmvn = (torch.zeros(3), torch.ones(3)) if sections is CMVN else None
+    with pytest.raises((ConfigError, DataError), match=message):
+        build_model(small_config(**sections), NUM_UNITS, SPECIAL, cmvn=cmvn)
 
 
 def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> None:
@@ -125,17 +121,16 @@ def test_other_weights_than_final(folder: Path) -> None:
         ("train.yaml", r"exp/train.yaml: no such file; `wenet-hs train --model_dir .*exp` writes it, or copy it"),
         ("units.txt", r"exp/units.txt: no such file; `wenet-hs train --model_dir .*exp` writes it"),
         ("final.pt", r"exp/final.pt: no such file; `wenet-hs average --model_dir .*exp` writes it"),
+        ("", "exp: no such folder; give the --model_dir of a training"),
     ],
 )
 def test_an_incomplete_folder(folder: Path, name: str, message: str) -> None:
-    (folder / name).unlink()
+    if name:
+        (folder / name).unlink()
+    else:
+        shutil.rmtree(folder)
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no such folder; give the --model_dir of a training"):
-        load_experiment(tmp_path / "nowhere")
 
 
 def test_units_and_checkpoint_of_different_sizes(folder: Path) -> None:
@@ -152,52 +147,32 @@ def test_weights_without_the_cmvn_of_the_config(folder: Path) -> None:
         load_experiment(folder)
 
 
-def write_wenet_folder(folder: Path, model: AsrModel, table: UnitTable, special: str) -> Path:
-    """As WeNet writes it: its names, paths of another machine, the settings that it adds."""
-    folder.mkdir()
-    text = f"""
-encoder: conformer
-encoder_conf: {{output_size: 16, attention_heads: 2, linear_units: 24, num_blocks: 2, use_dynamic_chunk: false}}
-decoder: transformer
-decoder_conf: {{attention_heads: 2, linear_units: 24, num_blocks: 2}}
-tokenizer: char
-tokenizer_conf: {{symbol_table_path: /export/lang_char.txt, split_with_space: false{special}}}
-cmvn: global_cmvn
-cmvn_conf: {{cmvn_file: /export/global_cmvn, is_json_cmvn: true}}
-model_conf: {{ctc_weight: 0.3, lsm_weight: 0.1, length_normalized_loss: false}}
-dataset_conf: {{fbank_conf: {{num_mel_bins: 20, frame_shift: 10, frame_length: 25, dither: 0.1}}}}
-input_dim: 20
-output_dim: {len(table)}
-vocab_size: {len(table)}
-ctc: ctc
-ctc_conf: {{ctc_blank_id: 0}}
-model: asr_model
-"""
-    (folder / "train.yaml").write_text(text, "utf-8")
-    table.write(folder / "units.txt")
-    torch.save(to_wenet_state_dict(model), folder / "final.pt")
-    return folder
-
-
-def test_a_wenet_folder(tmp_path: Path) -> None:
-    special = ", special_tokens: {<blank>: 0, <unk>: 1, <sos>: 2, <eos>: 2}"
-    path = write_wenet_folder(tmp_path / "wenet", small_model(), TABLE, special)
-    experiment = load_experiment(path)
-    same_losses(experiment.model, small_model())
-
-
-def test_a_wenet_folder_of_the_old_convention(tmp_path: Path) -> None:
-    old = UnitTable((*TABLE.units[:2], *TABLE.units[3:], "<sos/eos>"), SpecialIds(blank=0, unk=1, sos=10, eos=10))
-    path = write_wenet_folder(tmp_path / "wenet", small_model(), old, "")
-    assert load_experiment(path).model.special.eos == 10
-    TABLE.write(path / "units.txt")
+@pytest.mark.parametrize("special_tokens", [True, False])
+def test_a_wenet_folder(tmp_path: Path, special_tokens: bool) -> None:
+    """Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another unit there."""
+    folder = write_model_folder(tmp_path / "wenet", wenet=True)
+    text = (folder / "train.yaml").read_text("utf-8").replace("units.txt", "/export/lang_char.txt")
+    theirs = {"input_dim": 20, "output_dim": 11, "vocab_size": 11, "model": "asr_model", "ctc": "ctc"}
+    config = yaml.safe_load(text) | theirs
+    if not special_tokens:
+        del config["tokenizer_conf"]["special_tokens"]
+        units = UnitTable.read(folder / "units.txt").units
+        last = SpecialIds(blank=0, unk=1, sos=10, eos=10)
+        UnitTable((*units[:2], *units[3:], "<sos/eos>"), last).write(tmp_path / "old.txt")
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    if special_tokens:
+        same_losses(load_experiment(folder).model, small_model(seed=5))
+        return
     message = r"units.txt: <sos/eos> is 2, but WeNet trained this model with 10 \(its train.yaml has no tokenizer_conf"
     with pytest.raises(CheckpointError, match=message):
-        load_experiment(path)
+        load_experiment(folder)
+    (tmp_path / "old.txt").replace(folder / "units.txt")
+    assert load_experiment(folder).model.special.eos == 10
 
 
 def test_special_tokens_that_contradict_the_table(tmp_path: Path) -> None:
-    special = ", special_tokens: {<blank>: 0, <unk>: 1, <sos>: 10, <eos>: 10}"
-    path = write_wenet_folder(tmp_path / "wenet", small_model(), TABLE, special)
+    folder = write_model_folder(tmp_path / "wenet", wenet=True)
+    text = (folder / "train.yaml").read_text("utf-8")
+    (folder / "train.yaml").write_text(text.replace("<sos>: 2", "<sos>: 10").replace("<eos>: 2", "<eos>: 10"), "utf-8")
     with pytest.raises(ConfigError, match=r"wenet/train.yaml: tokenizer_conf.special_tokens: <sos> is 10, but is 2"):
-        load_experiment(path)
+        load_experiment(folder)

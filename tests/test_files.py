@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are the old one or the complete new one, and errors that name the file the user knows."""
+"""Atomic writes, errors that name the written file, and lines of text files."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ def test_a_file_is_written_as_a_whole_into_a_new_folder(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
 
 
-def test_a_block_that_fails_leaves_the_old_file_and_no_trace(tmp_path: Path) -> None:
+def test_after_an_error_the_old_file_remains(tmp_path: Path) -> None:
     write_atomic(tmp_path / "file", "old")
     with pytest.raises(KeyboardInterrupt), open_atomic(tmp_path / "file") as file:
         file.write(b"half")
@@ -41,7 +41,7 @@ def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path, monkeypa
     assert caught_full.value.filename == str(tmp_path / "file")
 
 
-def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa\r\nb\xe2\x80\xa8c\x0b\n\nd")
     assert read_lines(tmp_path / "f") == ["a", "b\u2028c\x0b", "", "d"]
     (tmp_path / "f").write_bytes(b"ok\n\xc3")

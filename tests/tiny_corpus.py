@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A corpus of synthetic tones, one a letter, and a model so small that it trains in a fraction of a second."""
+"""A corpus of synthetic tones, one per letter, and a model so small that it trains in a fraction of a second."""
 
 import hashlib
 import json
@@ -29,12 +29,12 @@ TIME_FIELDS = {
     *("seconds", "wait_seconds", "compute_seconds", "audio_seconds_per_second", "wait_share", "outside_share"),
     "peak_memory_mb",
 }
-"""What of a record in metrics.jsonl depends on the clock, or on what the process did before."""
+"""Fields of metrics.jsonl that depend on time or on earlier work of the process."""
 
 
 @dataclass(frozen=True)
 class TinyCorpus:
-    """Where everything is that a training needs."""
+    """The files that a training needs."""
 
     folder: Path
     train_data: Path
@@ -97,7 +97,7 @@ def _write_clip(path: Path, rng: np.random.Generator) -> Utterance:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """Everything random is on: dropout, dither, speeds, masks."""
+    """With all random operations: dropout, dither, speeds, masks."""
     size = {"attention_heads": 2, "linear_units": 24, "num_blocks": 1}
     return {
         "encoder_conf": {"output_size": 16, "cnn_module_kernel": 3, **size},
@@ -125,7 +125,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
-    """A copy of a finished folder as a run killed somewhere after its checkpoint `step` would have left it."""
+    """A copy of a finished folder in the state of a run that was killed after its checkpoint `step`."""
     shutil.copytree(model_dir, copy)
     for path in list_checkpoints(copy / "checkpoints"):
         if step_of(path) > step:
@@ -136,7 +136,7 @@ def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
 
 
 def outcome(model_dir: Path) -> dict[str, Any]:
-    """What two equal trainings agree on: the bits they end with, and the metrics."""
+    """What is the same for two equal trainings: the last checkpoint, final.pt and the metrics."""
     return {**bits(model_dir), "metrics": metrics(model_dir)}
 
 
@@ -149,7 +149,7 @@ def bits(model_dir: Path) -> dict[str, Any]:
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:
-    """The records of metrics.jsonl without what depends on the clock."""
+    """The records of metrics.jsonl without the fields that depend on time."""
     records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [{name: value for name, value in record.items() if name not in TIME_FIELDS} for record in records]
 

@@ -220,12 +220,13 @@ def tree_paths(config: ExperimentConfig) -> dict[str, str]:
 def check_routes(config: ExperimentConfig, device: torch.device) -> None:
     """Raises ConfigError if a head is set to compute costs or to search with kernels that this device does not have."""
     for section, conf in head_confs(config).items():
-        if isinstance(conf, HSoftmaxHeadConf | ClassHeadConf) and conf.search == "best_first":
-            is_tree = isinstance(conf, HSoftmaxHeadConf)
-            if device.type != "cpu" and not (is_tree and device.type == "cuda" and has_triton()):
-                other = "dense" if is_tree else "all"
-                raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
-        if isinstance(conf, HSoftmaxHeadConf) and conf.route in ("path", "nodes") and device.type != "cpu":
+        if device.type == "cpu" or not isinstance(conf, HSoftmaxHeadConf | ClassHeadConf):
+            continue
+        is_tree = isinstance(conf, HSoftmaxHeadConf)
+        if conf.search == "best_first" and not (is_tree and device.type == "cuda" and has_triton()):
+            other = "dense" if is_tree else "all"
+            raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
+        if is_tree and conf.route in ("path", "nodes"):
             what = f"{section}.route: {conf.route} runs only on a CPU, not on {device.type}"
             raise ConfigError(f"{what}; use auto or torch-{conf.route}")
 
