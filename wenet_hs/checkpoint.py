@@ -213,10 +213,10 @@ def rotate(folder: Path, keep: set[Path]) -> None:
 def _delete(path: Path) -> None:
     """Delete a folder if it exists. It is renamed first: a kill leaves no incomplete checkpoint under its name."""
     if path.exists():
-        doomed = path.with_name(f".{path.name.lstrip('.')}.doomed")
-        shutil.rmtree(doomed, ignore_errors=True)
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+        deleted = path.with_name(f".{path.name.lstrip('.')}.deleted")
+        shutil.rmtree(deleted, ignore_errors=True)
+        path.rename(deleted)
+        shutil.rmtree(deleted)
 
 
 def remove_incomplete(folder: Path) -> None:

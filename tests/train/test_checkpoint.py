@@ -62,7 +62,7 @@ def named(descriptor: int) -> str:
 
 def test_only_incomplete_folders_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     path = save(tmp_path, 7)
-    for name in (".step-00000008.tmp", ".step-00000003.doomed", "step-00000005.bad", "step-00000006.old"):
+    for name in (".step-00000008.tmp", ".step-00000003.deleted", "step-00000005.bad", "step-00000006.old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.pt").write_bytes(b"half")
     (tmp_path / "finished.json").write_text("{}")

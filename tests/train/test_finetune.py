@@ -74,10 +74,10 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
     chosen = sections(kind, kind)
     theirs = write_base(tmp_path / "exp", trees, **chosen)
     step = tmp_path / "exp" / "checkpoints" / "step-00000001"
-    for folder, name in ((step, "model.pt"), (tmp_path / "alone", "other.pt")):
+    for folder, name in ((step, "model.pt"), (tmp_path / "weights-only", "other.pt")):
         folder.mkdir(parents=True)
         shutil.copy(tmp_path / "exp" / "final.pt", folder / name)
-    for checkpoint in (tmp_path / "exp", tmp_path / "exp" / "final.pt", step, tmp_path / "alone" / "other.pt"):
+    for checkpoint in (tmp_path / "exp", tmp_path / "exp" / "final.pt", step, tmp_path / "weights-only" / "other.pt"):
         model = built(TABLE, trees, **chosen)
         report = load_base_weights(model, checkpoint, TABLE)
         assert same_names(model, theirs) == list(theirs)
@@ -99,12 +99,12 @@ def test_heads_of_two_classes_share_nothing(tmp_path: Path, caplog: pytest.LogCa
     flat = sections("class", head_conf={"tree": "tree.json", "num_classes": 1})
     softmax_state = write_base(tmp_path / "softmax", **sections("softmax"))
     write_base(tmp_path / "flat", (BINARY, None), **flat)
-    (tmp_path / "alone").mkdir()
-    shutil.copy(tmp_path / "softmax" / "final.pt", tmp_path / "alone")
+    (tmp_path / "weights-only").mkdir()
+    shutil.copy(tmp_path / "softmax" / "final.pt", tmp_path / "weights-only")
     both = ["head.output.weight", "head.output.bias"]
     for source, trees, chosen in (
         ("softmax", (BINARY, None), flat),
-        ("alone", (BINARY, None), flat),
+        ("weights-only", (BINARY, None), flat),
         ("flat", (None, None), sections("softmax")),
     ):
         report = load_base_weights(built(TABLE, trees, **chosen), tmp_path / source, TABLE)

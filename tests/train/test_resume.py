@@ -22,7 +22,7 @@ from wenet_hs.bin.command import run_command
 from wenet_hs.checkpoint import MANIFEST, dump_dict, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
-from wenet_hs.train import signals, trainer
+from wenet_hs.train import trainer
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState, read_progress
@@ -186,7 +186,9 @@ def test_a_model_without_checkpoints_is_not_overwritten(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, resume: str
 ) -> None:
     shutil.copytree(trained, tmp_path / "m", ignore=shutil.ignore_patterns("checkpoints"))
-    with pytest.raises(CheckpointError, match="m/final.pt: there is a model, but no checkpoint to resume from; use an"):
+    with pytest.raises(
+        CheckpointError, match="m/final.pt: a model without checkpoints, so it cannot be resumed; use an"
+    ):
         tiny_corpus.train(tmp_path / "m", "seed=5", resume=resume)
     assert (tmp_path / "m" / "train.yaml").read_bytes() == (trained / "train.yaml").read_bytes()
 
@@ -220,7 +222,7 @@ def in_validation(number: signal.Signals) -> contextlib.AbstractContextManager[N
 def test_a_signal_ends_training_with_a_checkpoint_and_its_exit_code(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in signals.SIGNALS]
+    folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in trainer.SIGNALS]
     with at_step(signal.SIGTERM, 1):
         assert run_command(command, tiny_corpus.arguments(folder, "max_epoch=1", "save_interval=2")) == 143
     line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"
@@ -232,7 +234,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_its_exit_code(
         tiny_corpus.train(folder, "max_epoch=1", "save_interval=2")
     assert stopped.value.exit_code == 130
     assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
-    assert [signal.getsignal(number) for number in signals.SIGNALS] == handlers
+    assert [signal.getsignal(number) for number in trainer.SIGNALS] == handlers
     with pytest.MonkeyPatch.context() as patch:  # as if another rank had received a signal
         patch.setattr(trainer.Training, "_is_asked_to_stop", lambda training: training.state.progress.step == 3)
         with pytest.raises(Stopped, match="stopped by SIGTERM after step 3"):
@@ -271,16 +273,16 @@ def test_a_signal_while_final_pt_is_written_is_ignored(tiny_corpus: TinyCorpus, 
 
 
 def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_process() -> None:
-    assert signals.stop_requested() is None
-    with signals.watch_signals():
+    assert trainer.stop_requested() is None
+    with trainer.watch_signals():
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.stop_requested() == signal.SIGUSR1
-    assert signals.stop_requested() is None
+        assert trainer.stop_requested() == signal.SIGUSR1
+    assert trainer.stop_requested() is None
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException), signals.watch_signals():
-            signals.SAME_REQUEST_SECONDS = 0.0
+        with contextlib.suppress(BaseException), trainer.watch_signals():
+            trainer.SAME_REQUEST_SECONDS = 0.0
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         os._exit(70)
@@ -290,15 +292,15 @@ def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_proces
 def test_ignored_signals_stay_ignored_and_other_threads_set_no_handlers() -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with signals.watch_signals():
+        with trainer.watch_signals():
             os.kill(os.getpid(), signal.SIGUSR1)
-            assert signals.stop_requested() is None
+            assert trainer.stop_requested() is None
     finally:
         signal.signal(signal.SIGUSR1, earlier)
     seen = []
 
     def listen() -> None:
-        with signals.watch_signals():
+        with trainer.watch_signals():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=listen)

@@ -43,8 +43,8 @@ def _sorted_by_cost(known: Mapping[Path, Progress | None], metric: str) -> list[
 def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None) -> bool:
     """Whether the last `patience` validations, or more, brought no improvement.
 
-    It depends only on the recorded validations, so a resumed run stops where an uninterrupted one does. A value that
-    was not finite is no improvement.
+    It depends only on the recorded validations, so a resumed run stops at the same step. A value that was not finite is
+    no improvement.
     """
     if conf is None:
         return False
@@ -106,7 +106,7 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
     if not candidates:
         raise CheckpointError(f"{folder}: no checkpoint whose validation measured {by}; use --by last")
     if len(candidates) < num:
-        logger.warning("%s: %d checkpoints to average, %d were asked for", model_dir, len(candidates), num)
+        logger.warning("%s: only %d checkpoints to average instead of %d", model_dir, len(candidates), num)
     return candidates[-num:]
 
 

@@ -202,7 +202,7 @@ class BaseModel:
     trees: dict[str, AnyTree]
     """By section of the head."""
     is_original: bool = False
-    """Whether the decoder's head is that of the paper's original implementation, whatever the config says."""
+    """Whether the decoder's head is that of the paper's original implementation; the config does not name it."""
 
     @property
     def num_units(self) -> int:

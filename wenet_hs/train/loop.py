@@ -250,7 +250,7 @@ def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World
     """Keys of the utterances that may have made a step not finite, at most five per batch. Every rank must call it.
 
     A rank names the batches whose loss is not finite, or all its batches; in each the utterances whose features are not
-    finite, or all. Only the ranks with the strongest evidence are heard: features, then losses. Batch normalization
+    finite, or all. Only ranks with the strongest evidence count: features, then losses. Batch normalization
     spreads a value that is not finite over all ranks.
     """
     blamed = [batch for batch, loss in zip(window, losses, strict=True) if not math.isfinite(loss)]

@@ -5,14 +5,18 @@ import hashlib
 import json
 import logging
 import math
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
+from types import FrameType
 
 from wenet_hs.checkpoint import (
     checkpoint_path,
@@ -46,12 +50,24 @@ from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.setup import TrainOptions, load_parts, prepare_folder, resolve_dtype
-from wenet_hs.train.signals import stop_requested, watch_signals
 from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
 
 logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning.
+
+The handler only records the signal. After each step the training checks it, saves a checkpoint without validation, and
+ends with `Stopped`. A validation is interrupted, and the next run does it before its first step. So the resumed run
+ends with the same bits as an uninterrupted one.
+"""
+SAME_REQUEST_SECONDS = 1.0
+"""A launcher and its process group may both deliver one request; a later signal is a second request."""
+
+_received: list[tuple[signal.Signals, float]] = []
+"""The first signal that came, and its time. There is one list per process, as for signal handlers."""
 
 
 def train(options: TrainOptions) -> Path:
@@ -107,7 +123,7 @@ def find_resume(options: TrainOptions) -> Path | None:
         )
     newest = newest_intact(folder)
     if newest is None and final.exists():
-        raise CheckpointError(f"{final}: there is a model, but no checkpoint to resume from; use another --model_dir")
+        raise CheckpointError(f"{final}: a model without checkpoints, so it cannot be resumed; use another --model_dir")
     return newest
 
 
@@ -287,5 +303,42 @@ class Training:
         best = choose_checkpoints(self.model_dir, 1, early.metric)
         write_final(target, average_weights(best), best, by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):
-            logger.info("validation brought nothing better by %s for %d validations", early.metric, early.patience)
+            logger.info("no better %s in the last %d validations", early.metric, early.patience)
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
+
+
+def _record(number: int, frame: FrameType | None) -> None:
+    """The handler. A second request ends the process at once, as the signal does without a handler."""
+    if not _received:
+        _received.append((signal.Signals(number), time.monotonic()))
+    elif time.monotonic() - _received[0][1] > SAME_REQUEST_SECONDS:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+@contextmanager
+def watch_signals() -> Iterator[None]:
+    """Record the first of `SIGNALS` instead of ending; the earlier handlers are restored at the end.
+
+    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
+    this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _received.clear()
+    earlier = {number: signal.getsignal(number) for number in SIGNALS}
+    watched = {number: handler for number, handler in earlier.items() if handler is not signal.SIG_IGN}
+    try:
+        for number in watched:
+            signal.signal(number, _record)
+        yield
+    finally:
+        for number, handler in watched.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+        _received.clear()
+
+
+def stop_requested() -> signal.Signals | None:
+    """The signal that asks this process to end, if one came since `watch_signals()` began."""
+    return _received[0][0] if _received else None
