@@ -111,12 +111,9 @@ def parse_utterance(line: str) -> Utterance:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        is_tar = line.rstrip().endswith(".tar")
-        remedy = (
-            "a list of tars is read with --data_type shard"
-            if is_tar
-            else 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
-        )
+        remedy = 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
+        if line.rstrip().endswith(".tar"):
+            remedy = "a list of tars is read with --data_type shard"
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {remedy}") from error
     except (RecursionError, ValueError) as error:  # deeply nested lists, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
@@ -128,7 +125,8 @@ def parse_utterance(line: str) -> Utterance:
             raise ValueError(f"no {name!r} in this line; {_REMEDIES[name]}")
     for name, value in record.items():
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {_type_name(name)}")
+            expected = "text" if _TYPES[name] is str else "a number of seconds"
+            raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {expected}")
     if not record["key"] or any(character.isspace() for character in record["key"]):
         raise ValueError(f"key {record['key']!r} is empty or contains white space")
     record["txt"] = unicodedata.normalize("NFC", record["txt"])
@@ -145,10 +143,6 @@ def _check_values(record: Mapping[str, Any]) -> None:
             raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
     if "end" in record and record["end"] <= record.get("start", 0):
         raise ValueError(f"'end' is {record['end']:g}, expected more than 'start', {record.get('start', 0):g}")
-
-
-def _type_name(name: str) -> str:
-    return "text" if _TYPES[name] is str else "a number of seconds"
 
 
 def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:

@@ -49,6 +49,5 @@ def test_counts_add_up_and_an_empty_reference_has_no_rate() -> None:
     assert ErrorCounts(1, 0, 0, 2).rate == 2.0
 
 
-@pytest.mark.parametrize("num_pairs", [60, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_counts_equal_those_of_jiwer_and_the_textbook(num_pairs: int) -> None:
-    check_pairs(num_pairs)
+def test_counts_equal_those_of_jiwer_and_the_textbook() -> None:
+    check_pairs(60)  # tests/faults checks 10,000
