@@ -19,12 +19,12 @@ Dimension key: V units, K features of the table, F features of a vector.
 import csv
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import combinations, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,9 @@ from wenet_hs.errors import ConfigError
 _TABLE = "data/ipa_all.csv"
 _WEIGHTS = "data/feature_weights.csv"
 _INSTALL = 'pip install "wenet_hs[trees]"'
-_DEFAULT_WEIGHT = 0.25  # of the two tone features, which are not in panphon's weights: the weight of most features
+_TONE_WEIGHT = 0.25  # of the two tone features, which are not in panphon's weights: the weight of most features
 _SIGN_COORDINATE = 0.25  # a quarter of the least distance of one feature, squared
 _MAX_SIGNS = 6  # diacritics of a letter that are looked up; no phone has more
-_SYLLABIC = "syl"
 
 _TIE = "\u0361"
 _TONES = frozenset("˥˦˧˨˩")
@@ -57,39 +56,31 @@ _SAME = str.maketrans({
 """Other spellings of a diacritic or letter of the table."""
 
 
-@dataclass(frozen=True)
-class _Letter:
-    """A letter of a symbol with its diacritics."""
+_Sign = tuple[bool, str]
+"""Whether a diacritic is after its letter, and the diacritic."""
+_Key = tuple[tuple[str, tuple[_Sign, ...]], ...]
+"""A segment without the order of its diacritics: each of the tied letters with its diacritics."""
+
+
+class _Letter(NamedTuple):
+    """A letter of a symbol with its diacritics, and whether it is tied to the letter before it."""
 
     letter: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    is_tied: bool = False
-    """Tied to the letter before it."""
-
-    @property
-    def signs(self) -> tuple[str, ...]:
-        return (*self.before, *self.after)
+    signs: tuple[_Sign, ...]
+    is_tied: bool
 
 
-_Key = tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
-"""A segment without the order of its diacritics: letter, diacritics before and after, for each of the tied letters."""
-
-
-@dataclass(frozen=True)
-class _FeatureTable:
-    """panphon's segments, with features scaled so that squared distances are weighted sums."""
+class _FeatureTable(NamedTuple):
+    """panphon's segments, with features scaled so that squared distances are weighted sums; the weights (K,)."""
 
     segments: dict[_Key, NDArray[np.float64]]
     letters: frozenset[str]
     syllabic: int
     """The column of the feature `syl`."""
     weights: NDArray[np.float64]
-    """(K,) of the features."""
 
 
-@dataclass(frozen=True)
-class _Phone:
+class _Phone(NamedTuple):
     """(K,) mean features, (K,) half the difference between the last part and the first, number of each diacritic."""
 
     mean: NDArray[np.float64]
@@ -147,13 +138,13 @@ def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
         return None
     parts, tones = read
     segments = _segments(parts, table)
-    groups = [group for group in (segments, [table.segments[((tone, (), ()),)] for tone in tones]) if group]
+    groups = [group for group in (segments, [table.segments[((tone, ()),)] for tone in tones]) if group]
     # Tones and segments use different features, zero in each other's, so their sum contains both.
     mean = np.sum([np.mean(group, axis=0) for group in groups], axis=0)
     contour = np.sum([(group[-1] - group[0]) / 2 for group in groups], axis=0)
     if segments:
         mean[table.syllabic] = max(segment[table.syllabic] for segment in segments)
-    return _Phone(mean, contour, Counter(sign for part in parts for sign in part.signs))
+    return _Phone(mean, contour, Counter(sign for part in parts for _, sign in part.signs))
 
 
 def _segments(parts: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np.float64]]:
@@ -167,29 +158,32 @@ def _segments(parts: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np
 
 def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
     """The features of these letters as one segment, with as many of their diacritics as the table has together."""
-    places = [(index, place) for index, part in enumerate(parts) for place in range(len(part.signs))][:_MAX_SIGNS]
+    places = _all_signs(parts)[:_MAX_SIGNS]
     for num_kept in range(len(places), -1, -1):
         for kept in combinations(places, num_kept):  # in this order the last diacritic is removed first
-            features = table.segments.get(_key(parts, frozenset(kept)))
+            features = table.segments.get(_key(parts, kept))
             if features is not None:
                 return features
     return None
 
 
-def _key(parts: Sequence[_Letter], kept: frozenset[tuple[int, int]]) -> _Key:
-    key = []
-    for index, part in enumerate(parts):
-        sides = range(len(part.before)), range(len(part.before), len(part.signs))
-        before, after = (tuple(sorted(part.signs[at] for at in side if (index, at) in kept)) for side in sides)
-        key.append((part.letter, before, after))
-    return tuple(key)
+def _key(parts: Sequence[_Letter], kept: Collection[tuple[int, int]]) -> _Key:
+    """The parts with the diacritics whose (index of the letter, index of the diacritic) is kept."""
+    return tuple(
+        (part.letter, tuple(sorted(sign for at, sign in enumerate(part.signs) if (index, at) in kept)))
+        for index, part in enumerate(parts)
+    )
+
+
+def _all_signs(parts: Sequence[_Letter]) -> list[tuple[int, int]]:
+    return [(index, at) for index, part in enumerate(parts) for at in range(len(part.signs))]
 
 
 def _read_symbol(symbol: str, letters: frozenset[str]) -> tuple[list[_Letter], str] | None:
     """The letters of a symbol with their diacritics, and its tone letters; None if it has any other character."""
     text = unicodedata.normalize("NFD", unicodedata.normalize("NFD", symbol).translate(_SAME))
     parts: list[_Letter] = []
-    before: list[str] = []
+    before: list[_Sign] = []
     tones, is_tied = "", False
     for character in text:
         if character in _TONES:
@@ -197,14 +191,14 @@ def _read_symbol(symbol: str, letters: frozenset[str]) -> tuple[list[_Letter], s
         elif character == _TIE and parts:
             is_tied = True
         elif character in letters or (character in _NASALS and not parts):
-            parts.append(_Letter(_NASALS.get(character, character), tuple(before), (), is_tied))
+            parts.append(_Letter(_NASALS.get(character, character), tuple(before), is_tied))
             before, is_tied = [], False
         elif unicodedata.category(character) not in _SIGN_CATEGORIES:
             return None
         elif parts:
-            parts[-1] = replace(parts[-1], after=(*parts[-1].after, character))
+            parts[-1] = parts[-1]._replace(signs=(*parts[-1].signs, (True, character)))
         else:
-            before.append(character)
+            before.append((False, character))
     return (parts, tones) if (parts or tones) and not before else None
 
 
@@ -217,19 +211,18 @@ def _feature_table() -> _FeatureTable:
     with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table
         names, values = islice(csv.reader(file), 2)
     weight_of = dict(zip(names, map(float, values), strict=True))
-    weights = np.array([weight_of.get(name, _DEFAULT_WEIGHT) for name in header[1:]])
+    weights = np.array([weight_of.get(name, _TONE_WEIGHT) for name in header[1:]])
     scales = np.sqrt(weights)
     features = {
         unicodedata.normalize("NFD", row[0]): scales * [("-0+".index(value) - 1) for value in row[1:]] for row in rows
     }
     letters = frozenset(text for text in features if len(text) == 1) - _TONES
-    segments: dict[_Key, NDArray[np.float64]] = {((tone, (), ()),): features[tone] for tone in _TONES}
+    segments: dict[_Key, NDArray[np.float64]] = {((tone, ()),): features[tone] for tone in _TONES}
     for text, values_K in features.items():
         read = _read_symbol(text, letters)
         if read is not None and read[0]:
-            places = frozenset((index, place) for index, part in enumerate(read[0]) for place in range(len(part.signs)))
-            segments.setdefault(_key(read[0], places), values_K)
-    return _FeatureTable(segments, letters, header.index(_SYLLABIC) - 1, weights)
+            segments.setdefault(_key(read[0], _all_signs(read[0])), values_K)
+    return _FeatureTable(segments, letters, header.index("syl") - 1, weights)
 
 
 def _panphon_folder() -> Path:

@@ -7,7 +7,7 @@ Dimension key: V units.
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +99,7 @@ def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer) -> lis
     return [[*tokenizer.encode(utterance.txt), eos] for utterance in utterances]
 
 
-@dataclass(frozen=True)
-class LanguageCost:
+class LanguageCost(NamedTuple):
     """The code length of a tree for one language; lengths are means in bits per unit."""
 
     lang: str
@@ -114,16 +113,12 @@ class LanguageCost:
     code_length: float
     """The code length of the tree that is shown."""
 
-    @property
-    def excess(self) -> float:
-        """Bits above the entropy, ≥ 0."""
-        return max(0.0, self.code_length - self.entropy)  # sums of logarithms may end just below zero
-
     def cells(self) -> tuple[str, ...]:
-        """The values as text, in the order of `HEADINGS`."""
-        share = f" ({100 * self.excess / self.code_length:.1f} %)" if self.code_length > 0 else ""
+        """The values as text, in the order of `HEADINGS`; the last is the code length above the entropy."""
+        excess = max(0.0, self.code_length - self.entropy)  # sums of logarithms may end just below zero
+        share = f" ({100 * excess / self.code_length:.1f} %)" if self.code_length > 0 else ""
         lengths = (self.entropy, self.own_tree, self.code_length)
-        return (self.lang, f"{self.num_units:,}", *(f"{bits:.3f}" for bits in lengths), f"{self.excess:.3f}{share}")
+        return (self.lang, f"{self.num_units:,}", *(f"{bits:.3f}" for bits in lengths), f"{excess:.3f}{share}")
 
 
 def language_costs(tree: UnitTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:

@@ -139,8 +139,7 @@ class UnitTree:
 
     def children_of(self, node: int) -> list[int]:
         """The children of an inner node, left to right."""
-        row: list[int] = self.children.reshape(-1)[self.offsets[node] : self.offsets[node + 1]].tolist()
-        return row
+        return list(self.children.reshape(-1)[self.offsets[node] : self.offsets[node + 1]].tolist())
 
     def child_index(self, node: int) -> int:
         """Which child of its parent a node is, counted from 0."""
