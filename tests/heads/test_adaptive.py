@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -79,25 +78,6 @@ def test_log_probs_are_those_of_pytorch_with_our_ids() -> None:
     torch.testing.assert_close(head.nll(hidden, targets), -expected_NV.gather(1, targets[:, None])[:, 0])
 
 
-def test_node_smoothing_adds_the_divergence_of_each_softmax_on_the_path() -> None:
-    head = make(6, cutoffs=[2, 4], div_value=2.0)
-    assert head.adaptive is not None
-    hidden = rows(head)[0]
-    first = F.log_softmax(head.adaptive.head(hidden), -1)
-    tails = [F.log_softmax(tail(hidden), -1) for tail in head.adaptive.tail]
-    paths = [[(first, 0)], [(first, 1)], [(first, 2), (tails[0], 0)], [(first, 2), (tails[0], 1)]]
-    paths += [[(first, 3), (tails[1], 0)], [(first, 3), (tails[1], 1)]]
-    for rank, path in enumerate(paths):
-        expected = torch.zeros(len(hidden))
-        for log_probs, choice in path:
-            wanted = torch.full_like(log_probs, 0.2 / (log_probs.size(-1) - 1))
-            wanted[:, choice] = 0.8
-            expected = expected + F.kl_div(log_probs, wanted, reduction="none").sum(-1)
-        targets = head.ranked_units[rank].expand(len(hidden))
-        torch.testing.assert_close(head.loss(hidden, targets, 0.2, "node"), expected)
-        torch.testing.assert_close(head.loss(hidden, targets, 0.0, "node"), head.nll(hidden, targets))
-
-
 @settings(max_examples=15, deadline=None)
 @given(num_units=st.integers(1, 60), seed=st.integers(0, 99), scale=st.sampled_from([0.0, 0.3, 3.0]))
 def test_metrics_follow_from_the_log_probabilities(num_units: int, seed: int, scale: float) -> None:
@@ -144,14 +124,6 @@ def test_every_cluster_has_a_width_of_at_least_one(
     assert head.adaptive is not None
     assert [next(tail.parameters()).size(0) for tail in head.adaptive.tail] == widths
     assert f"div_value={head.div_value:g}" in repr(head)
-
-
-def test_one_unit_is_certain() -> None:
-    head = make(1)
-    assert list(head.parameters()) == []
-    assert head.log_probs(torch.randn(3, DIM)).tolist() == [[0.0]] * 3
-    nll, is_best = head.eval_metrics(torch.randn(2, DIM), torch.zeros(2, dtype=torch.int64))
-    assert (nll.tolist(), is_best.tolist()) == ([0.0, 0.0], [True, True])
 
 
 @pytest.mark.parametrize(

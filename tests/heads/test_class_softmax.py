@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 from trees import merge_levels
 
@@ -194,30 +192,6 @@ def test_a_row_whose_search_meets_a_nan_is_computed_by_the_product() -> None:
     values, ids = head.topk(torch.zeros(1, DIM), 4)  # units 1, 2 and 3 are below the most probable node and NaN
     assert values.isnan().tolist() == [[True, True, True, False]]
     assert sorted(ids[0, :3].tolist()) == [1, 2, 3] and ids[0, 3] in (4, 5)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 9), st.data())
-@torch.no_grad()
-def test_of_equal_units_the_lowest_ids_come_first(counts: list[int], num_classes: int, data: st.DataObject) -> None:
-    tree = NaryTree.frequency_bins(counts, num_classes)
-    head = ClassHead(2, tree, search="best_first")
-    # Scores of few whole values make equal log-probabilities common, across classes too.
-    scores = data.draw(st.lists(st.integers(0, 1), min_size=tree.num_edges, max_size=tree.num_edges))
-    head.output.weight.zero_()
-    head.output.bias.copy_(torch.tensor(scores, dtype=torch.float32))
-    k = data.draw(st.integers(1, len(counts)))
-    values, ids = (found[0] for found in head.topk(torch.zeros(1, 2), k))
-    log_probs = head.log_probs(torch.zeros(1, 2))[0]
-    torch.testing.assert_close(values, log_probs[ids], atol=2e-6, rtol=0)
-    torch.testing.assert_close(values, log_probs.sort(descending=True).values[:k], atol=2e-6, rtol=0)
-    assert list(zip(-values, ids, strict=True)) == sorted(zip(-values, ids, strict=True))
-    # Only units of one node are surely equal for the search too: all log-probabilities are rounded in another order.
-    nodes = tree.parents[tree.num_inner :]
-    last = ids[values == values[-1]].tolist()
-    for unit in set(range(len(counts))) - set(ids.tolist()):
-        if any(nodes[unit] == nodes[other] and log_probs[unit] == log_probs[other] for other in last):
-            assert unit > max(last)
 
 
 def test_label_log_probs_compute_only_the_nodes_above_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:

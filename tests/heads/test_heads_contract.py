@@ -356,6 +356,22 @@ def test_wrong_calls_are_refused(kind: str) -> None:
             call()
 
 
+def test_leaf_smoothing_is_that_of_wenet() -> None:
+    # WeNet's q has ε/(V-1) beside the target, PyTorch's ε'/V everywhere: the same q where ε' = ε·V/(V-1).
+    head = make_head("softmax", 9)
+    hidden, targets = rows(head)
+    entropy = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1 / 8))
+    scores = F.linear(hidden, *head.parameters())
+    cross = F.cross_entropy(scores, targets, reduction="none", label_smoothing=0.1 * 9 / 8)
+    torch.testing.assert_close(head.loss(hidden, targets, 0.1), cross - entropy)
+
+
+@pytest.mark.parametrize(("dim", "num_units"), [(0, 3), (3, 0)])
+def test_sizes_must_be_positive(dim: int, num_units: int) -> None:
+    with pytest.raises(ValueError, match=f"head: dim {dim} and num_units {num_units} must be at least 1"):
+        SoftmaxHead(dim, num_units)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize("kind", ["hsoftmax:zipf", "class:bins"])
