@@ -39,10 +39,9 @@ class SmoothingWeights(NamedTuple):
 class OutputHead(nn.Module, ABC):
     """Log-probabilities of the units from decoder states.
 
-    `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast, because sums of
-    log-probabilities along a path or over units need its precision. float64 stays float64. Results have the leading
-    shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is checked on a CPU. On a
-    GPU the check would wait for the device, and the indexing kernels check it instead.
+    `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast; float64 stays float64.
+    Results have the leading shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is
+    checked on a CPU; on a GPU the check would wait for the device.
 
     A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_cost`, `_topk`, `_eval_metrics` and
     `_label_log_probs` if it can compute them without all log-probabilities.
@@ -81,8 +80,7 @@ class OutputHead(nn.Module, ABC):
 
         "leaf" is WeNet's: q is 1-smoothing on the target and smoothing/(V-1) on every other unit. "node" smooths each
         decision on the target's path: 1-smoothing on the right child, the other children share the rest. The loss is
-        the sum of the divergences on the path, and only the path is computed. A flat softmax is one decision, so both
-        kinds are equal there. With one unit there is no smoothing.
+        the sum of the divergences on the path. For a flat softmax, which is one decision, both kinds are equal.
 
         Args:
             hidden: (..., D).
@@ -93,7 +91,9 @@ class OutputHead(nn.Module, ABC):
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
-        weights = self._weights(smoothing, kind)
+        if kind not in get_args(SmoothingKind):
+            raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
+        weights = smoothing_weights(smoothing, self.num_units)
         with _without_autocast(hidden.device.type):
             if kind == "node" and smoothing:
                 return self._node_cost(rows_ND, targets_N, smoothing).reshape(targets.shape)
@@ -149,8 +149,6 @@ class OutputHead(nn.Module, ABC):
         rows_ND = self._rows(hidden)
         with _without_autocast(hidden.device.type):
             values_NK, ids_NK = self._topk(rows_ND, k)
-        if hidden.dim() == 2:
-            return values_NK, ids_NK
         return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
@@ -204,11 +202,6 @@ class OutputHead(nn.Module, ABC):
             raise ValueError(f"hidden: expected (..., {self.dim}) of a float dtype, got {found}")
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         return hidden.reshape(-1, self.dim).to(dtype)
-
-    def _weights(self, smoothing: float, kind: SmoothingKind) -> SmoothingWeights:
-        if kind not in get_args(SmoothingKind):
-            raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
-        return smoothing_weights(smoothing, self.num_units)
 
     def _targets(self, targets: Tensor, shape: torch.Size) -> Tensor:
         if targets.dtype not in (torch.int64, torch.int32) or targets.shape != shape:

@@ -72,8 +72,7 @@ class ClassHead(OutputHead):
         """
         Args:
             tree: over the V units; a binary one becomes two levels by `NaryTree.from_binary(tree)`.
-            sparse_grad: whether the path route gives the weight a sparse gradient of the edges of the nodes on the
-                targets' paths; for `torch.optim.SparseAdam`.
+            sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on them.
             route, search: "auto" chooses by size and device.
         """
         super().__init__(dim, tree.num_units)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connectionist temporal classification (Graves et al. 2006) over any output head.
 
-The loss of an utterance needs only the probabilities of blank and of its own labels. For a head that computes these
-faster than all units' probabilities, the alignments are summed over this compact alphabet.
+The loss of an utterance needs only the probabilities of blank and of its own labels. Heads that compute these faster
+than those of all units are asked for them only.
 
 Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank (0), then its
 distinct labels.
@@ -45,14 +45,7 @@ class Ctc(nn.Module):
         return self.head.log_probs(self.dropout(memory))
 
     def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k best units of each frame; of equal ones the lower id is first.
-
-        Args:
-            memory: (B, T, D).
-            k: 1…V.
-        Returns:
-            log-probabilities (B, T, K) and unit ids (B, T, K) int64.
-        """
+        """memory (B, T, D) → log-probabilities and ids (B, T, K) of each frame's k best units, as `OutputHead.topk`."""
         return self.head.topk(self.dropout(memory), k)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
@@ -62,9 +55,8 @@ class Ctc(nn.Module):
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
         """
-        if self.head.has_partial_log_probs:
-            return self._partial_loss(memory, memory_lengths, targets, target_lengths)
-        return self._full_loss(memory, memory_lengths, targets, target_lengths)
+        loss = self._partial_loss if self.head.has_partial_log_probs else self._full_loss
+        return loss(memory, memory_lengths, targets, target_lengths)
 
     def _full_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """From the log-probabilities of all units."""

@@ -73,11 +73,9 @@ class HSoftmaxHead(OutputHead):
             dim: D.
             tree: over V units; nodes of more than two children are split as `NaryTree.binary` does.
             bias: whether each node has a bias.
-            sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for large V with an
-                optimizer like torch.optim.SparseAdam. It has only the rows on the targets' paths if the cost is
-                computed along the paths. The gradient of half-precision weights is dense.
-            route: how costs are computed; "auto" is the fastest.
-            search: how the k best units are found; one of `search.SearchMethod`, "auto" is the fastest.
+            sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for optimizers like
+                torch.optim.SparseAdam. Along the paths it has only their rows. Half-precision weights get a dense one.
+            route, search: how costs are computed and how the k best units are found; "auto" is the fastest.
         """
         super().__init__(dim, tree.num_units)
         for name, value, options in (("route", route, RouteOption), ("search", search, SearchMethod)):

@@ -7,7 +7,7 @@ Dimension key: N rows, D width, V units.
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads.base import OutputHead, SmoothingKind, weighted_cost
+from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import Linear
 
 
@@ -32,8 +32,8 @@ class SoftmaxHead(OutputHead):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All three results from one distribution."""
-        weights = self._weights(smoothing, kind)
+        """All three results from one distribution; both kinds of smoothing are the same here."""
+        weights = smoothing_weights(smoothing, self.num_units)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
         loss_N = weighted_cost(log_probs_NV, targets_N, weights.target, weights.every) + weights.constant
