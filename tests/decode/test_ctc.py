@@ -154,18 +154,10 @@ def test_the_kernel_equals_it_on_a_thousand_cases_and_long_ones() -> None:
             check((values, ids, torch.tensor([300, 120, 7, 0]), 0, beam_size))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_any_memory_layout_and_any_values_after_the_length(dtype: torch.dtype) -> None:
+def test_any_memory_layout_and_any_values_after_the_length() -> None:
     values, ids, lengths, blank, beam_size = random_case(5)
     expected = ctc.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
-    padded_values = torch.cat([values, torch.full_like(values[:, :2], torch.nan)], dim=1).to(dtype)
+    padded_values = torch.cat([values, torch.full_like(values[:, :2], torch.nan)], dim=1).double()
     padded_ids = torch.cat([ids, torch.full_like(ids[:, :2], -1)], dim=1)
     turned = padded_values.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     assert ctc.prefix_beam_search(turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size) == expected
-
-
-def test_nan_gives_no_hypothesis_and_no_crash() -> None:
-    values, ids, lengths, blank, beam_size = random_case(8)
-    assert ctc.prefix_beam_search(
-        torch.full_like(values, torch.nan), ids, torch.ones_like(lengths), blank=blank, beam_size=beam_size
-    ) == [[] for _ in lengths]

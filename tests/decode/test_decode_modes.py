@@ -150,16 +150,14 @@ def test_the_best_hypothesis_of_each_mode_gets_its_alignment(model: AsrModel) ->
 # ---- calls
 
 
-def test_the_encoder_runs_once_and_each_stage_is_timed(model: AsrModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    encode, batch, times = Mock(side_effect=model.encode), small_batch([30], [1]), StageTimes()
+def test_the_encoder_runs_once_and_each_stage_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch, times = small_model(), small_batch([12], [1]), StageTimes()
+    encode = Mock(side_effect=model.encode)
     monkeypatch.setattr(model, "encode", encode)
-    decode(model, batch.features, batch.feature_lengths, ["attention_rescoring"], times=times)
-    assert set(times.seconds) == {"encoder", *stages_of("attention_rescoring")}
-    before = dict(times.seconds)
     assert list(decode(model, batch.features, batch.feature_lengths, MODES, times=times)) == list(MODES)
-    assert encode.call_count == 2
+    assert encode.call_count == 1
     assert set(times.seconds) == {"encoder"}.union(*map(stages_of, MODES))
-    assert all(times.seconds[stage] > seconds for stage, seconds in before.items())
+    assert all(seconds > 0 for seconds in times.seconds.values())
 
 
 def test_seconds_of_an_inner_stage_do_not_count_for_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:

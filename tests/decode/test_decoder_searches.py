@@ -151,11 +151,6 @@ def test_a_beam_larger_than_all_hypotheses_is_exhaustive() -> None:
         expected[(unit,)] = float(first[unit] + row[SPECIAL.eos])
     (found,) = search(model, memory, DecodeOptions(beam_size=NUM_UNITS**2 + 5), None, None)
     assert {h.ids: pytest.approx(h.score, abs=1e-4) for h in found} == expected
-    penalty = DecodeOptions(beam_size=NUM_UNITS**2 + 5, length_penalty=1.5)
-    *others, empty = search(model, memory, penalty, None, None)[0]
-    assert (empty.ids, empty.score) == ((), pytest.approx(expected[()], abs=1e-4))
-    for hypothesis in others:
-        assert hypothesis.score == pytest.approx(expected[hypothesis.ids] / len(hypothesis.ids) ** 1.5, abs=1e-4)
 
 
 def test_hypotheses_that_have_ended_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:

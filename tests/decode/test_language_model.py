@@ -131,7 +131,7 @@ def test_files_without_a_model_of_these_units(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
         load_language_model(tmp_path / "lm.arpa", others)
     (tmp_path / "latin.arpa").write_bytes(b"\xff\xfe\\data\\")
-    with pytest.raises(DataError, match=r"latin.arpa: is not UTF-8 text"):
+    with pytest.raises(DataError, match=r"latin.arpa:1: not UTF-8 at byte 0; convert the file"):
         load_language_model(tmp_path / "latin.arpa", UNITS)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import read_lines
 from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
@@ -177,15 +178,11 @@ class _ArpaReader:
         n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than the header
         says, or there is no `</s>`.
         """
-        self._path, self._line_number = path, 0
+        self._path, self._lines, self._line_number = path, read_lines(path), 0
         self.words: dict[str, int] = {}
         self.log_probs: dict[Words, float] = {}
         self.backoffs: dict[Words, float] = {}
-        with path.open(encoding="utf-8-sig") as self._lines:
-            try:
-                self._read()
-            except UnicodeDecodeError as error:
-                raise DataError(f"{path}: is not UTF-8 text; give an n-gram model in ARPA format") from error
+        self._read()
         if END not in self.words:
             raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
         self._add_missing_prefixes()
@@ -194,11 +191,10 @@ class _ArpaReader:
         return DataError(f"{self._path}:{self._line_number}: {text}")
 
     def _next_line(self) -> str:
-        line = self._lines.readline()
-        if not line:
+        if self._line_number == len(self._lines):
             raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
         self._line_number += 1
-        return line.strip(" \t\r\n")
+        return self._lines[self._line_number - 1].strip(" \t")
 
     def _read(self) -> None:
         while self._next_line() != "\\data\\":
