@@ -3,7 +3,6 @@
 
 import contextlib
 import io
-import logging
 import os
 import random
 import resource
@@ -13,11 +12,11 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from harness import Ended, Tally, call, call_in_child, fork, run_child, without_fsync
+from harness import Ended, Report, Tally, call, call_in_child, log_to, run_child, run_reporting, without_fsync
 from tiny_corpus import TinyCorpus, bits, cut_back, metrics, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
@@ -26,10 +25,9 @@ from wenet_hs.bin import tree as tree_command
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import write_atomic
 
-Report = Callable[[int], object]
 KEPT = 2
 CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync")
-"""Functions of `os` by which a save changes the disk. Opening and writing a file are intercepted in `io.open`."""
+"""Functions of `os` by which a save changes the disk; `io.open` is intercepted too."""
 
 
 # ---- killed saves
@@ -76,25 +74,6 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
     return step
 
 
-def _run_reporting(work: Callable[[Report], object], kill_after_s: float | None = None) -> tuple[list[int], int]:
-    """Run `work` in a process, killed after some seconds if given. Returns the reported steps and the exit code."""
-    reader, writer = os.pipe()
-    pid = fork()
-    if pid == 0:
-        try:
-            work(lambda step: os.write(writer, step.to_bytes(4, "big")))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    if kill_after_s is not None:
-        time.sleep(kill_after_s)
-        os.kill(pid, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with os.fdopen(reader, "rb") as pipe:
-        content = pipe.read()
-    return [int.from_bytes(content[at : at + 4], "big") for at in range(0, len(content), 4)], code
-
-
 def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
     """Returns how many checkpoints were reported in total."""
     started = time.perf_counter()
@@ -107,7 +86,7 @@ def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
             save_and_rotate(folder, step, size, report)
 
     for number in range(kills):
-        steps, _ = _run_reporting(save_forever, kill_after_s=tally.generator.uniform(0, longest))
+        steps, _ = run_reporting(save_forever, kill_after_s=tally.generator.uniform(0, longest))
         num_reported += len(steps)
         newest = _verify(folder, steps[-1] if steps else newest, size, tally, f"random kill {number}")
     tally.check(kills < 10 or num_reported > 0, "no checkpoint was finished; the kills came too early")
@@ -115,23 +94,10 @@ def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
 
 
 class CallCounter:
-    """Counts the calls that change the disk, and kills this process at call number `at`."""
+    """Counts the calls of this process that change the disk, and kills it at call number `at`."""
 
     def __init__(self, at: int | None = None) -> None:
         self.count, self._at = 0, at
-
-    def is_due(self) -> bool:
-        """Count a call. Returns whether it is number `at`."""
-        self.count += 1
-        return self.count - 1 == self._at
-
-    def pass_or_die(self) -> None:
-        """Count a call that is about to be made."""
-        if self.is_due():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def install(self) -> None:
-        """Intercept the calls of this process."""
         for name in CHANGING:
             setattr(os, name, self._intercept(getattr(os, name)))
         open_file = io.open
@@ -143,6 +109,13 @@ class CallCounter:
             return io.BufferedWriter(CountedFile(file, self))
 
         io.open = open_counted
+
+    def pass_or_die(self, before: Callable[[], object] = lambda: None) -> None:
+        """Count a call. At number `at`, run `before` and die."""
+        self.count += 1
+        if self.count - 1 == self._at:
+            before()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _intercept(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any, **named: Any) -> Any:
@@ -162,9 +135,7 @@ class CountedFile(io.FileIO):
     def write(self, content: Any) -> int:
         """Write, unless this process is killed before or half way."""
         self._calls.pass_or_die()
-        if self._calls.is_due():
-            super().write(bytes(content)[: len(content) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._calls.pass_or_die(lambda: super(CountedFile, self).write(bytes(content)[: len(content) // 2]))
         return super().write(content)
 
 
@@ -196,21 +167,16 @@ def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
             ckpt.save_checkpoint(checkpoints, step, make_contents(step, size))
         (folder / "final.pt").write_bytes(make_contents(2, size)["model.pt"])
 
-    def count_calls() -> int:
-        calls = CallCounter()
-        calls.install()
-        work(checkpoints, size, lambda step: None)
+    def work_until(number: int | None, report: Report) -> int:
+        calls = CallCounter(at=number)
+        work(checkpoints, size, report)
         return calls.count
 
-    def work_until(number: int, report: Report) -> None:
-        CallCounter(at=number).install()
-        work(checkpoints, size, report)
-
     prepare()
-    num_calls, _ = run_child(count_calls)
+    num_calls, _ = run_child(lambda: work_until(None, lambda step: None))
     for number in range(num_calls):
         prepare()
-        steps, code = _run_reporting(lambda report, number=number: work_until(number, report))  # type: ignore[misc]
+        steps, code = run_reporting(partial(work_until, number))
         where = f"{name}, killed at call {number} of {num_calls}"
         tally.check(code == -signal.SIGKILL, f"{where}: the call was never made (exit code {code})")
         newest = _verify(checkpoints, max([2, *steps]), size, tally, where)
@@ -239,39 +205,27 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def resume_sweep(folder: Path, tally: Tally, steps: int, every: int = 1, variants: int = len(VARIANTS)) -> str:
     """Stop a training after every k-th step and resume it: all losses and all bits equal the uninterrupted training."""
-    figures = []
-    corpus = write_tiny_corpus(folder / "corpus")
+    figures, corpus = [], write_tiny_corpus(folder / "corpus")
     with without_fsync(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        for name in [*VARIANTS][:variants]:
-            started = time.perf_counter()
-            num_equal, num_cuts = _sweep_variant(corpus, folder / name.replace(" ", "-"), name, steps, every, tally)
-            figures.append(f"{name} {num_equal}/{num_cuts} ({time.perf_counter() - started:.0f} s)")
+        for name, (head, settings) in [*VARIANTS.items()][:variants]:
+            started, stopped = time.perf_counter(), folder / "stopped"
+            steps_per_epoch = 2 if "accum_grad=2" in settings else 4
+            overrides = (*settings, *_head_overrides(corpus, head), f"max_epoch={-(-steps // steps_per_epoch)}")
+            whole = corpus.train(folder / name.replace(" ", "-"), *overrides)
+            num_steps = ckpt.step_of(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+            tally.check(num_steps >= steps, f"{name}: {num_steps} steps instead of {steps}")
+            expected, num_equal, cuts = _read_end(whole), 0, range(1, num_steps + 1, every)
+            for step in cuts:
+                shutil.rmtree(stopped, ignore_errors=True)
+                others = [p.name for p in ckpt.list_checkpoints(whole / "checkpoints") if ckpt.step_of(p) != step]
+                shutil.copytree(whole, stopped, ignore=shutil.ignore_patterns("finished.json", "final.pt", *others))
+                resumed = _read_end(corpus.train(stopped, *overrides, f"save_interval={10**6}"))
+                different = [fact for fact in expected if resumed[fact] != expected[fact]]
+                num_equal += tally.check(not different, f"{name}: stopped after step {step}, different: {different}")
+            shutil.rmtree(whole)
+            figures.append(f"{name} {num_equal}/{len(cuts)} ({time.perf_counter() - started:.0f} s)")
     return f"stopped at and resumed bit for bit: {', '.join(figures)}"
-
-
-def _sweep_variant(
-    corpus: TinyCorpus, folder: Path, name: str, steps: int, every: int, tally: Tally
-) -> tuple[int, int]:
-    """(stops with an equal end, stops)."""
-    head, settings = VARIANTS[name]
-    steps_per_epoch = 2 if "accum_grad=2" in settings else 4
-    overrides = (*settings, *_head_overrides(corpus, head), f"max_epoch={-(-steps // steps_per_epoch)}")
-    whole = corpus.train(folder / "whole", *overrides)
-    num_steps = ckpt.step_of(ckpt.list_checkpoints(whole / "checkpoints")[-1])
-    tally.check(num_steps >= steps, f"{name}: {num_steps} steps instead of {steps}")
-    expected, num_equal, cuts = _read_end(whole), 0, range(1, num_steps + 1, every)
-    for step in cuts:
-        stopped = folder / "stopped"
-        shutil.rmtree(stopped, ignore_errors=True)
-        removed = {path.name for path in ckpt.list_checkpoints(whole / "checkpoints") if ckpt.step_of(path) != step}
-        removed |= {"finished.json", "final.pt"}
-        shutil.copytree(whole, stopped, ignore=lambda _, names, removed=removed: removed & set(names))
-        resumed = _read_end(corpus.train(stopped, *overrides, f"save_interval={10**6}"))
-        different = [fact for fact in expected if resumed[fact] != expected[fact]]
-        num_equal += tally.check(not different, f"{name}: stopped after step {step}, different: {different}")
-    shutil.rmtree(folder)
-    return num_equal, len(cuts)
 
 
 def _head_overrides(corpus: TinyCorpus, head: str) -> tuple[str, ...]:
@@ -354,24 +308,18 @@ def _is_harmless(newest: Path, name: str, what: str, content: bytes | None, tall
     before, original = ckpt.list_checkpoints(newest.parent)[-2], (newest / name).read_bytes()
     intact = ckpt.read_checkpoint(newest)
     _apply(newest / name, content)
-    lines: list[str] = []
-
-    def record_line(record: logging.LogRecord) -> bool:
-        lines.append(record.getMessage())
-        return False
-
-    logging.getLogger(ckpt.__name__).addFilter(record_line)
+    log = io.StringIO()
     try:
-        found = ckpt.newest_intact(newest.parent)
+        with log_to(log):
+            found = ckpt.newest_intact(newest.parent)
         if found == newest:
             is_same = name == "manifest.json" and ckpt.read_checkpoint(newest) == intact
             return tally.check(is_same, f"{name} {what}: not noticed")
         named = [newest.name, before.name, *([name] if name != "manifest.json" else [])]
-        is_named = all(part in " ".join(lines) for part in named)
-        tally.check(found == before and is_named, f"{name} {what}: {found} was used, logged {lines}")
+        is_named = all(part in log.getvalue() for part in named)
+        tally.check(found == before and is_named, f"{name} {what}: {found} was used, logged {log.getvalue()}")
         return False
     finally:
-        logging.getLogger(ckpt.__name__).removeFilter(record_line)
         set_aside = newest.with_name(newest.name + ".bad")
         if set_aside.exists():
             set_aside.rename(newest)

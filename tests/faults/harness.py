@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tiny_corpus import TinyCorpus
 from wenet_hs.bin.command import run_command
 
 PATIENCE_S = 180
+Report = Callable[[Any], object]
 
 
 @dataclass
@@ -71,7 +73,7 @@ def call(module: ModuleType, *arguments: object) -> Ended:
     """Run a command in this process."""
     out, err, log = io.StringIO(), io.StringIO(), io.StringIO()
     crash = None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _log_to(log), warnings.catch_warnings():
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), log_to(log), warnings.catch_warnings():
         try:
             code = run_command(module, [str(argument) for argument in arguments])
         except SystemExit as exit_:  # argparse
@@ -82,7 +84,7 @@ def call(module: ModuleType, *arguments: object) -> Ended:
 
 
 @contextlib.contextmanager
-def _log_to(log: io.StringIO) -> Iterator[None]:
+def log_to(log: io.StringIO) -> Iterator[None]:
     """Write warnings to `log` only; the earlier handlers are restored."""
     root, handler = logging.getLogger(), logging.StreamHandler(log)
     handlers, level = root.handlers, root.level
@@ -96,33 +98,39 @@ def _log_to(log: io.StringIO) -> Iterator[None]:
         root.setLevel(level)
 
 
-def fork() -> int:
-    """`os.fork` without Python's warning about threads."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return os.fork()
+def run_reporting(work: Callable[[Report], object], kill_after_s: float | None = None) -> tuple[list[Any], int]:
+    """Run `work` in a forked process, killed after some seconds if given.
 
-
-def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
-    """Run `work` in a forked process. Returns its result (None if it has none) and its exit code or minus signal."""
+    Returns: the values that it reported, and its exit code or minus signal.
+    """
     reader, writer = os.pipe()
-    pid = fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about threads
+        pid = os.fork()
     if pid == 0:
         code = 70
         try:
             os.close(reader)
-            with os.fdopen(writer, "w") as pipe:
-                json.dump(work(), pipe)
+            with os.fdopen(writer, "wb", buffering=0) as pipe:
+                work(lambda value: pipe.write(json.dumps(value).encode() + b"\n"))
             code = 0
         except BaseException:
             traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(code)
     os.close(writer)
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        os.kill(pid, signal.SIGKILL)
     with os.fdopen(reader) as pipe:
-        content = pipe.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return json.loads(content) if content and code == 0 else None, code
+        values = [json.loads(line) for line in pipe if line.endswith("\n")]
+    return values, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
+    """The result of `work` in a forked process (None if it has none), and its exit code or minus signal."""
+    values, code = run_reporting(lambda report: report(work()))
+    return values[0] if values and code == 0 else None, code
 
 
 def call_in_child(module: ModuleType, *arguments: object) -> Ended:
@@ -190,15 +198,12 @@ class Program:
 
     def rank_processes(self) -> dict[int, int]:
         """Rank → process id of the ranks that torchrun is running, from Linux's /proc."""
-        children = [
-            pid for task in Path(f"/proc/{self.process.pid}/task").glob("*/children") for pid in _read(task).split()
-        ]
         ranks = {}
-        for pid in children:
-            items = (item.split("=", 1) for item in _read(Path(f"/proc/{pid}/environ")).split("\0") if "=" in item)
-            variables = dict(items)
-            if "RANK" in variables:
-                ranks[int(variables["RANK"])] = int(pid)
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for pid in _read(task).split():
+                rank = re.search(r"(?:^|\0)RANK=(\d+)\0", _read(Path(f"/proc/{pid}/environ")))
+                if rank is not None:
+                    ranks[int(rank[1])] = int(pid)
         return ranks
 
 
