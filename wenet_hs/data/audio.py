@@ -28,27 +28,17 @@ from torch import Tensor
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip, Utterance
 
-MAX_DURATION_S = 24 * 3600.0
-MAX_CHANNELS = 64
 MAX_MISSING_S = 0.1
 MAX_MISSING_SHARE = 0.05
 """A clip that lacks less than MAX_MISSING_S and at most this share of the length in its header is used and counted:
 encoders of MP3 declare some milliseconds too many."""
-MIN_RATE, MAX_RATE = 1_000, 1_000_000
-"""In Hz. Outside, the header is damaged or hostile, and resampling could need any amount of memory."""
 _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
-_MAX_CHUNKS = 1000  # of a wav before its samples; without a limit a file of zeros is searched without end
 _SYSTEM_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these are not faults of the file
-_SEGMENT_TOLERANCE_S = 0.1  # annotated ends are rounded
 _MAX_PEAK = 1e10
-"""Float files may exceed 1, and integers that were never scaled reach 2^31. From about 1e12 on the energies of the
-features, which are squares, are infinite in float32, and one such clip would spoil its whole batch."""
-_SILENCE_RANGE = 1e-4  # about three 16-bit steps: contains dithered digital silence, but not quiet speech
-_RESTORE = "restore the file, or leave it out"
+"""Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
 _CORRECT_SEGMENT = "correct start and end in the list"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
-_PART = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
 
 Samples = NDArray[np.float32]
 
@@ -66,7 +56,7 @@ class ClipCheck:
 class SourceFault(Exception):
     """A fault of a source, without the name of the source."""
 
-    def __init__(self, reason: str, remedy: str = _RESTORE) -> None:
+    def __init__(self, reason: str, remedy: str = "restore the file, or leave it out") -> None:
         super().__init__(reason)
         self.remedy = remedy
 
@@ -158,7 +148,7 @@ def read_audio_file(
 def check_length(present_s: float, declared_s: float) -> float:
     """The seconds that a clip lacks of the length in its header, where it lacks so little that it is used.
 
-    Raises: SourceFault if it lacks MAX_MISSING_S or more, or more than MAX_MISSING_SHARE.
+    Raises: SourceFault if it lacks more.
     """
     missing_s = declared_s - present_s
     if missing_s >= MAX_MISSING_S or missing_s > MAX_MISSING_SHARE * declared_s:
@@ -233,8 +223,11 @@ def length_fault(duration_s: float, expected_s: float, origin: str) -> str | Non
 
 
 def is_silent(waveform: Tensor) -> bool:
-    """Whether all samples (samples,) in [-1, 1] are within 1e-4 of each other; a constant offset is silence too."""
-    return waveform.numel() == 0 or float(waveform.max() - waveform.min()) < _SILENCE_RANGE
+    """Whether all samples (samples,) in [-1, 1] are within 1e-4 of each other; a constant offset is silence too.
+
+    This is about three 16-bit steps: dithered digital silence is below, quiet speech above.
+    """
+    return waveform.numel() == 0 or float(waveform.max() - waveform.min()) < 1e-4
 
 
 @contextmanager
@@ -271,11 +264,12 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
 
 
 def _check_header(file: soundfile.SoundFile) -> None:
-    if not MIN_RATE <= file.samplerate <= MAX_RATE:
+    """Refuse damaged or hostile headers, with which resampling could need any amount of memory."""
+    if not 1_000 <= file.samplerate <= 1_000_000:
         raise SourceFault(f"declares a sample rate of {file.samplerate} Hz")
-    if file.channels > MAX_CHANNELS:
-        raise SourceFault(f"declares {file.channels} channels, more than {MAX_CHANNELS}")
-    if file.frames > MAX_DURATION_S * file.samplerate:
+    if file.channels > 64:
+        raise SourceFault(f"declares {file.channels} channels, more than 64")
+    if file.frames > 24 * 3600 * file.samplerate:
         raise SourceFault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
         raise SourceFault("empty: no samples in it")
@@ -293,7 +287,7 @@ def _declared_over_present(source: str | Path | bytes) -> float:
         file.seek(0)
         header = file.read(12)
         is_wav = header[:4] == b"RIFF" and header[8:] == b"WAVE"
-        for _ in range(_MAX_CHUNKS if is_wav else 0):
+        for _ in range(1000 if is_wav else 0):  # chunks; without a limit a file of zeros is searched without end
             header = file.read(8)
             size = int.from_bytes(header[4:], "little")
             if header[:4] == b"data":
@@ -307,7 +301,7 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     duration_s = num_samples / rate
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
-    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + _SEGMENT_TOLERANCE_S:
+    if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + 0.1:  # annotated ends are rounded
         segment = f"a segment from {first_s:g} to {last_s:g} s"
         raise SourceFault(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
@@ -346,7 +340,7 @@ def fetch(source: str | Path | bytes) -> str | Path | bytes:
     """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceFault."""
     if not isinstance(source, str):
         return source
-    part = _PART.fullmatch(source)
+    part = re.fullmatch(r"(.+)#(\d+)\+(\d+)", source, re.DOTALL)
     if part is None:
         return call_fsspec(source, lambda filesystem, path: filesystem.cat_file(path)) if is_url(source) else source
     where, offset, size = part[1], int(part[2]), int(part[3])

@@ -7,7 +7,6 @@ All random numbers are drawn from the caller's generators.   Dimension key: N sa
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -73,33 +72,24 @@ def speed_perturb(waveform: Tensor, factor: float) -> Tensor:
 # Noise and reverberation
 
 
-@dataclass(frozen=True, slots=True)
 class RecordingList:
     """The recordings of `noise_conf` or `reverb_conf`, and how often one is used."""
 
-    path: str
-    entries: tuple[tuple[int, str], ...]
-    """Line number in the list, and path or URL."""
-    prob: float
-
-    @classmethod
-    def read(cls, conf: NoiseConf | ReverbConf) -> "RecordingList":
+    def __init__(self, conf: NoiseConf | ReverbConf) -> None:
         """Read the list, one recording per line. Raises DataError if there are none."""
+        self._prob = conf.prob
         lines = enumerate(read_lines(conf.list), start=1)
-        entries = tuple((number, line.strip()) for number, line in lines if line.strip())
-        if not entries:
+        self._entries = [
+            (line.strip(), f"{conf.list}:{number}: {line.strip()}") for number, line in lines if line.strip()
+        ]
+        if not self._entries:
             raise DataError(f"{conf.list}: no recordings in it; write one path per line")
-        for number, wav in entries:
-            if wav.startswith("{"):
-                raise DataError(f"{conf.list}:{number}: not the path of a recording; write only the path, without JSON")
-        return cls(conf.list, entries, conf.prob)
 
     def draw(self, generator: torch.Generator) -> tuple[str, str] | None:
         """With probability `prob` the path of a random recording, and its name for messages."""
-        if _uniform(0.0, 1.0, generator) >= self.prob:
+        if _uniform(0.0, 1.0, generator) >= self._prob:
             return None
-        line, wav = self.entries[int(torch.randint(len(self.entries), (), generator=generator))]
-        return wav, f"{self.path}:{line}: {wav}"
+        return self._entries[int(torch.randint(len(self._entries), (), generator=generator))]
 
 
 class Distortions:
@@ -108,8 +98,8 @@ class Distortions:
     def __init__(self, conf: DatasetConf) -> None:
         """Read the lists. Raises DataError where one is missing or empty."""
         self._rate = conf.resample_conf.resample_rate
-        self._reverb = RecordingList.read(conf.reverb_conf) if conf.reverb_conf else None
-        self._noise = RecordingList.read(conf.noise_conf) if conf.noise_conf else None
+        self._reverb = RecordingList(conf.reverb_conf) if conf.reverb_conf else None
+        self._noise = RecordingList(conf.noise_conf) if conf.noise_conf else None
         self._snr_db = conf.noise_conf.snr_db if conf.noise_conf else (0.0, 0.0)
 
     def apply(self, wave: Tensor, generator: Callable[[str], torch.Generator]) -> Tensor:

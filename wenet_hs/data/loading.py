@@ -3,16 +3,13 @@
 
 import os
 import signal
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
-from threading import Thread, get_native_id
+from functools import cache
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -24,12 +21,8 @@ AHEAD = 2
 """Values computed ahead by the thread, or by each worker process."""
 PARENT_CHECK_S = 1.0
 """Interval at which a worker checks whether its parent is alive."""
-_EXIT_S = 1.0
-"""Longest wait for threads to exit; a thread that a library keeps never exits."""
 _PARENT_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that the training process handles; its workers must not react to them."""
-
-_thread_numbers = count()
 
 Value = TypeVar("Value")
 
@@ -49,44 +42,28 @@ def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: i
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
-    name = f"load-ahead-{next(_thread_numbers) % 10000}"  # the system truncates names to 15 characters
-    pool = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,))
     pending: deque[Future[Value]] = deque()
     try:
         for position in positions:
-            pending.append(pool.submit(load, position))
+            pending.append(_thread_of(os.getpid()).submit(load, position))
             if len(pending) > AHEAD:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        _wait_for_exit(name)
+        for future in pending:
+            future.cancel()
+        wait(pending, timeout=60)  # for the value that is being computed; in a forked process none is
 
 
-def _set_system_name(name: str) -> None:
-    """Name this thread in the operating system; OpenMP threads that it starts inherit the name."""
-    with suppress(OSError):  # no /proc
-        Path(f"/proc/self/task/{get_native_id()}/comm").write_text(name)
+@cache
+def _thread_of(process_id: int) -> ThreadPoolExecutor:
+    """The loading thread of this process, which never exits.
 
-
-def _wait_for_exit(name: str) -> None:
-    """Wait until the operating system has ended all threads of this name, OpenMP threads included.
-
-    Python's join returns earlier. While a thread exits, MKL (which computes the FFTs of features) holds all locks of
-    its memory. A worker forked at that moment would wait for these locks in its first FFT without end.
+    While a thread exits, MKL (which computes the FFTs of features) holds all locks of its memory. A worker forked at
+    that moment would wait for these locks in its first FFT without end.
     """
-    deadline = time.monotonic() + _EXIT_S
-    while name in _thread_names() and time.monotonic() < deadline:
-        time.sleep(0.0001)
-
-
-def _thread_names() -> set[str]:
-    names = set()
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # the thread ended
-            names.add(path.read_text().rstrip("\n"))
-    return names
+    return ThreadPoolExecutor(1, thread_name_prefix="load-ahead")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record of the clips that training cannot read, and the limit on their share.
 
-Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error on the way to a batch (a noise
-recording that cannot be read, too many open files, a bug) ends the run.
-
-The bad clips of a batch depend only on (seed, epoch, index) and on the files: neither a resume nor the number of
-workers changes them. A bad clip is drawn and counted in every epoch, but recorded once.
+Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the run. The bad clips of a
+batch depend only on (seed, epoch, index) and on the files. A bad clip is drawn and counted in every epoch, but recorded
+once.
 """
 
 import logging
@@ -29,12 +27,7 @@ class Quarantine:
     """The file with the bad clips of a run, `key path reason`, each clip once."""
 
     def __init__(self, path: Path, *, fresh: bool, is_only_rank: bool = True) -> None:
-        """The file of this process.
-
-        Args:
-            fresh: begin a new file, for a new run; otherwise continue the existing file.
-            is_only_rank: otherwise other ranks have files too, and errors name all of them.
-        """
+        """A `fresh` run begins a new file. If not `is_only_rank`, errors name the files of all ranks."""
         self.path = path
         self._all_paths = path if is_only_rank else path.with_name("quarantine*.tsv")
         if fresh:
@@ -58,14 +51,9 @@ class Quarantine:
         self._known.update(map(one_field, new))
 
     def check_share(self, num_bad: int, num_drawn: int, limit: float, *, at_end: bool) -> None:
-        """End the run where the share of bad clips is too high.
+        """Raise DataError if of the clips drawn by all ranks more than the share `limit` are bad.
 
-        Args:
-            num_bad, num_drawn: of all clips drawn so far, by all ranks.
-            limit: `dataset_conf.max_bad_clips`.
-            at_end: of an epoch or a validation; otherwise fewer than MIN_DRAWN are not checked.
-
-        Raises: DataError naming the file, or those of all ranks.
+        at_end: of an epoch or a validation; otherwise fewer than MIN_DRAWN are not checked.
         """
         if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
             raise DataError(
