@@ -3,47 +3,29 @@
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 import torch
+from noise_clips import PLAIN, RANDOM, assert_equal_batches, make_dataset, write_clips
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf
+from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.data.batching import Batch, Example, collate
+from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches, conv2d_length
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import make_tokenizer
-from wenet_hs.text.units import UnitTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-RANDOM = DatasetConf(
-    speed_perturb=True, fbank_conf=FbankConf(dither=1.0, num_mel_bins=23), batch_conf=BatchConf(batch_size=3)
-)
-PLAIN = DatasetConf(spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3))
 
 
 @pytest.fixture
 def utterances(tmp_path: Path) -> list[Utterance]:
-    """Eight clips of noise of 0.5 to 1.2 s with short transcripts."""
-    rng = np.random.default_rng(0)
-    made = []
-    for i in range(8):
-        seconds = 0.5 + 0.1 * i
-        path = tmp_path / f"{i}.wav"
-        soundfile.write(path, 0.1 * rng.normal(size=round(seconds * 16000)), 16000)
-        made.append(Utterance(key=f"u{i}", wav=str(path), txt="abc"[: 1 + i % 3], duration=seconds))
-    return made
-
-
-def dataset(utterances: list[Utterance], conf: DatasetConf = RANDOM, **options: Any) -> SpeechDataset:
-    table = UnitTable.from_units(("a", "b", "c", "▁"))
-    return SpeechDataset(utterances, make_tokenizer("char", table), conf, **{"training": True, "seed": 0, **options})
+    return write_clips(tmp_path, [0.5 + 0.1 * i for i in range(8)], ("a", "ab", "abc"))
 
 
 def epoch_frames(data: SpeechDataset, epoch: int) -> list[int]:
@@ -52,18 +34,11 @@ def epoch_frames(data: SpeechDataset, epoch: int) -> list[int]:
     return frames
 
 
-def assert_same(left: Batch, right: Batch) -> None:
-    assert left.keys == right.keys
-    for name in ("features", "feature_lengths", "targets", "target_lengths"):
-        assert torch.equal(getattr(left, name), getattr(right, name)), name
-    assert (left.audio_seconds, left.num_targets) == (right.audio_seconds, right.num_targets)
-
-
 # Examples
 
 
-def test_without_training_an_item_is_the_features_of_the_file(utterances: list[Utterance]) -> None:
-    data = dataset(utterances, RANDOM, training=False)
+def test_without_training_an_item_has_the_features_of_the_file(utterances: list[Utterance]) -> None:
+    data = make_dataset(utterances, RANDOM, training=False)
     for index, utterance in enumerate(utterances):
         example = data.item(index, epoch=index)
         assert example.key == utterance.key
@@ -75,20 +50,20 @@ def test_without_training_an_item_is_the_features_of_the_file(utterances: list[U
 
 def test_an_item_is_a_function_of_seed_epoch_and_index(utterances: list[Utterance]) -> None:
     state = torch.get_rng_state()
-    data, again = dataset(utterances), dataset(utterances)
+    data, again = make_dataset(utterances), make_dataset(utterances)
     backwards = {(e, i): again.item(i, e).features for e in (1, 0) for i in reversed(range(8))}
     for (epoch, index), features in backwards.items():
         assert torch.equal(data.item(index, epoch).features, features)
         assert epoch_frames(data, epoch)[index] == len(features)
     assert epoch_frames(data, 0) != data.num_frames
     assert torch.equal(torch.get_rng_state(), state)
-    other = dataset(utterances, seed=1)
+    other = make_dataset(utterances, seed=1)
     assert any(not torch.equal(other.item(i, 0).features, backwards[0, i]) for i in range(8))
     assert any(not torch.equal(backwards[1, i], backwards[0, i]) for i in range(8))
 
 
 def test_all_speeds_occur_about_equally(utterances: list[Utterance]) -> None:
-    data = dataset(utterances)
+    data = make_dataset(utterances)
     seconds = Counter(round(data.num_frames[7] / epoch_frames(data, epoch)[7], 1) for epoch in range(300))
     assert set(seconds) == {0.9, 1.0, 1.1}
     assert min(seconds.values()) > 70
@@ -96,7 +71,7 @@ def test_all_speeds_occur_about_equally(utterances: list[Utterance]) -> None:
 
 def test_a_speed_never_makes_an_utterance_too_short_for_its_label(utterances: list[Utterance]) -> None:
     tight = Utterance(key="t", wav=utterances[0].wav, txt="abcabcabcab", duration=0.5)
-    data = dataset([tight])
+    data = make_dataset([tight])
     assert conv2d_length(data.num_frames[0]) == 11
     lengths = {epoch_frames(data, epoch)[0] for epoch in range(50)}
     assert min(lengths) == data.num_frames[0]
@@ -106,7 +81,7 @@ def test_a_speed_never_makes_an_utterance_too_short_for_its_label(utterances: li
 # The cache
 
 
-def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utterance], monkeypatch: Any) -> None:
+def test_the_cache_reads_each_speed_once_and_draws_new_masks(utterances: list[Utterance], monkeypatch: Any) -> None:
     reads: list[str] = []
 
     def counted(utterance: Utterance, *args: Any) -> torch.Tensor:
@@ -114,21 +89,21 @@ def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utteran
         return read_utterance(utterance, *args)
 
     monkeypatch.setattr("wenet_hs.data.dataset.read_utterance", counted)
-    data = dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+    data = make_dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
     seen = [data.item(0, epoch).features for epoch in range(12)]
     assert len(reads) <= 3
     same_length = [features for features in seen if len(features) == len(seen[0])]
     assert any(not torch.equal(features, same_length[0]) for features in same_length[1:])
 
 
-def test_a_cache_filled_after_a_resume_holds_the_same(utterances: list[Utterance]) -> None:
+def test_a_cache_filled_after_a_resume_has_equal_features(utterances: list[Utterance]) -> None:
     conf = RANDOM.model_copy(update={"cache_features": True})
-    unbroken, resumed = dataset(utterances, conf), dataset(utterances, conf)
+    uninterrupted, resumed = make_dataset(utterances, conf), make_dataset(utterances, conf)
     for epoch in range(5):
         for index in range(8):
-            unbroken.item(index, epoch)
+            uninterrupted.item(index, epoch)
     for index in range(8):
-        assert torch.equal(unbroken.item(index, 5).features, resumed.item(index, 5).features)
+        assert torch.equal(uninterrupted.item(index, 5).features, resumed.item(index, 5).features)
 
 
 # What is left out
@@ -143,7 +118,7 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
         Utterance(key="repeats", wav=wav, txt="aaaaaaa", duration=0.5),
         Utterance(key="wordy", wav=wav, txt="ab" * 101, duration=30.0),
     ]
-    data = dataset([*bad, *utterances])
+    data = make_dataset([*bad, *utterances])
     assert [data.item(i, 0).key for i in range(len(data))] == [u.key for u in utterances]
     assert dict(data.rejected) == {
         "empty": "empty transcript",
@@ -154,20 +129,20 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
     }
 
 
-def test_a_test_utterance_is_kept_unless_the_encoder_cannot_take_it(utterances: list[Utterance]) -> None:
+def test_a_test_utterance_is_kept_unless_it_is_too_short_for_the_encoder(utterances: list[Utterance]) -> None:
     wav = utterances[0].wav
     tests = [
         Utterance(key="empty", wav=wav, txt="", duration=0.5),
         Utterance(key="repeats", wav=wav, txt="aaaaaaa", duration=0.5),
         Utterance(key="short", wav=wav, txt="a", duration=0.05),
     ]
-    data = dataset(tests, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
+    data = make_dataset(tests, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
     assert [data.item(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
     assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
 
 
-def test_the_encoders_own_lengths_decide(utterances: list[Utterance]) -> None:
-    data = dataset(utterances, subsampled_length=lambda num_frames: num_frames // 60)
+def test_the_lengths_of_the_encoder_decide(utterances: list[Utterance]) -> None:
+    data = make_dataset(utterances, subsampled_length=lambda num_frames: num_frames // 60)
     assert [key for key, _ in data.rejected] == ["u0", "u1", "u2", "u4", "u5", "u7"]
     assert data.rejected[0][1] == "fewer frames than labels: 0 encoder frames, CTC needs 1"
 
@@ -175,62 +150,53 @@ def test_the_encoders_own_lengths_decide(utterances: list[Utterance]) -> None:
 def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -> None:
     strange = Utterance(key="s", wav=utterances[0].wav, txt="a x xz", duration=0.5)
     rejected = Utterance(key="r", wav=utterances[0].wav, txt="qqq" * 100, duration=0.5)
-    data = dataset([strange, rejected])
+    data = make_dataset([strange, rejected])
     assert data.unknown == Counter({"x": 2, "z": 1})
-    assert data.item(0, 0).target.tolist() == [3, 6, 1, 6, 1, 1]
+    assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 
 
-def test_missing_durations_are_probed(utterances: list[Utterance]) -> None:
+def test_missing_durations_are_read_from_the_header(utterances: list[Utterance]) -> None:
     bare = [Utterance(key=u.key, wav=u.wav, txt=u.txt) for u in utterances]
-    assert dataset(bare).num_frames == dataset(utterances).num_frames
+    assert make_dataset(bare).num_frames == make_dataset(utterances).num_frames
     segment = Utterance(key="s", wav=utterances[7].wav, txt="a", start=0.2, end=0.7)
     tail = Utterance(key="t", wav=utterances[7].wav, txt="a", start=0.7)
-    data = dataset([segment, tail], PLAIN)
+    data = make_dataset([segment, tail], PLAIN)
     assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
 
 
-def test_probing_a_missing_file_names_the_utterance(utterances: list[Utterance]) -> None:
+def test_a_missing_file_without_duration_is_named(utterances: list[Utterance]) -> None:
     gone = Utterance(key="gone", wav="/none.wav", txt="a")
-    with pytest.raises(
-        DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0.01: restore"
-    ):
-        dataset([gone])
-    data = dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
+    message = r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0.01: restore"
+    with pytest.raises(DataError, match=message):
+        make_dataset([gone])
+    data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
     assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
 
 
 def test_a_clip_of_another_length_than_listed_is_an_error(utterances: list[Utterance]) -> None:
     wrong = Utterance(key="w", wav=utterances[0].wav, txt="a", duration=3.0)
-    fault = (
-        r"utterance w: .*0\.wav: cut off: 0\.50 s, the data list says 3\.00 s; restore the file, or prepare the data"
-    )
-    with pytest.raises(DataError, match=fault):
-        dataset([wrong]).item(0, 0)
-    strict = dataset([wrong], RANDOM.model_copy(update={"max_bad_clips": 0.0}))
+    fault = r"utterance w: .*0\.wav: cut off: 0\.50 s, the data list says 3\.00 s; restore the file, or prepare the da"
+    strict = make_dataset([wrong], RANDOM.model_copy(update={"max_bad_clips": 0.0}))
     for num_workers in (0, 1):  # with max_bad_clips 0 the error arrives unchanged from a worker
-        with pytest.raises(DataError, match=f"^{fault} again$"):
+        with pytest.raises(DataError, match=f"^{fault}ta again$"):
             list(batches(strict, [[0]], 0, num_workers=num_workers))
 
 
-def test_a_clip_too_short_for_the_encoder_is_caught_when_read(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", np.full(800, 0.1), 16000)
-    edge = Utterance(key="e", wav=str(tmp_path / "a.wav"), txt="a", duration=0.12)
-    with pytest.raises(DataError, match="utterance e: .*: 3 frames of audio are too few for the encoder"):
-        dataset([edge], training=False).item(0, 0)
+def test_a_clip_too_short_for_the_encoder_is_found_when_read(tmp_path: Path) -> None:
+    (clip,) = write_clips(tmp_path, [0.05])
+    with pytest.raises(DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"):
+        make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
 
 
 # Batches
 
 
-def example(num_frames: int, target: list[int]) -> Example:
-    ids = torch.tensor(target, dtype=torch.int64)
-    return Example(key=f"k{num_frames}", features=torch.ones(num_frames, 2), target=ids, audio_seconds=0.25)
-
-
-def test_collate_by_hand() -> None:
-    batch = collate([example(2, [7]), example(3, [5, 6])])
-    assert collate([example(2, [])]).targets.shape == (1, 0)
-    assert batch.to("meta").features.device.type == "meta"
+def test_examples_are_padded_to_the_longest() -> None:
+    examples = [
+        Example(key=f"k{n}", features=torch.ones(n, 2), target=torch.tensor(ids), audio_seconds=0.25)
+        for n, ids in ((2, [7]), (3, [5, 6]))
+    ]
+    batch = collate(examples)
     assert batch.keys == ["k2", "k3"]
     assert batch.features.tolist() == [[[1, 1], [1, 1], [0, 0]], [[1, 1]] * 3]
     assert batch.feature_lengths.tolist() == [2, 3]
@@ -238,37 +204,34 @@ def test_collate_by_hand() -> None:
     assert batch.target_lengths.tolist() == [1, 2]
     assert (batch.num_targets, batch.audio_seconds) == (5, 0.5)
     assert batch.targets.dtype == batch.feature_lengths.dtype == torch.int64
+    assert batch.to("meta").features.device.type == "meta"
 
 
 def test_batches_are_the_same_for_every_number_of_workers(utterances: list[Utterance]) -> None:
-    data = dataset(utterances)
+    data = make_dataset(utterances)
     plan = data.plan(1)
-    alone = list(batches(data, plan, 1))
-    assert [batch.keys for batch in alone] == [[utterances[i].key for i in indices] for indices in plan]
-    for left, right in zip(alone, batches(data, plan, 1, num_workers=2), strict=True):
-        assert_same(left, right)
-    assert sum(batch.num_targets for batch in alone) == 15 + 8
+    expected = list(batches(data, plan, 1))
+    assert [batch.keys for batch in expected] == [[utterances[i].key for i in indices] for indices in plan]
+    assert_equal_batches(expected, batches(data, plan, 1, num_workers=2))
+    assert sum(batch.num_targets for batch in expected) == 15 + 8
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_resumed_epoch_is_its_rest(utterances: list[Utterance], num_workers: int) -> None:
-    data = dataset(utterances)
+def test_a_resumed_epoch_continues_with_the_same_batches(utterances: list[Utterance], num_workers: int) -> None:
+    data = make_dataset(utterances)
     plan = data.plan(0)
     whole = list(batches(data, plan, 0))
-    rest = list(batches(dataset(utterances), plan, 0, num_workers=num_workers, start=1))
-    assert len(rest) == len(whole) - 1
-    for left, right in zip(whole[1:], rest, strict=True):
-        assert_same(left, right)
+    rest = list(batches(make_dataset(utterances), plan, 0, num_workers=num_workers, start=1))
+    assert_equal_batches(whole[1:], rest)
     assert list(batches(data, plan, 0, num_workers=num_workers, start=len(plan))) == []
 
 
 def test_a_cache_stays_in_this_process(utterances: list[Utterance], caplog: pytest.LogCaptureFixture) -> None:
-    data = dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+    data = make_dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
     plan = [[0, 1], [2]]
     with caplog.at_level(logging.WARNING):
         first = list(batches(data, plan, 0, num_workers=2))
     assert "cache_features: features are kept in this process, num_workers 2 is not used" in caplog.text
     for utterance in utterances:
         Path(utterance.wav).unlink()
-    for left, right in zip(first, batches(data, plan, 0), strict=True):
-        assert_same(left, right)
+    assert_equal_batches(first, batches(data, plan, 0))

@@ -367,10 +367,8 @@ def _check_save(
         if limit is not None:
             set_limit(limit)
         if hide:
-            honest, calls = shutil.disk_usage, iter((True,))
-            shutil.disk_usage = lambda path: (  # type: ignore[assignment]
-                honest("/")._replace(free=2**60) if next(calls, False) else honest(path)
-            )
+            actual, calls = shutil.disk_usage, iter([shutil.disk_usage("/")._replace(free=2**60)])
+            shutil.disk_usage = lambda path: next(calls, None) or actual(path)  # type: ignore[assignment]
         try:
             ckpt.save_checkpoint(first.parent, 2, files)
         except CheckpointError as error:

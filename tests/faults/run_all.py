@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.extend(str(Path(__file__).parents[2] / name) for name in ("tests/faults", "benchmarks"))
 
@@ -31,8 +31,7 @@ from harness import Tally, run_child
 from paired import conditions, markdown_table, publish
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A fault and the promise that it tests."""
 
     promise: str
@@ -43,8 +42,7 @@ class Fault:
     quick_options: Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A row of the note."""
 
     promise: str
@@ -141,25 +139,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if any(result.exit_code for result in results.values()) else 0
 
 
-def try_fault(
-    name: str, folder: Path, *, trials: int | None = None, quick: bool = False, seed: int = 1
-) -> dict[str, object]:
-    """Test one fault in this process."""
-    fault, tally = FAULTS[name], Tally(seed)
-    number = trials or (fault.quick if quick else fault.trials)
-    figure = fault.test(folder, tally, number, **(fault.quick_options if quick else {}))
-    return {"figure": f"seed {seed} | {figure}", "violations": tally.violations}
-
-
 def run(name: str, *, trials: int | None, quick: bool, seed: int) -> Result:
     """Test one fault in a process of its own, and print its figures."""
+    fault = FAULTS[name]
     options = [*(["--trials", str(trials)] if trials else []), *(["--quick"] if quick else [])]
     options += ["--seed", str(seed)] if seed != 1 else []
     command = " ".join(["python tests/faults/run_all.py", name, *options])
+
+    def test() -> dict[str, Any]:
+        tally, number = Tally(seed), trials or (fault.quick if quick else fault.trials)
+        figure = fault.test(Path(folder), tally, number, **(fault.quick_options if quick else {}))
+        return {"figure": f"seed {seed} | {figure}", "violations": tally.violations}
+
     sys.stderr.write(f"$ {command}\n")
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        found, code = run_child(lambda: try_fault(name, Path(folder), trials=trials, quick=quick, seed=seed))
+        found, code = run_child(test)
     seconds = time.perf_counter() - started
     found = found or {"figure": "no figures", "violations": [f"the test itself ended with exit code {code}"]}
     for violation in found["violations"][:10]:
@@ -167,9 +162,8 @@ def run(name: str, *, trials: int | None, quick: bool, seed: int) -> Result:
     verdict = f"{len(found['violations'])} violations" if found["violations"] else "no violation"
     figure = f"{found['figure']} | {seconds:.0f} s | {verdict}"
     sys.stderr.write(figure + "\n")
-    commit = str(conditions("cpu")["git"])
-    figure = figure.replace(" | ", " · ")
-    return Result(FAULTS[name].promise, command, figure, seconds, 1 if found["violations"] else 0, commit)
+    commit, figure = str(conditions("cpu")["git"]), figure.replace(" | ", " · ")
+    return Result(fault.promise, command, figure, seconds, 1 if found["violations"] else 0, commit)
 
 
 def read_results(out: Path | None) -> dict[str, Result]:
@@ -190,7 +184,7 @@ def write_note(results: Mapping[str, Result], out: Path | None, *, quick: bool) 
     text = f"{len(found)} faults, {total:.0f} s, {verdict}.{' Few trials (--quick).' if quick else ''}\n\n"
     text += markdown_table(("promise", "command", "figures", "s", "exit code", "commit"), rows)
     text += "\n\nNot covered:\n\n" + "\n".join(f"- {gap}" for gap in NOT_COVERED)
-    facts = {"results": [asdict(result) for result in found], "not_covered": NOT_COVERED}
+    facts = {"results": [result._asdict() for result in found], "not_covered": NOT_COVERED}
     publish("Faults", text, facts, device="cpu", out=out)
 
 
