@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches, and the plan which utterances each batch of an epoch contains.
 
-The plan is a pure function of the lengths, the seed and the epoch. It is one order of batches for any number of ranks,
-so a run that is resumed with another number of ranks continues at the same batch. `BatchPlan.share` assigns the batches
-to W ranks: rank r takes every W-th remaining batch, beginning with the r-th.
-- Every utterance is in exactly one batch of one rank.
-- All ranks have the same number of batches: the last step is completed by repeating the shortest batches of the epoch.
-  This is the only case in which an utterance is used twice (at most W - 1 batches per epoch).
-- The batches of one step differ in length as a random order does: all ranks wait for the longest batch of the step.
-  With `dynamic` batches, which contain about the same number of frames, this wait is short.
+The plan is a pure function of the lengths, the seed and the epoch: one order of batches for any number of ranks, so a
+run that is resumed with another world size continues at the same batch. Of W ranks, rank r takes every W-th remaining
+batch, beginning with the r-th. The last step is completed by repeating the shortest batches of the epoch, so all ranks
+have the same number. This is the only case in which an utterance is used twice (at most W - 1 batches per epoch).
 
 Dimension key: B batch, N samples, T frames, F Mel bins, L label.
 """

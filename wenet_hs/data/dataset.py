@@ -211,7 +211,7 @@ class SpeechDataset:
         Raises DataError above the share `max_bad_clips` of the list.
         """
         table, limit = self._table, self._conf.max_bad_clips
-        durations = table.durations.copy()
+        durations = table.columns["duration"].copy()
         unreadable: dict[int, str] = {}
         for row in np.flatnonzero(np.isnan(durations)).tolist():
             utterance = table[row]

@@ -77,13 +77,13 @@ class _Failure:
     error: Exception
 
 
+@dataclass(frozen=True)
 class _LoadedValues(Dataset[Value | _Failure]):
-    def __init__(self, load: Callable[[int], Value]) -> None:
-        self._load = load
+    load: Callable[[int], Value]
 
     def __getitem__(self, position: int) -> Value | _Failure:
         try:
-            return self._load(position)
+            return self.load(position)
         except WenetHsError as error:
             return _Failure(error)
         except Exception:

@@ -2,12 +2,10 @@
 """Utterances of data lists as a table, the filters of `filter_conf`, and balanced sampling of languages and lists.
 
 Sampling is a pure function of the seed and the epoch. A group is a language of a list, or a list where languages are
-not balanced. Its quota is the number of draws per epoch: they make the group's share of all speech. The members of a
-group stand in one random order after another, and each epoch takes the next quota of them. So every utterance is used
-before one is used again, within an epoch and over epochs.
+not balanced. Its quota is its number of draws per epoch. Each epoch takes the next quota from one random order of the
+group after another, so every utterance is used before one is used again.
 
-A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are augmented differently. With
-temperature 1 and no weights every quota is the size of the group: each utterance once per epoch.
+A draw is the number i + N * copy of a virtual item of utterance i: copies in one epoch are augmented differently.
 """
 
 import hashlib
@@ -63,11 +61,6 @@ class UtteranceTable(Sequence[Utterance]):
         self.langs = self.columns.pop("lang")
         self.lang_names = tuple(name for name in langs if name is not None)
         self.list_starts, self.digest = list_starts, digest.hexdigest()
-
-    @property
-    def durations(self) -> NDArray[np.float64]:
-        """(N,) seconds; NaN where the list does not state the duration."""
-        return self.columns["duration"]
 
     def __len__(self) -> int:
         return len(self.langs)

@@ -11,7 +11,6 @@ import fcntl
 import io
 import json
 import logging
-import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -111,10 +110,9 @@ def _version(shard: str) -> str:
         if is_url(shard):
             info = call_fsspec(shard, lambda filesystem, path: filesystem.info(path))
             return " ".join(str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime"))
-        with open_local(shard) as file:
-            status = os.fstat(file.fileno())
+        status = Path(shard).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
-    except SourceFault:
+    except (SourceFault, OSError):
         return ""  # the index is written again, which names the fault
 
 
