@@ -58,6 +58,10 @@ def encoded(samples: np.ndarray, rate: int, container: str, **options: str) -> b
     return file.getvalue()
 
 
+def float_wav(samples: np.ndarray) -> bytes:
+    return encoded(samples, 16000, "WAV", subtype="FLOAT")
+
+
 # What is read
 
 
@@ -120,10 +124,11 @@ def test_a_segment_outside_the_file_is_refused(tmp_path: Path, start: float, end
 def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
     """Each bad file with the text that its refusal must match."""
     wav, flac, mp3 = (encoded(noisy(2.0), 16000, container) for container in ("WAV", "FLAC", "MP3"))
-    nan, inf = tone(0.2), tone(0.2)
-    nan[7], inf[7] = np.nan, np.inf
-    loud, low = tone(0.2), tone(0.2)
-    loud[7], low[7] = 2e37, -2e37
+    nan, inf, loud, low = (tone(0.2) for _ in range(4))
+    nan[7], inf[7], loud[7], low[7] = np.nan, np.inf, 2e37, -2e37
+    days = bytearray(flac)
+    fields = int.from_bytes(days[18:26], "big")  # rate, channels, bits, and 36 bits of length
+    days[18:26] = (fields | 2**36 - 1).to_bytes(8, "big")
     made = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(data_size=0, payload=b""), "empty: no samples"),
@@ -134,17 +139,17 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
         "a_tenth_missing.wav": (wav[:-3300], r"cut off: 1\.897 s of audio, its header declares 2\.000 s"),
         "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
         "cut.mp3": (mp3[: len(mp3) // 2], r"cut off: 0\.\d\d\d s of audio, its header declares 2\.\d\d\d s"),
-        "nan.wav": (_float_wav(nan), "not finite"),
-        "inf.wav": (_float_wav(inf), "not finite"),
-        "loud.wav": (_float_wav(loud), r"a sample of 2e\+37, where 1 is full scale"),
-        "low.wav": (_float_wav(low), r"a sample of 2e\+37, where 1 is full scale"),
+        "nan.wav": (float_wav(nan), "not finite"),
+        "inf.wav": (float_wav(inf), "not finite"),
+        "loud.wav": (float_wav(loud), r"a sample of 2e\+37, where 1 is full scale"),
+        "low.wav": (float_wav(low), r"a sample of 2e\+37, where 1 is full scale"),
         "huge.wav": (wav_header(data_size=0xFFFFFFF0), r"cut off: 0\.\d+ s of audio, its header declares \d+\.\d+ s"),
         "stream.wav": (wav_header(data_size=0xFFFFFFFF), r"cut off: 0\.\d+ s of audio, its header declares \d+\.\d+ s"),
         "channels.wav": (wav_header(channels=65, data_size=130, payload=bytes(130)), "declares 65 channels"),
         "many_channels.wav": (wav_header(channels=65535, data_size=100), "not audio that can be read"),
         "slow.wav": (wav_header(rate=1, data_size=100), "declares a sample rate of 1 Hz"),
         "fast.wav": (wav_header(rate=2**31 - 1, data_size=100), "declares a sample rate of 2147483647 Hz"),
-        "days.flac": (_flac_declaring(2**36 - 1), "declares 1193 hours of audio, more than 24"),
+        "days.flac": (bytes(days), "declares 1193 hours of audio, more than 24"),
     }
     for name, (content, _) in made.items():
         (folder / name).write_bytes(content)
@@ -153,17 +158,6 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
         "folder": (folder, "not a file"),
         "long_name": (folder / ("x" * 300), "cannot be read"),
     }
-
-
-def _float_wav(samples: np.ndarray) -> bytes:
-    return encoded(samples, 16000, "WAV", subtype="FLOAT")
-
-
-def _flac_declaring(num_samples: int) -> bytes:
-    content = bytearray(encoded(tone(0.5), 16000, "FLAC"))
-    fields = int.from_bytes(content[18:26], "big")  # rate, channels, bits, and 36 bits of length
-    content[18:26] = (fields >> 36 << 36 | num_samples).to_bytes(8, "big")
-    return bytes(content)
 
 
 def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -184,7 +178,7 @@ def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
     """Floats above 1 are read, also unscaled 32-bit integers. Above the limit features would be infinite."""
     signs = np.sign(np.random.default_rng(0).normal(size=16000)).astype(np.float32)
     for peak in (1.5, 2.0**31, 1e10):
-        waveform = read_audio(_float_wav(signs * peak))
+        waveform = read_audio(float_wav(signs * peak))
         assert waveform.max() == peak
         assert torch.isfinite(waveform_features(waveform, CONF)).all()
     assert not torch.isfinite(waveform_features(torch.from_numpy(signs) * 1e13, CONF)).all()

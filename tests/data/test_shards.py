@@ -17,9 +17,9 @@ from noise_clips import assert_equal_batches, make_dataset
 from wenet_hs.data.audio import read_audio
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import batches
-from wenet_hs.data.shards import UtteranceTable, open_list, write_shards
+from wenet_hs.data.shards import DataType, UtteranceTable, open_list, write_shards
 from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest import Utterance, read_data_list
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,8 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     folder = tmp_path_factory.mktemp("clips")
     rng = np.random.default_rng(0)
     made = []
-    for i, (suffix, rate) in enumerate(
-        [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
-    ):
+    formats = [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
+    for i, (suffix, rate) in enumerate(formats):
         path = folder / f"{i}.{suffix}"
         shape = (round((0.6 + 0.1 * i) * rate), 1 + i % 2)
         soundfile.write(path, np.clip(0.1 * rng.normal(size=shape), -1, 1), rate)
@@ -80,7 +79,7 @@ def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_pat
     assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes(), "shards of shards"
 
 
-def test_wenets_own_shards_are_probed(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_wenets_own_shards_are_read(utterances: list[Utterance], tmp_path: Path) -> None:
     """KEY.txt with a line end, KEY.wav, no KEY.json."""
     with tarfile.open(tmp_path / "w.tar", "w") as tar:
         for utterance in utterances[:3]:
@@ -111,14 +110,12 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
         open_list(tmp_path / "urls", "shard")
 
 
-def test_a_url_of_a_whole_file_and_one_without_a_plug_in(utterances: list[Utterance]) -> None:
+def test_a_url_of_one_file(utterances: list[Utterance]) -> None:
     store = fsspec.filesystem("memory")
     store.pipe("/a.flac", Path(utterances[2].wav).read_bytes())
     assert torch.equal(read_audio("memory://a.flac"), read_audio(utterances[2].wav))
     store.rm("/a.flac")
-    with pytest.raises(
-        DataError, match=r"^nowhere://a.flac: cannot be read \(Protocol not known: nowhere.*\); restore"
-    ):
+    with pytest.raises(DataError, match=r"^nowhere://a.flac: cannot be read \(Protocol not known: nowhere.*\); res"):
         read_audio("nowhere://a.flac")
 
 
@@ -131,15 +128,6 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def shard_of(folder: Path, members: dict[str, bytes]) -> Path:
-    """A list with one shard of these members."""
-    with tarfile.open(folder / "x.tar", "w") as tar:
-        for name, content in members.items():
-            add(tar, name, content)
-    (folder / "l").write_text(f"{folder}/x.tar\n")
-    return folder / "l"
-
-
 @pytest.mark.parametrize(
     ("members", "fault"),
     [
@@ -150,24 +138,27 @@ def shard_of(folder: Path, members: dict[str, bytes]) -> Path:
         ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
         (
             {"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": "1"}'},
-            "utterance 'a': 'duration' is \"1\", expected",
+            "utterance 'a': 'duration' is \"1\", exp",
         ),
         ({"a b.wav": b"b", "a b.txt": b"b"}, "utterance 'a b': key 'a b' is empty or contains white space"),
         ({"a.wav": b"b", "a.txt": b"b"}, "utterance 'a': audio of 1 bytes: not audio that can be read"),
         (
             {"a.wav": b"b", "a.txt": b"b" * (1 << 20) + b"b"},
-            "utterance 'a': a.txt has 1048577 bytes, more than 1048576",
+            "utterance 'a': a.txt has 1048577 bytes, more than 1048",
         ),
         ({}, "no utterances in it"),
     ],
 )
-def test_a_shard_that_lacks_something(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
-    shard_list = shard_of(tmp_path, members)
+def test_an_incomplete_shard_is_refused(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, content in members.items():
+            add(tar, name, content)
+    (tmp_path / "l").write_text(f"{tmp_path}/x.tar\n")
     with pytest.raises(DataError) as caught:
-        open_list(shard_list, "shard")
-    assert str(caught.value).startswith(f"{tmp_path}/x.tar: {fault}")
-    assert str(caught.value).endswith("; restore the shard, or make it again")
-    assert "\n" not in str(caught.value)
+        open_list(tmp_path / "l", "shard")
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}/x.tar: {fault}")
+    assert message.endswith("; restore the shard, or make it again") and "\n" not in message
     assert not list((tmp_path / "l.index").iterdir())
 
 
@@ -181,9 +172,7 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
         end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
     for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(
-            DataError, match=r"shards_0{9}.tar: not a whole, uncompressed tar \(.*\); restore the shard"
-        ):
+        with pytest.raises(DataError, match=r"shards_0{9}.tar: not a whole, uncompressed tar \(.*\); restore the s"):
             open_list(shard_list, "shard")
     for place in set(range(0, 345, step)) - {154, 155}:  # what follows the digits of the checksum is not read
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
@@ -230,22 +219,22 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
         read_audio(wavs[-1])
 
 
-def test_a_list_of_the_other_type_is_told(tmp_path: Path) -> None:
-    write_data_list(tmp_path / "raw", [Utterance(key="a", wav="a.wav", txt="x")])
-    with pytest.raises(
-        DataError, match=r"raw:1: not the path of a tar; a list of utterances is read with --data_type r"
-    ):
-        open_list(tmp_path / "raw", "shard")
-    (tmp_path / "shards").write_text("a/b.tar\n")
-    with pytest.raises(DataError, match=r"shards:1: not JSON \(.*\); a list of tars is read with --data_type shard$"):
-        open_list(tmp_path / "shards")
-    (tmp_path / "empty").write_text("\n")
-    with pytest.raises(DataError, match=r"empty: no shards in it; write the path or URL of one tar per line$"):
-        open_list(tmp_path / "empty", "shard")
+@pytest.mark.parametrize(
+    ("content", "data_type", "message"),
+    [
+        ('{"key": "a"}', "shard", "l:1: not the path of a tar; a list of utterances is read with --data_type raw"),
+        ("a/b.tar", "raw", r"l:1: not JSON \(.*\); a list of tars is read with --data_type shard$"),
+        ("\n", "shard", "l: no shards in it; write the path or URL of one tar per line$"),
+    ],
+)
+def test_a_list_of_the_other_type_is_refused(tmp_path: Path, content: str, data_type: DataType, message: str) -> None:
+    (tmp_path / "l").write_text(content)
+    with pytest.raises(DataError, match=message):
+        open_list(tmp_path / "l", data_type)
 
 
 @pytest.mark.parametrize("key", ["/etc/x", "a/../../x", ".."])
-def test_a_key_that_would_leave_the_folder_is_no_member(utterances: list[Utterance], tmp_path: Path, key: str) -> None:
+def test_a_key_outside_the_folder_is_refused(utterances: list[Utterance], tmp_path: Path, key: str) -> None:
     with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
         pack([replace(utterances[0], key=key)], tmp_path)
     assert list(tmp_path.glob("*")) == []
