@@ -77,7 +77,7 @@ BPE = "--data_list train.list --kind bpe --bpe_model m"
         ("--data_list train.list --kind bpe --vocab_size 20", "--kind bpe: --vocab_size and --bpe_model belong to --k"),
         ("--data_list train.list --kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to "),
         (f"{BPE} --vocab_size 900", "--vocab_size 900: the transcripts give at most 55 pieces; ask for"),
-        (f"{BPE} --vocab_size 4", "--vocab_size 4: the characters of the transcripts alone need 14;"),
+        (f"{BPE} --vocab_size 4", "--vocab_size 4: the characters of the transcripts are already 14"),
         (f"{BPE} --vocab_size 0", "--vocab_size 0: must be above 0"),
         (f"{BPE} --vocab_size 20 --min_count 2", "--min_count: --kind bpe has a --vocab_size instead"),
         ("--data_list train.list --kind char --min_count 0", "--min_count 0: must be at least 1"),

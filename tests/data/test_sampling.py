@@ -39,7 +39,7 @@ def dataset(sampling: SamplingConf | None, utterances: list[Utterance] = UTTERAN
 
 
 def drawn(data: SpeechDataset, epoch: int, world_size: int = 1) -> Counter[int]:
-    """How often each virtual item stands in an epoch."""
+    """The count of each virtual item in an epoch."""
     plans = [data.plan(epoch, rank=rank, world_size=world_size) for rank in range(world_size)]
     return Counter(item for plan in plans for batch in plan for item in batch)
 
@@ -94,13 +94,13 @@ def test_an_epoch_is_a_function_of_seed_and_epoch_for_every_number_of_ranks() ->
 def test_every_utterance_is_drawn_before_one_is_drawn_again(quota: int) -> None:
     """Of a group of ten: after e epochs each was drawn e * quota / 10 times, rounded down or up."""
     sampler = Sampler(np.zeros(10, np.int64), np.array([quota]), seed=0)
-    heard: Counter[int] = Counter(dict.fromkeys(range(10), 0))
+    drawn_so_far: Counter[int] = Counter(dict.fromkeys(range(10), 0))
     for epoch in range(13):
         items = sampler.items(epoch).tolist()
         assert len(items) == len(set(items)) == quota, "no virtual item comes twice in an epoch"
         assert items == sorted(items)
-        heard.update(item % 10 for item in items)
-        assert max(heard.values()) - min(heard.values()) <= 1
+        drawn_so_far.update(item % 10 for item in items)
+        assert max(drawn_so_far.values()) - min(drawn_so_far.values()) <= 1
 
 
 def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:

@@ -351,14 +351,14 @@ def full_disk(folder: Path, tally: Tally, limits: int, trainings: int = 8, disks
     tried = limits + trainings + num_disks
     return (
         f"{limits} limits over the {max(map(len, files.values()))} bytes of a checkpoint's largest file | {trainings} "
-        f"whole trainings | {full} | last good one loads, text names the disk, no litter: {tried} tried"
+        f"whole trainings | {full} | last good one loads, message names the disk, no incomplete files: {tried} tried"
     )
 
 
 def _check_save(
     first: Path, files: dict[str, bytes], where: str, tally: Tally, *, limit: int | None = None, hide: bool = False
 ) -> None:
-    """Save a second checkpoint where there is no room: one line names the disk, the first checkpoint stays alone.
+    """Save a second checkpoint on a full disk: one line names the disk, the first checkpoint stays.
 
     `limit` is the largest file size; with `hide`, the free space seems sufficient before the save.
     """

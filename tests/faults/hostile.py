@@ -34,8 +34,8 @@ def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arr
     """Open hostile files with the real commands: no code runs, and each ends in one line and exit code 2.
 
     Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files
-    as embeddings and as paths of the original tree. Loading the pickles carelessly, in a process of its own, shows how
-    many of them work. Then the source is searched for ways to run code.
+    as embeddings and as paths of the original tree. `pickle.loads` in a separate process shows how many pickles work.
+    Then the source is searched for ways to run code.
     """
     bed = TestBed(folder, tally)
     with without_fsync():
@@ -99,19 +99,19 @@ class TestBed:
         self.check_refused(train_command, [*self.corpus.arguments(model_dir, *overrides), *more], what, named)
 
     def try_pickle(self, name: str, content: bytes, place: str) -> bool:
-        """Open a pickle as a file of the model. Returns whether it runs code when loaded carelessly."""
+        """Open a pickle as a file of the model. Returns whether it runs code when loaded with pickle.load."""
         plain = content
         if content[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 plain = archive.read("archive/data.pkl")
 
-        def load_carelessly() -> None:
+        def load_unsafely() -> None:
             for descriptor in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
             pickle.loads(plain)
             os._exit(0)
 
-        run_child(load_carelessly)
+        run_child(load_unsafely)
         is_working, what = self.take_marker(), f"pickle {name} as {place}"
         if place == "final.pt":
             self.copy_model(place, content)

@@ -24,7 +24,7 @@ from wenet_hs.manifest import Utterance
 logger = logging.getLogger(__name__)
 
 Indices = NDArray[np.int64]
-FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms, whatever the frame shift, like WeNet
+FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms for any frame shift, like WeNet
 _STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
 _BLOCK_ROWS = 1 << 16
 _TEXT = np.dtypes.StringDType(na_object=None)  # UTF-8, about the length of the text plus 16 bytes per row

@@ -243,7 +243,7 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
         read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
         content = content if isinstance(content, bytes) else Path(content).read_bytes()
-        suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # whatever the file's name is
+        suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # the name of the file may be wrong
         if suffix is not None:
             return suffix, content, duration_s
     waveform, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)

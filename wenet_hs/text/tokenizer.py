@@ -175,5 +175,5 @@ def _explain(message: str) -> str:
     if found := re.search(r"set it to a value <= (\d+)", message):
         return f"the transcripts give at most {found[1]} pieces; ask for at most that"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"the characters of the transcripts alone need {found[1]}; ask for at least that"
+        return f"the characters of the transcripts are already {found[1]} pieces; ask for at least that"
     return message
