@@ -117,9 +117,7 @@ def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:
 def test_the_log_states_the_hours_of_an_epoch(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         dataset(SamplingConf(temperature=2.0))
-    expected = (
-        r"sampling: an epoch draws \d+ times from 78 utterances: list 1 big 0.07 -> 0.06 h, list 1 small 0.01"
-    )
+    expected = r"sampling: an epoch draws \d+ times from 78 utterances: list 1 big 0.07 -> 0.06 h, list 1 small 0.01"
     assert re.search(expected, caplog.text)
 
 
