@@ -133,6 +133,7 @@ def size_of(png: bytes) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_layout_at_twice_the_resolution() -> None:
     tree = NaryTree.from_rows([[1, 2, 3], [4, 5]], [1, 2, 3, 4])
     layout = layout_tree(tree, max_leaves=60)
