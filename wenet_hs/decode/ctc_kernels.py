@@ -4,8 +4,12 @@
 They use one thread: the encoder takes a hundred times as long. Sums are float64. Importing this module imports numba
 (0.3 s): import it only where a kernel is called.
 
-Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, V units; L labels, C classes (0 is
-blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
+Prefixes are nodes of a trie. A prefix that leaves the beam and comes back has the same node, so two ways to one prefix
+always meet. Candidates for the next beam are ordered by score, and for equal scores by rank: the better prefix first,
+of the same prefix the higher unit first, and the unchanged prefix last.
+
+Dimension key: B utterances, T encoder frames, K best units of a frame, N beam, M nodes of the trie, V units;
+L labels, C classes (0 is blank), S = 2L + 1 states of an alignment: blank, label, blank, ….
 """
 
 import math
@@ -16,8 +20,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 _IMPOSSIBLE = -math.inf
+_PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
+"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, place in the beam.
+Missing values are -1. The root is node 0, its own parent, and its unit is blank, which extends nothing."""
 _BLANK, _LABEL, _TOTAL = range(3)
-"""Columns of the sums of a beam: log of the sum over the alignments that end in blank, in the last unit, in either."""
+"""Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last unit, in either."""
+# Not literals: numba would compile a function anew for each of them.
+_NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
+_HALF = np.int64(32)
+_LOW = np.int64(2**32 - 1)
+_TOP = np.int64(2**31 - 1)  # the lower half of a rank is this minus the unit: -1 (no unit) comes last
 
 
 def prefix_search(
@@ -32,45 +44,18 @@ def prefix_search(
 
     Returns: per utterance the units of each prefix and the log of the sum over its alignments, best first.
     """
-    num_units = 1 + max(blank, int(ids_BTK.max(initial=0)))
+    slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
     beams = []
     for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths_B.tolist(), strict=True):
-        units_NT, sizes_N, scores_N = _search_one(values_TK[:length], ids_TK[:length], blank, num_units, beam_size)
-        beam = zip(units_NT, sizes_N.tolist(), scores_N.tolist(), strict=True)
-        beams.append([(tuple(units_T[:size].tolist()), score) for units_T, size, score in beam])
+        scores_N, sizes_N = np.empty(beam_size), np.full(beam_size, -1, np.int32)
+        units_NT = np.empty((beam_size, length), np.int32)
+        _search_one(values_TK[:length], ids_TK[:length], blank, slots_V, scores_N, sizes_N, units_NT)
+        beam = zip(scores_N.tolist(), sizes_N.tolist(), units_NT, strict=True)
+        beams.append([(tuple(units_T[:size].tolist()), score) for score, size, units_T in beam if size >= 0])
     return beams
 
 
 # ---- prefix search
-
-
-@njit(cache=True)
-def _search_one(values_TK: Any, ids_TK: Any, blank: Any, num_units: Any, beam_size: Any) -> Any:
-    """The beam search of one utterance. Returns units (N, T), numbers of units (N,) and scores (N,), best first."""
-    num_frames, num_best = ids_TK.shape
-    # Of each prefix its units, their number and its sums. Only the first `size` rows are in use.
-    beam = (np.empty((beam_size, num_frames), np.int32), np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
-    next_beam = (np.empty((beam_size, num_frames), np.int32), np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
-    beam[2][0, _LABEL] = _IMPOSSIBLE
-    best = (np.empty(beam_size + 1), np.empty(beam_size + 1, np.int64))
-    repeated_N, is_known_NK = np.empty(beam_size), np.empty((beam_size, num_best), np.bool_)
-    slots_V = np.full(num_units, -1)  # the position of each unit in the frame; -1 for blank
-    size = 1
-    for t in range(num_frames):
-        blank_log_prob = _IMPOSSIBLE
-        for slot in range(num_best):
-            if ids_TK[t, slot] == blank:
-                blank_log_prob = values_TK[t, slot]
-            else:
-                slots_V[ids_TK[t, slot]] = slot
-        frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
-        count = _score_unchanged(frame, beam, size, best, repeated_N, is_known_NK)
-        count = _score_extended(frame, beam, size, best, count, is_known_NK)
-        _select(beam, next_beam, best, count, repeated_N, blank_log_prob, num_units)
-        beam, next_beam, size = next_beam, beam, count
-        for slot in range(num_best):
-            slots_V[ids_TK[t, slot]] = -1
-    return beam[0][:size], beam[1][:size], beam[2][:size, _TOTAL]
 
 
 @njit(cache=True)
@@ -82,110 +67,171 @@ def _log_add(a: Any, b: Any) -> Any:
 
 
 @njit(cache=True)
-def _insert(best: Any, count: Any, score: Any, rank: Any) -> Any:
-    """Insert a candidate into the sorted best ones. Returns their number. The last row of `best` may be overwritten.
+def _better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
+    return score > other_score or (score == other_score and rank < other_rank)
 
-    Of equal scores the lower rank is first. A rank is a number made of the place of the prefix in the beam and of its
-    new unit: the better prefix first, of the same prefix the higher unit first, and the unchanged prefix last.
-    """
+
+@njit(cache=True)
+def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
+    """Insert a candidate into the sorted best candidates, if it is one of them. Returns their number."""
     scores_N, ranks_N = best
     if not score > _IMPOSSIBLE:
         return count
+    rank = (np.int64(source) << _HALF) | (_TOP - np.int64(unit))
     place = count
-    while place > 0 and (score > scores_N[place - 1] or (score == scores_N[place - 1] and rank < ranks_N[place - 1])):
+    if count == len(scores_N):
+        place -= 1
+        if not _better(score, rank, scores_N[place], ranks_N[place]):
+            return count
+    while place > 0 and _better(score, rank, scores_N[place - 1], ranks_N[place - 1]):
         scores_N[place], ranks_N[place] = scores_N[place - 1], ranks_N[place - 1]
         place -= 1
     scores_N[place], ranks_N[place] = score, rank
-    return min(count + 1, len(scores_N) - 1)
+    return min(count + 1, len(scores_N))
 
 
 @njit(cache=True)
-def _find_parent(beam: Any, size: Any, place: Any) -> Any:
-    """The place of the prefix that is one unit shorter than the one at `place`, or -1."""
-    units_NT, sizes_N, _ = beam
-    for parent in range(size):
-        if sizes_N[parent] == sizes_N[place] - 1:
-            index = sizes_N[parent] - 1
-            while index >= 0 and units_NT[parent, index] == units_NT[place, index]:
-                index -= 1
-            if index < 0:
-                return parent
-    return -1
+def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
+    trie_M5[node, _PARENT], trie_M5[node, _UNIT] = parent, unit
+    trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _PLACE] = -1, sibling, -1
 
 
 @njit(cache=True)
-def _score_unchanged(frame: Any, beam: Any, size: Any, best: Any, repeated_N: Any, is_known_NK: Any) -> Any:
+def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any) -> Any:
     """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended from their parent.
 
-    Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and `is_known_NK`, which units
-    of the frame lead from one prefix of the beam to another. Returns the number of candidates.
+    Fills `repeated_N`, the sum over the alignments that end in the last unit per prefix, and `taken_NK`, which units of
+    the frame lead from one prefix of the beam to another. Returns the number of candidates.
     """
     log_probs_K, _, slots_V, blank_log_prob = frame
-    units_NT, sizes_N, sums_N3 = beam
-    is_known_NK[:size] = False
-    count = 0
+    nodes_N, sums_N3 = beam
+    taken_NK[:size] = False
+    count = _ZERO
     for place in range(size):
-        last = sizes_N[place] - 1
-        slot = slots_V[units_NT[place, last]] if last >= 0 else -1
+        node = nodes_N[place]
+        unit = trie_M5[node, _UNIT]
+        slot = slots_V[unit]
         repeated = _IMPOSSIBLE
         if slot >= 0:
             repeated = sums_N3[place, _LABEL] + log_probs_K[slot]
-            parent = _find_parent(beam, size, place)
-            if parent >= 0:
+            parent = trie_M5[node, _PARENT]
+            source = trie_M5[parent, _PLACE]
+            if source >= 0:
                 # The same unit is a new one only after a blank; without it, the old one continues.
-                is_repeat = last > 0 and units_NT[place, last] == units_NT[place, last - 1]
-                before = sums_N3[parent, _BLANK if is_repeat else _TOTAL]
+                before = sums_N3[source, _BLANK if trie_M5[parent, _UNIT] == unit else _TOTAL]
                 repeated = _log_add(repeated, log_probs_K[slot] + before)
-                is_known_NK[parent, slot] = True
+                taken_NK[source, slot] = True
         repeated_N[place] = repeated
         score = _log_add(sums_N3[place, _TOTAL] + blank_log_prob, repeated)
-        count = _insert(best, count, score, (place + 1) * (len(slots_V) + 1) - 1)
+        count = _insert(best, count, score, place, _NONE)
     return count
 
 
 @njit(cache=True)
-def _score_extended(frame: Any, beam: Any, size: Any, best: Any, count: Any, is_known_NK: Any) -> Any:
+def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
     """Score the prefixes that are one unit longer than a prefix of the beam. Returns the number of candidates."""
     log_probs_K, ids_K, slots_V, _ = frame
-    units_NT, sizes_N, sums_N3 = beam
+    nodes_N, sums_N3 = beam
     scores_N, _ = best
     for place in range(size):
-        total = sums_N3[place, _TOTAL]
-        last_unit = units_NT[place, sizes_N[place] - 1] if sizes_N[place] else -1
+        last, total = trie_M5[nodes_N[place], _UNIT], sums_N3[place, _TOTAL]
         for slot in range(len(ids_K)):
-            if count == len(scores_N) - 1 and log_probs_K[slot] + total < scores_N[count - 1]:
+            if count == len(scores_N) and log_probs_K[slot] + total < scores_N[count - 1]:
                 break  # the units of the frame are sorted: no later one is better
             unit = ids_K[slot]
-            if slots_V[unit] >= 0 and not is_known_NK[place, slot]:
-                score = log_probs_K[slot] + sums_N3[place, _BLANK if unit == last_unit else _TOTAL]
-                count = _insert(best, count, score, (place + 1) * (len(slots_V) + 1) - 2 - unit)
+            if slots_V[unit] < 0 or taken_NK[place, slot]:
+                continue
+            score = log_probs_K[slot] + sums_N3[place, _BLANK if unit == last else _TOTAL]
+            count = _insert(best, count, score, place, unit)
     return count
+
+
+@njit(cache=True)
+def _child(trie_M5: Any, node: Any, unit: Any) -> Any:
+    """The child of a node by this unit, or -1."""
+    child = trie_M5[node, _CHILD]
+    while child >= 0 and trie_M5[child, _UNIT] != unit:
+        child = trie_M5[child, _SIBLING]
+    return child
 
 
 @njit(cache=True)
 def _select(
-    beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, num_units: Any
-) -> None:
-    """Fill the next beam with the best candidates."""
-    units_NT, sizes_N, sums_N3 = beam
-    next_units_NT, next_sizes_N, next_sums_N3 = next_beam
+    beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
+) -> Any:
+    """Fill the next beam with the best candidates. Returns the number of nodes of the trie."""
+    nodes_N, sums_N3 = beam
+    next_nodes_N, next_sums_N3 = next_beam
     scores_N, ranks_N = best
     for place in range(count):
-        source = ranks_N[place] // (num_units + 1)
-        unit = num_units - 1 - ranks_N[place] % (num_units + 1)  # -1: unchanged
-        size = sizes_N[source]
-        for index in range(size):
-            next_units_NT[place, index] = units_NT[source, index]
+        source = ranks_N[place] >> _HALF
+        unit = _TOP - (ranks_N[place] & _LOW)
+        node = nodes_N[source]
         if unit < 0:
-            next_sizes_N[place] = size
             next_sums_N3[place, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
             next_sums_N3[place, _LABEL] = repeated_N[source]
         else:
-            next_units_NT[place, size] = unit
-            next_sizes_N[place] = size + 1
+            parent, node = node, _child(trie_M5, node, unit)
+            if node < 0:
+                node = num_nodes
+                num_nodes += 1
+                _add_node(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
+                trie_M5[parent, _CHILD] = node
             next_sums_N3[place, _BLANK] = _IMPOSSIBLE
             next_sums_N3[place, _LABEL] = scores_N[place]
         next_sums_N3[place, _TOTAL] = scores_N[place]
+        next_nodes_N[place] = node
+        trie_M5[node, _PLACE] = place
+    return num_nodes
+
+
+@njit(cache=True)
+def _search_one(
+    values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, scores_N: Any, sizes_N: Any, units_NT: Any
+) -> None:
+    """The beam search of one utterance; `slots_V`, the position of each unit in a frame, is all -1 before and after."""
+    beam_size, num_best = len(scores_N), ids_TK.shape[1]
+    trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
+    _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
+    trie_M5[0, _PLACE] = 0
+    beam = (np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
+    beam[1][0, _LABEL] = _IMPOSSIBLE
+    next_beam = (np.empty(beam_size, np.int64), np.empty((beam_size, 3)))
+    best = (np.empty(beam_size), np.empty(beam_size, np.int64))
+    repeated_N, taken_NK = np.empty(beam_size), np.empty((beam_size, num_best), np.bool_)
+    size, num_nodes = _ONE, _ONE
+    for t in range(len(ids_TK)):
+        blank_log_prob = _IMPOSSIBLE
+        for slot in range(num_best):
+            if ids_TK[t, slot] == blank:
+                blank_log_prob = values_TK[t, slot]
+            else:
+                slots_V[ids_TK[t, slot]] = slot
+        frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
+        count = _score_unchanged(frame, beam, size, trie_M5, best, repeated_N, taken_NK)
+        count = _score_extended(frame, beam, size, trie_M5, best, count, taken_NK)
+        for place in range(size):
+            trie_M5[beam[0][place], _PLACE] = -1
+        num_nodes = _select(beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes)
+        beam, next_beam, size = next_beam, beam, count
+        for slot in range(num_best):
+            slots_V[ids_TK[t, slot]] = -1
+    for place in range(size):
+        scores_N[place] = beam[1][place, _TOTAL]
+        sizes_N[place] = _write_units(trie_M5, beam[0][place], units_NT[place])
+
+
+@njit(cache=True)
+def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
+    """Write the units of a prefix. Returns their number."""
+    size, above = 0, node
+    while above > 0:
+        size += 1
+        above = trie_M5[above, _PARENT]
+    for place in range(size - 1, -1, -1):
+        units_T[place] = trie_M5[node, _UNIT]
+        node = trie_M5[node, _PARENT]
+    return size
 
 
 # ---- alignment
