@@ -107,7 +107,21 @@ def test_at_most_two_values_are_computed_ahead_in_one_thread() -> None:
     assert thread.is_alive()
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_worker_is_forked_only_between_two_values_of_the_thread() -> None:
+    """Else it would have copies of the locks that MKL holds during an FFT, and wait for them without end."""
+    computing: list[int] = []
+
+    def slow(position: int) -> None:
+        computing.append(position)
+        time.sleep(0.1)
+        computing.clear()
+
+    unfinished = load_ahead(slow, range(10))
+    next(unfinished)
+    assert within(5, lambda: bool(computing))
+    assert list(load_ahead(lambda _: list(computing), range(1), num_workers=1)) == [[]]
+
+
 def test_a_forked_process_has_a_thread_of_its_own() -> None:
     assert list(load_ahead(square, range(3))) == [0, 1, 4]
     process = multiprocessing.get_context("fork").Process(target=lambda: list(load_ahead(square, range(3))))

@@ -6,10 +6,10 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from threading import Thread
+from threading import RLock, Thread
 from typing import TypeVar
 
 import torch
@@ -23,6 +23,10 @@ PARENT_CHECK_S = 1.0
 """Interval at which a worker checks whether its parent is alive."""
 _PARENT_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that the training process handles; its workers must not react to them."""
+_no_fork = RLock()
+"""Held while the loading thread computes a value: this process then forks after the value. A process forked before
+would have copies of locks that MKL (the FFTs of features) holds at that moment, and wait for them without end."""
+os.register_at_fork(before=_no_fork.acquire, after_in_parent=_no_fork.release, after_in_child=_no_fork.release)
 
 Value = TypeVar("Value")
 
@@ -45,7 +49,7 @@ def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value
     pending: deque[Future[Value]] = deque()
     try:
         for position in positions:
-            pending.append(_thread_of(os.getpid()).submit(load, position))
+            pending.append(_thread_of(os.getpid()).submit(_load, load, position))
             if len(pending) > AHEAD:
                 yield pending.popleft().result()
         while pending:
@@ -53,16 +57,16 @@ def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value
     finally:
         for future in pending:
             future.cancel()
-        wait(pending, timeout=60)  # for the value that is being computed; in a forked process none is
+
+
+def _load(load: Callable[[int], Value], position: int) -> Value:
+    with _no_fork:
+        return load(position)
 
 
 @cache
 def _thread_of(process_id: int) -> ThreadPoolExecutor:
-    """The loading thread of this process, which never exits.
-
-    While a thread exits, MKL (which computes the FFTs of features) holds all locks of its memory. A worker forked at
-    that moment would wait for these locks in its first FFT without end.
-    """
+    """The loading thread of this process, which never exits: MKL also holds its locks while a thread exits."""
     return ThreadPoolExecutor(1, thread_name_prefix="load-ahead")
 
 
