@@ -82,10 +82,10 @@ def test_a_recipe_loads_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert config.tokenizer_conf.special_tokens == {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
     assert config.dataset_conf.batch_conf.max_frames_in_batch == 15000
     assert (config.grad_clip, config.accum_grad, config.optim_conf.lr) == (5.0, 4, 0.002)
-    (record,) = caplog.records
-    for key in ("dataset_conf.shuffle", "dataset_conf.sort_conf", "tokenizer_conf.num_languages"):
-        assert key in record.getMessage()
-    assert "non_lang_syms_path" not in record.getMessage()  # null is what is done here
+    (message,) = caplog.messages
+    for key in ("dataset_conf.shuffle", "dataset_conf.sort_conf", "tokenizer_conf.num_languages ("):
+        assert key in message
+    assert "non_lang_syms_path" not in message  # null is what is done here
 
 
 def test_older_and_other_recipes(tmp_path: Path) -> None:
@@ -95,15 +95,12 @@ def test_older_and_other_recipes(tmp_path: Path) -> None:
     assert load(tmp_path, text).encoder_conf.selfattention_layer_type == "selfattn"
     text = "raw_wav: true\npretrain: False\nwav2vec_conf:\n    pretrain: False\n    latent_dim: 512\n"
     assert load(tmp_path, text).encoder == "conformer"
-
-
-def test_what_wenet_writes_beside_a_checkpoint(tmp_path: Path) -> None:
     state = (
         "dtype: fp16\ninput_dim: 80\noutput_dim: 5002\nvocab_size: 5002\ntrain_engine: torch_ddp\nuse_amp: true\n"
         "model_dir: exp/conformer\nsave_states: model_only\ninit_infos: {}\nepoch: 12\nstep: 8000\nlrs: [0.001]\n"
         "tag: epoch_12\nsave_time: 20/12/2023 11:22:33\nloss_dict: {loss: 7.0, acc: 0.9}\nlfmmi_dir: ''\n"
     )
-    config = load(tmp_path, RECIPE + state)
+    config = load(tmp_path, RECIPE + state)  # what WeNet writes beside a checkpoint
     assert (config.dtype, config.output_dim) == ("fp16", 5002)
 
 
@@ -176,8 +173,7 @@ def test_ignored_keys_may_have_any_value(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_the_tables_and_the_schema_do_not_overlap() -> None:
     keys = {".".join(key) for key in schema_keys(ExperimentConfig)}
-    assert not keys & {*IGNORED_KEYS, *ONLY_VALUES}
-    assert not set(IGNORED_KEYS) & set(ONLY_VALUES)
+    assert not keys & {*IGNORED_KEYS, *ONLY_VALUES} and not set(IGNORED_KEYS) & set(ONLY_VALUES)
     for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
         section = dotted.rpartition(".")[0]
         assert not section or section in keys

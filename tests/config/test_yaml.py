@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wenet_hs.config.load import MAX_BYTES, MAX_VALUES, Place, describe, parse_yaml, read_yaml, resolve_scalar
+from wenet_hs.config.load import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
 from wenet_hs.errors import ConfigError
 
 A_YAML = Place("a.yaml", 1)
@@ -40,15 +40,12 @@ def test_values(text: str, values: object) -> None:
     assert (settings.values, settings.faults) == (values, [])
 
 
-def test_each_value_has_the_line_of_its_key() -> None:
+def test_each_value_has_the_line_of_its_key_and_the_first_duplicate_counts() -> None:
     places = parse_yaml("# a comment\na:\n  b: 1\n  c:\n    - 2\n    - 3\n", A_YAML).places
     assert {location: place.line for location, place in places.items() if location} == {
         **{("a",): 2, ("a", "b"): 3, ("a", "c"): 4},
         **{("a", "c", 0): 5, ("a", "c", 1): 6},
     }
-
-
-def test_the_first_of_duplicate_keys_counts() -> None:
     settings = parse_yaml("a: 1\nb: 2\na: 3\n", A_YAML)
     assert settings.faults == [(Place("a.yaml", 3), "a: duplicate of the key at a.yaml:1; keep one")]
     assert settings.values == {"a": 1, "b": 2}
@@ -113,21 +110,13 @@ def test_files_that_are_no_config(tmp_path: Path, content: bytes, message: str) 
     with pytest.raises(ConfigError) as caught:
         read_yaml(path)
     assert str(caught.value) == f"{path}{message}"
-    with pytest.raises(
-        ConfigError, match=r"/b: cannot be read \(No such file or directory\); check the path of the co"
-    ):
+
+
+def test_a_missing_file_and_one_of_windows(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"/b: cannot be read \(No such file or directory\); check the path of the"):
         read_yaml(tmp_path / "b")
-
-
-def test_a_byte_order_mark_and_crlf_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_yaml(tmp_path / "a.yaml").values == {"a": 1, "b": 2}
-
-
-def test_values_in_messages_are_short() -> None:
-    shown = ["null", "true", "3", "'x'", "a list", "a section"]
-    assert [describe(value) for value in (None, True, 3, "x", [1], {})] == shown
-    assert len(describe("x" * 1000)) == 60
 
 
 @given(st.text(max_size=40))
