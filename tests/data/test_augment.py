@@ -21,21 +21,12 @@ def draw(num_frames: int, conf: SpecAugConf, seed: int) -> tuple[torch.Tensor, t
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    num_frames=st.integers(0, 400),
-    num_t_mask=st.integers(0, 4),
-    num_f_mask=st.integers(0, 3),
-    max_t=st.integers(0, 100),
-    max_f=st.integers(0, 20),
-    seed=st.integers(0, 2**32),
-)
-def test_masks_are_within_the_limits(
-    num_frames: int, num_t_mask: int, num_f_mask: int, max_t: int, max_f: int, seed: int
-) -> None:
-    conf = SpecAugConf(num_t_mask=num_t_mask, num_f_mask=num_f_mask, max_t=max_t, max_f=max_f)
+@given(st.integers(0, 400), st.integers(0, 4), st.integers(0, 100), st.integers(0, 2**32))
+def test_masks_are_within_the_limits(num_frames: int, num_masks: int, max_width: int, seed: int) -> None:
+    conf = SpecAugConf(num_t_mask=num_masks, num_f_mask=num_masks, max_t=max_width, max_f=max_width // 5)
     keep_T, keep_F = draw(num_frames, conf, seed)
-    assert int((~keep_T).sum()) <= min(num_t_mask * max_t, num_frames // 2)
-    assert int((~keep_F).sum()) <= num_f_mask * max_f
+    assert int((~keep_T).sum()) <= min(num_masks * max_width, num_frames // 2)
+    assert int((~keep_F).sum()) <= num_masks * (max_width // 5)
 
 
 def test_masked_values_are_the_mean_of_their_bin() -> None:
@@ -128,18 +119,10 @@ def test_reverberation_keeps_length_position_and_power() -> None:
     wet = reverberate(speech, response)
     assert wet.shape == speech.shape
     assert int(wet.abs().argmax()) == 1000
-    assert (wet[[1010, 1500, 2500]] / wet[1000]).tolist() == pytest.approx([0.5, 0.2, -0.5], abs=1e-6)
+    assert (wet[[1010, 1500, 2500]] / wet[1000]).tolist() == pytest.approx([0.5, 0.2, -0.5], abs=1e-6)  # convolution
     assert power(wet) == pytest.approx(power(speech), rel=1e-6)
     assert reverberate(noise(500), noise(4000, 3)).shape == (500,)
     assert not reverberate(torch.zeros(50), response).any()
-
-
-def test_reverberation_is_the_convolution() -> None:
-    speech, response = noise(700), noise(90, 1)
-    peak = int(response.abs().argmax())
-    expected = np.convolve(speech.double(), response.double())[peak : peak + 700]
-    wet = reverberate(speech, response).double().numpy()
-    assert np.allclose(wet / np.linalg.norm(wet), expected / np.linalg.norm(expected), atol=1e-7)
 
 
 # In a dataset
@@ -160,13 +143,9 @@ def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> 
         assert features.shape == undistorted.shape
         num_changed += not torch.equal(features, undistorted)
     assert 5 < num_changed < 15
-
-
-def test_validation_has_no_distortions(tmp_path: Path) -> None:
-    utterances = write_clips(tmp_path, [0.5])
-    conf = PLAIN.model_copy(update={"noise_conf": NoiseConf(list=str(tmp_path / "none"), prob=1.0)})
-    data, plain = (make_dataset(utterances, each, training=False) for each in (conf, PLAIN))
-    assert torch.equal(data.item(0, 0).features, plain.item(0, 0).features)
+    none = PLAIN.model_copy(update={"noise_conf": NoiseConf(list=str(tmp_path / "none"), prob=1.0)})
+    data, clean = (make_dataset(utterances, each, training=False) for each in (none, PLAIN))
+    assert torch.equal(data.item(0, 0).features, clean.item(0, 0).features), "validation has no distortions"
 
 
 # Faults

@@ -21,7 +21,7 @@ def textbook(attention: MultiHeadAttention, query: Tensor, memory: Tensor, mask:
     """WeNet's formula in its own order: ((q+u)·k + (q+v)·p) / √K, softmax over the keys that are kept."""
     num = attention.num_heads
     q, k, v = (
-        heads(getattr(attention, f"linear_{n}")(x), num) for n, x in zip("qkv", (query, memory, memory), strict=True)
+        heads(getattr(attention, f"linear_{n}")(x), num) for n, x in {"q": query, "k": memory, "v": memory}.items()
     )
     if isinstance(attention, RelPositionAttention):
         p = heads(attention.linear_pos(positions), num)

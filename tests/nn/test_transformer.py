@@ -30,23 +30,15 @@ def random_inputs(rows: int, frames: int, labels: int, seed: int = 0) -> tuple[T
 
 
 @settings(max_examples=20, deadline=None)
-@given(
-    lengths=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6)), min_size=1, max_size=3),
-    which=st.integers(0, 1),
-)
-def test_padding_changes_no_hidden_vector(lengths: list[tuple[int, int]], which: int) -> None:
-    decoder = DECODERS[which]
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6)), min_size=1, max_size=3), st.sampled_from(DECODERS))
+def test_padding_changes_no_hidden_vector(lengths: list[tuple[int, int]], decoder: TransformerDecoder) -> None:
     memory, units = random_inputs(len(lengths), 10, 7)
     memory_lengths, unit_lengths = torch.tensor(lengths).unbind(1)
     with torch.inference_mode():
         hidden = decoder(memory, memory_lengths, units, unit_lengths)
         for row, (frames, labels) in enumerate(lengths):
-            alone = decoder(
-                memory[row : row + 1, : max(frames, 1)],
-                memory_lengths[row : row + 1],
-                units[row : row + 1, :labels],
-                unit_lengths[row : row + 1],
-            )
+            own_memory, own_units = memory[[row], : max(frames, 1)], units[[row], :labels]
+            alone = decoder(own_memory, memory_lengths[[row]], own_units, unit_lengths[[row]])
             torch.testing.assert_close(hidden[row, :labels], alone[0], atol=1e-5, rtol=1e-5)
     assert hidden.isfinite().all()
 
@@ -105,9 +97,7 @@ def test_removed_utterances_and_nodes_have_no_effect() -> None:
         fork = torch.tensor([[True, True, False], [True, False, True]]).expand(3, -1, -1)
         decoder.decode_step(cache, NewNodes(torch.tensor([4, 5, 6, 7, 8, 9]), torch.ones(6, dtype=torch.int64), fork))
         cache.keep_utterances(torch.tensor([2, 0]))
-        cache.keep_nodes(
-            torch.tensor([[0, 2], [1, 0]])
-        )  # the second branch of the third utterance, the first one of the first
+        cache.keep_nodes(torch.tensor([[0, 2], [1, 0]]))  # of the third utterance the second branch
         seen = torch.ones(2, 1, 3, dtype=torch.bool)
         hidden = decoder.decode_step(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
         for row, (utterance, ids) in enumerate([(2, (2, 9, 3)), (0, (2, 4, 10))]):
@@ -125,34 +115,23 @@ def test_nodes_that_do_not_fit_the_cache() -> None:
 
 def test_names_are_wenets() -> None:
     names = {name for name in DECODERS[0].state_dict() if not name.startswith("decoders.1.")}
-    weights = {"self_attn.linear_q", "self_attn.linear_k", "self_attn.linear_v", "self_attn.linear_out"}
-    weights |= {name.replace("self", "src") for name in weights} | {"feed_forward.w_1", "feed_forward.w_2"}
-    weights |= {"norm1", "norm2", "norm3"}
+    weights = {f"{attn}_attn.linear_{part}" for attn in ("self", "src") for part in ("q", "k", "v", "out")}
+    weights |= {"feed_forward.w_1", "feed_forward.w_2", "norm1", "norm2", "norm3"}
     expected = {f"decoders.0.{name}.{kind}" for name in weights for kind in ("weight", "bias")}
     assert names == expected | {"embed.0.weight", "after_norm.weight", "after_norm.bias"}
 
 
-def one_hot(frames: list[int], num_frames: int) -> torch.Tensor:
-    """Attention weights (1, 1, L, T) in which unit l attends only to frame `frames[l]`."""
-    return torch.nn.functional.one_hot(torch.tensor(frames), num_frames).float()[None, None]
+def test_the_guided_attention_penalty_by_hand() -> None:
+    def penalty(*layers: Tensor, width: float = 0.3) -> float:
+        return float(guided_attention_loss(layers, torch.tensor([4]), torch.tensor([2]), width=width))
 
-
-def penalty(*layers: torch.Tensor, num_frames: int, num_units: int, width: float = 0.1) -> float:
-    return float(guided_attention_loss(layers, torch.tensor([num_frames]), torch.tensor([num_units]), width=width))
-
-
-def test_a_penalty_by_hand() -> None:
-    assert penalty(one_hot([0, 2, 4, 6], 8), num_frames=8, num_units=4) == 0.0, "the diagonal"
+    # The frame that a unit attends to, as one-hot weights (1, 1, L = 2, T = 4).
+    good, bad = (torch.nn.functional.one_hot(torch.tensor(at), 4).float()[None, None] for at in ([0, 2], [2, 2]))
+    assert penalty(good) == 0.0, "the diagonal"
     # Unit 0 attends to frame 2 of 4 (0.5 away), unit 1 to frame 2 of 4, which is right (1/2 = 2/4).
-    expected = 1 - math.exp(-(0.5**2) / (2 * 0.3**2))
-    assert penalty(one_hot([2, 2], 4), num_frames=4, num_units=2, width=0.3) == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_penalty_is_the_mean_of_layers_and_heads_without_padding() -> None:
-    good, bad = one_hot([0, 2], 4), one_hot([2, 2], 4)
-    alone = penalty(bad, num_frames=4, num_units=2)
+    assert penalty(bad) == pytest.approx(1 - math.exp(-(0.5**2) / (2 * 0.3**2)), rel=1e-6)
     padded = torch.nn.functional.pad(torch.cat([good, bad], dim=1), (0, 0, 0, 5), value=0.25)  # five units of padding
-    assert penalty(padded, padded.flip(1), num_frames=4, num_units=2) == pytest.approx(alone / 2, rel=1e-6)
+    assert penalty(padded, padded.flip(1)) == pytest.approx(penalty(bad) / 2, rel=1e-6), "the mean of layers and heads"
 
 
 def test_attention_with_weights_is_the_attention() -> None:
