@@ -2,6 +2,7 @@
 """Log-Mel features against Kaldi's formula, dither, and features of a batch on the device."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noise_clips import make_dataset, noise, write_clips
-from pydantic import ValidationError
 from torchaudio.compliance import kaldi
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, ResampleConf
@@ -22,53 +22,22 @@ from wenet_hs.manifest import Utterance
 CONF = DatasetConf()
 
 
-def features_by_formula(frame: torch.Tensor, num_bins: int = 80) -> torch.Tensor:
-    """Kaldi's log-Mel energies of one frame of 400 samples, from its documentation, in float64."""
-    x = frame.double() * 32768
-    x = x - x.mean()
-    x = x - 0.97 * torch.cat([x[:1], x[:-1]])
-    x = x * (0.5 - 0.5 * torch.cos(2 * torch.pi * torch.arange(400, dtype=torch.float64) / 399)) ** 0.85
-    power = torch.fft.rfft(x, n=512).abs().square()[:256]
-    mel = 1127 * torch.log(1 + torch.arange(256, dtype=torch.float64) * 16000 / 512 / 700)
-    low, high = 1127 * np.log(1 + 20 / 700), 1127 * np.log(1 + 8000 / 700)
-    edges = torch.linspace(low, high, num_bins + 2, dtype=torch.float64).unsqueeze(1)
-    rise, fall = (mel - edges[:-2]) / (edges[1:-1] - edges[:-2]), (edges[2:] - mel) / (edges[2:] - edges[1:-1])
-    return (torch.minimum(rise, fall).clamp(min=0) @ power).log()
-
-
-def test_each_frame_follows_kaldis_formula() -> None:
-    waveform = noise(4000)
-    features = waveform_features(waveform, CONF)
-    assert features.shape == (23, 80)
-    for t in (0, 7, 22):
-        expected = features_by_formula(waveform[t * 160 : t * 160 + 400])
-        torch.testing.assert_close(features[t].double(), expected, atol=2e-3, rtol=1e-4)
-
-
 def test_features_without_dither_equal_torchaudio() -> None:
     waveform = noise(8000)
     expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=80, dither=0.0, energy_floor=0.0)
     assert torch.equal(waveform_features(waveform, CONF), expected)
+    assert [num_frames(n, CONF) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98], "only whole windows"
     assert torch.isfinite(waveform_features(torch.zeros(1600), CONF)).all()
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    num_samples=st.integers(0, 5000),
-    rate=st.sampled_from([8000, 11025, 16000]),
-    length=st.sampled_from([20.0, 25.0, 32.5]),
-    shift=st.sampled_from([5.0, 10.0, 12.5]),
-)
+@given(st.integers(0, 5000), st.sampled_from([8000, 11025]), st.sampled_from([20, 32.5]), st.sampled_from([5, 12.5]))
 def test_the_number_of_frames_is_known_before(num_samples: int, rate: int, length: float, shift: float) -> None:
     fbank_conf = FbankConf(num_mel_bins=20, frame_length=length, frame_shift=shift)
     conf = DatasetConf(fbank_conf=fbank_conf, resample_conf=ResampleConf(resample_rate=rate))
     frames = num_frames(num_samples, conf)
     assert waveform_features(noise(num_samples), conf).shape == (frames, 20)
     assert count_frames(np.array([num_samples / rate]), conf).tolist() == [frames]
-
-
-def test_only_whole_windows_are_frames() -> None:
-    assert [num_frames(n, CONF) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98]
 
 
 def test_dither_uses_only_its_generator() -> None:
@@ -130,9 +99,7 @@ def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> Non
         ("0", {"start": 0.2, "end": 99}, r"k7: .*: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"),
     ],
 )
-def test_errors_name_the_utterance_and_the_file(
-    tmp_path: Path, name: str, options: dict[str, float], message: str
-) -> None:
+def test_errors_name_the_utterance_and_the_file(tmp_path: Path, name: str, options: Any, message: str) -> None:
     write_clips(tmp_path, [1.0])
     with pytest.raises(DataError, match=message):
         utterance_features(Utterance(key="k7", wav=str(tmp_path / f"{name}.wav"), txt="x", **options), CONF)
@@ -157,10 +124,3 @@ def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, traini
         assert torch.equal(batch.feature_lengths, expected.feature_lengths)
         torch.testing.assert_close(batch.features, expected.features, atol=1e-3, rtol=0)
     assert with_features(made[0], device) is made[0]
-
-
-def test_features_on_the_device_have_neither_cache_nor_dither() -> None:
-    with pytest.raises(ValidationError, match="features_on: device does not keep features; set cache_features: false"):
-        DatasetConf(features_on="device", cache_features=True)
-    with pytest.raises(ValidationError, match="features_on: device has no dither; set fbank_conf.dither: 0, or worker"):
-        DatasetConf(features_on="device", fbank_conf=FbankConf(dither=1.0))

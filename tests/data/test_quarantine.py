@@ -3,6 +3,7 @@
 
 import errno
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,7 @@ from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import BadClip
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
 CONF = RANDOM.model_copy(update={"batch_conf": BatchConf(batch_size=2)})
 
 
@@ -43,14 +41,13 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "4.wav", np.full(4000, 0.1), 16000)  # whole, but of another length than listed
     made = list(batches(data, plan, 1))
     assert [batch.keys for batch in made] == [["u0"], ["u5"], ["u5"]]
-    reasons = {clip.key: clip.reason for batch in made for clip in batch.quarantined}
-    assert reasons == {
-        "u1": "empty: 0 bytes",
-        "u2": "missing",
-        "u3": "cut off: 0.280 s of audio, its header declares 0.500 s",
-        "u4": "cut off: 0.25 s, the data list says 0.50 s",
-    }
-    assert [[clip.key for clip in batch.quarantined] for batch in made] == [["u1"], ["u2", "u3", "u4"], ["u4"]]
+    assert [[f"{clip.key} {clip.reason}" for clip in batch.quarantined] for batch in made[:2]] == [
+        ["u1 empty: 0 bytes"],
+        [
+            *("u2 missing", "u3 cut off: 0.280 s of audio, its header declares 0.500 s"),
+            "u4 cut off: 0.25 s, the data list says 0.50 s",
+        ],
+    ]
     assert [batch.num_drawn for batch in made] == [2, 4, 2]
     assert made[0].num_targets == 2
     (tmp_path / "5.wav").rename(tmp_path / "x")
@@ -85,9 +82,6 @@ def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.Mo
         list(batches(data, [[0]], 0))
 
 
-# In the file
-
-
 def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = quarantine_path(tmp_path, 0)
     with caplog.at_level(logging.WARNING):
@@ -119,14 +113,9 @@ def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplo
     ("num_bad", "num_drawn", "at_end", "ends"),
     [(5, 500, False, False), (6, 500, False, True), (6, 499, False, False), (6, 499, True, True), (0, 0, True, False)],
 )
-def test_the_share_of_bad_clips_is_limited(
-    tmp_path: Path, num_bad: int, num_drawn: int, at_end: bool, ends: bool
-) -> None:
-    only, one_of_two = (Quarantine(tmp_path / "q.tsv", fresh=True, is_only_rank=is_only) for is_only in (True, False))
-    if not ends:
-        only.check_share(num_bad, num_drawn, 0.01, at_end=at_end)
-        return
+def test_the_share_of_bad_clips_is_limited(num_bad: int, num_drawn: int, at_end: bool, ends: bool) -> None:
     fault = rf"6 of {num_drawn} clips cannot be read, more than the share 0\.01; .* dataset_conf.max_bad_clips"
-    for quarantine, name in ((only, "q.tsv"), (one_of_two, r"quarantine\*.tsv")):
-        with pytest.raises(DataError, match=f"{name}: {fault}"):
+    for is_only, name in ((True, "q.tsv"), (False, r"quarantine\*.tsv")):
+        with pytest.raises(DataError, match=f"{name}: {fault}") if ends else nullcontext():
+            quarantine = Quarantine(Path("q.tsv"), fresh=False, is_only_rank=is_only)
             quarantine.check_share(num_bad, num_drawn, 0.01, at_end=at_end)

@@ -6,6 +6,7 @@ import logging
 import pickle
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,9 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, write_data_list
 
 # Two lists: 60 of "big" and 6 of "small" of 4 s, then 12 of "small" of 2 s.
+LANGS = [*(["big"] * 10 + ["small"]) * 6, *["small"] * 12]
 UTTERANCES = [
-    Utterance(
-        key=f"k{i}", wav="w", txt="a", lang="small" if i % 11 == 10 or i >= 66 else "big", duration=4.0 - 2 * (i >= 66)
-    )
-    for i in range(78)
+    Utterance(key=f"k{i}", wav="w", txt="a", lang=lang, duration=4.0 if i < 66 else 2.0) for i, lang in enumerate(LANGS)
 ]
 SECONDS = {("1", "big"): 240.0, ("1", "small"): 24.0, ("2", "small"): 24.0}
 
@@ -72,14 +71,6 @@ def test_weights_are_shares_of_the_lists() -> None:
     assert both == pytest.approx({("1", "big"): 108.0, ("1", "small"): 108.0, ("2", "small"): 72.0}, abs=4.0)
 
 
-@pytest.mark.parametrize("sampling", [SamplingConf(), SamplingConf(weights=(264.0, 24.0))])
-def test_temperature_one_draws_each_utterance_once(sampling: SamplingConf) -> None:
-    plain, data = dataset(None), dataset(sampling)
-    for epoch in range(3):
-        assert data.plan(epoch) == plain.plan(epoch)
-        assert set(drawn(data, epoch).values()) == {1}
-
-
 def test_an_epoch_is_a_function_of_seed_and_epoch_for_every_number_of_ranks() -> None:
     conf = SamplingConf(temperature=3.0)
     data = dataset(conf)
@@ -87,6 +78,8 @@ def test_an_epoch_is_a_function_of_seed_and_epoch_for_every_number_of_ranks() ->
     assert backwards == [dataset(conf).plan(epoch) for epoch in (5, 1, 0)]
     assert drawn(data, 5) == drawn(dataset(conf), 5, world_size=3)
     assert drawn(data, 1) != drawn(data, 0) != drawn(dataset(conf, seed=5), 0)
+    for same in (SamplingConf(), SamplingConf(weights=(264.0, 24.0))):
+        assert dataset(same).plan(2) == dataset(None).plan(2), "temperature 1 draws each utterance once"
     assert set(drawn(dataset(conf, training=False), 0).values()) == {1}, "validation is not sampled"
 
 
@@ -114,23 +107,17 @@ def test_copies_are_augmented_apart_and_planned_by_their_own_lengths() -> None:
     assert list(lengths.values()) == count_frames(seconds, DatasetConf(), data._speeds(np.array(items), 0)).tolist()
 
 
-def test_the_log_states_the_hours_of_an_epoch(caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    nameless = [replace(utterance, lang=None) for utterance in UTTERANCES]
+    with pytest.raises(DataError, match=r"^dataset_conf.sampling: by lang, but 78 utterances have no 'lang' in their"):
+        dataset(SamplingConf(temperature=2.0), nameless)
+    assert len(dataset(SamplingConf(weights=(1.0, 1.0)), nameless)) == 78
+    with pytest.raises(ConfigError, match=r"^dataset_conf.sampling.weights: 3 weights for 2 lists in --train_data; g"):
+        dataset(SamplingConf(weights=(1.0, 1.0, 1.0)))
     with caplog.at_level(logging.INFO):
         dataset(SamplingConf(temperature=2.0))
     expected = r"sampling: an epoch draws \d+ times from 78 utterances: list 1 big 0.07 -> 0.06 h, list 1 small 0.01"
     assert re.search(expected, caplog.text)
-
-
-def test_utterances_without_a_language_cannot_be_balanced() -> None:
-    nameless = [Utterance(key=u.key, wav="w", txt="a", duration=u.duration) for u in UTTERANCES]
-    with pytest.raises(DataError, match=r"^dataset_conf.sampling: by lang, but 78 utterances have no 'lang' in their"):
-        dataset(SamplingConf(temperature=2.0), nameless)
-    assert len(dataset(SamplingConf(weights=(1.0, 1.0)), nameless)) == 78
-
-
-def test_one_weight_per_list_is_required() -> None:
-    with pytest.raises(ConfigError, match=r"^dataset_conf.sampling.weights: 3 weights for 2 lists in --train_data; g"):
-        dataset(SamplingConf(weights=(1.0, 1.0, 1.0)))
 
 
 def test_a_list_without_usable_utterances_has_no_share() -> None:
@@ -177,8 +164,9 @@ def test_a_table_returns_its_utterances(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_digest_depends_on_everything_except_the_audio_path(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Utterance(key="a", wav="a.wav", txt="x", duration=1.0)
     digest = UtteranceTable([one]).digest
-    assert digest == UtteranceTable([Utterance(key="a", wav="b.wav", txt="x", duration=1.0)]).digest
-    assert digest != UtteranceTable([Utterance(key="a", wav="a.wav", txt="y", duration=1.0)]).digest
+    assert (
+        digest == UtteranceTable([replace(one, wav="b.wav")]).digest != UtteranceTable([replace(one, txt="y")]).digest
+    )
     many = random_utterances(20)
     whole = UtteranceTable(many).digest
     monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 3)
@@ -209,16 +197,6 @@ def test_ctc_loss_is_finite_from_the_frames_needed_on() -> None:
         assert losses.isfinite().tolist() == [frames >= ctc_frames_needed(label) for label in labels]
 
 
-CONF = FilterConf(
-    max_length=1000,
-    min_length=20,
-    token_max_length=8,
-    token_min_length=2,
-    min_output_input_ratio=0.005,
-    max_output_input_ratio=0.21,
-)
-
-
 @pytest.mark.parametrize(
     ("ids", "duration_s", "num_encoder_frames", "reason"),
     [
@@ -236,4 +214,6 @@ CONF = FilterConf(
     ],
 )
 def test_reasons_to_reject(ids: list[int], duration_s: float, num_encoder_frames: int, reason: str | None) -> None:
-    assert reason_to_reject(ids, duration_s, num_encoder_frames, CONF) == reason
+    limits = {"max_length": 1000, "min_length": 20, "token_max_length": 8, "token_min_length": 2}
+    conf = FilterConf(**limits, min_output_input_ratio=0.005, max_output_input_ratio=0.21)
+    assert reason_to_reject(ids, duration_s, num_encoder_frames, conf) == reason

@@ -2,7 +2,6 @@
 """Shards give the batches of the raw list to the bit, from disk and from URLs; each fault of a tar is one line."""
 
 import io
-import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -50,9 +49,6 @@ def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
     return out / "data.list"
 
 
-# The same batches
-
-
 def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_path: Path) -> None:
     shard_list = pack(utterances, tmp_path)
     assert shard_list.read_text() == "".join(f"{tmp_path}/shards_{i:09d}.tar\n" for i in range(3))
@@ -70,13 +66,20 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
         open_list(tmp_path / "twice", "shard")
 
 
+def test_other_formats_become_float_wavs_with_the_same_samples(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.aiff", np.random.default_rng(0).uniform(-1, 1, 8000), 16000)
+    shard_list = pack([Utterance(key="a", wav=str(tmp_path / "a.aiff"), txt="x")], tmp_path)
+    (packed,) = open_list(shard_list, "shard")
+    assert torch.equal(read_audio(packed.wav), read_audio(tmp_path / "a.aiff"))
+    assert packed.duration == 0.5
+
+
 def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_path: Path) -> None:
     pack(utterances, tmp_path / "a")
     pack(list(open_list(tmp_path / "a" / "data.list", "shard")), tmp_path / "c")
     pack(utterances, tmp_path / "b")
-    name = "shards_000000000.tar"
-    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes(), "shards of shards"
+    first, second, of_shards = ((tmp_path / name / "shards_000000000.tar").read_bytes() for name in "abc")
+    assert first == second == of_shards
 
 
 def test_wenets_own_shards_are_read(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -108,10 +111,6 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
     store.rm("/shards", recursive=True)
     with pytest.raises(DataError, match=r"memory://shards/shards_0{9}.tar: cannot be read \(.*\); restore the s"):
         open_list(tmp_path / "urls", "shard")
-
-
-def test_a_url_of_one_file(utterances: list[Utterance]) -> None:
-    store = fsspec.filesystem("memory")
     store.pipe("/a.flac", Path(utterances[2].wav).read_bytes())
     assert torch.equal(read_audio("memory://a.flac"), read_audio(utterances[2].wav))
     store.rm("/a.flac")
@@ -136,16 +135,10 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
         ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
         ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),
         ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
-        (
-            {"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": "1"}'},
-            "utterance 'a': 'duration' is \"1\", exp",
-        ),
+        ({"a.wav": b"b", "a.txt": b"b", "a.json": b'{"duration": true}'}, "utterance 'a': 'duration' is true, exp"),
         ({"a b.wav": b"b", "a b.txt": b"b"}, "utterance 'a b': key 'a b' is empty or contains white space"),
         ({"a.wav": b"b", "a.txt": b"b"}, "utterance 'a': audio of 1 bytes: not audio that can be read"),
-        (
-            {"a.wav": b"b", "a.txt": b"b" * (1 << 20) + b"b"},
-            "utterance 'a': a.txt has 1048577 bytes, more than 1048",
-        ),
+        ({"a.wav": b"b", "a.txt": b"b" * 1048577}, "utterance 'a': a.txt has 1048577 bytes, more than 1048"),
         ({}, "no utterances in it"),
     ],
 )
@@ -193,9 +186,7 @@ def test_a_compressed_tar_a_missing_one_and_a_member_twice(tmp_path: Path) -> No
         open_list(tmp_path / "l", "shard")
     lines = str(caught.value).split("\n")
     assert lines[0].startswith(f"{tmp_path}/z.tar: not a whole, uncompressed tar (")
-    assert lines[1] == (
-        f"{tmp_path}/no.tar: cannot be read (No such file or directory); restore the shard, or make it again"
-    )
+    assert lines[1].startswith(f"{tmp_path}/no.tar: cannot be read (No such file or directory); restore the shard, or")
     assert "t.tar: not a whole, uncompressed tar (member 'a.txt' is in it twice); restore" in lines[2]
 
 
@@ -233,21 +224,12 @@ def test_a_list_of_the_other_type_is_refused(tmp_path: Path, content: str, data_
         open_list(tmp_path / "l", data_type)
 
 
-@pytest.mark.parametrize("key", ["/etc/x", "a/../../x", ".."])
-def test_a_key_outside_the_folder_is_refused(utterances: list[Utterance], tmp_path: Path, key: str) -> None:
-    with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
-        pack([replace(utterances[0], key=key)], tmp_path)
-    assert list(tmp_path.glob("*")) == []
+def test_an_utterance_that_cannot_be_packed_is_refused(utterances: list[Utterance], tmp_path: Path) -> None:
+    for key in ("/etc/x", "a/../../x", ".."):
+        with pytest.raises(DataError, match="cannot name a member of a tar; give it a key without"):
+            pack([replace(utterances[0], key=key)], tmp_path / "out")
     (tmp_path / "bad.wav").write_bytes(b"no audio")
     for bad in (replace(utterances[0], wav=str(tmp_path / "bad.wav")), replace(utterances[5], wav="/none.wav")):
         with pytest.raises(DataError, match=rf"^utterance {bad.key}: {bad.wav}: "):
             pack([bad], tmp_path / "out")
-
-
-def test_other_formats_become_float_wavs_with_the_same_samples(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.aiff", np.random.default_rng(0).uniform(-1, 1, 8000), 16000)
-    shard_list = pack([Utterance(key="a", wav=str(tmp_path / "a.aiff"), txt="x")], tmp_path)
-    (packed,) = open_list(shard_list, "shard")
-    assert torch.equal(read_audio(packed.wav), read_audio(tmp_path / "a.aiff"))
-    record = json.loads((tmp_path / "data.list.index" / "data.list").read_text())
-    assert record["duration"] == 0.5
+    assert list(tmp_path.glob("**/*.tar")) == []

@@ -112,17 +112,14 @@ def test_a_cache_stays_in_this_process(utterances: list[Utterance], caplog: pyte
 # What is left out
 
 
-def variants(utterance: Utterance, *fields: tuple[str, str, float]) -> list[Utterance]:
-    """Copies with another key, transcript and duration."""
-    return [replace(utterance, key=key, txt=txt, duration=duration) for key, txt, duration in fields]
-
-
 def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Utterance]) -> None:
-    bad = variants(
-        utterances[0],
-        *(("empty", "", 0.5), ("short", "a", 0.05), ("long", "a", 200.0)),
-        *(("repeats", "aaaaaaa", 0.5), ("wordy", "ab" * 101, 30.0)),
-    )
+    bad = [
+        Utterance(key=key, wav="w", txt=txt, duration=duration)
+        for key, txt, duration in (
+            *(("empty", "", 0.5), ("short", "a", 0.05), ("long", "a", 200.0)),
+            *(("repeats", "aaaaaaa", 0.5), ("wordy", "ab" * 101, 30.0)),
+        )
+    ]
     data = make_dataset([*bad, *utterances])
     assert [data.item(i, 0).key for i in range(len(data))] == [u.key for u in utterances]
     assert dict(data.rejected) == {
@@ -132,23 +129,21 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
         "repeats": "fewer frames than labels: 11 encoder frames, CTC needs 13",
         "wordy": "too many units: 202, filter_conf.token_max_length is 200",
     }
-
-
-def test_a_test_utterance_is_kept_unless_it_is_too_short_for_the_encoder(utterances: list[Utterance]) -> None:
-    tests = variants(utterances[0], ("empty", "", 0.5), ("repeats", "aaaaaaa", 0.5), ("short", "a", 0.05))
-    data = make_dataset(tests, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
-    assert [data.item(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
-    assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
-
-
-def test_the_lengths_of_the_encoder_decide(utterances: list[Utterance]) -> None:
     data = make_dataset(utterances, subsampled_length=lambda num_frames: num_frames // 60)
     assert [key for key, _ in data.rejected] == ["u0", "u1", "u2", "u4", "u5", "u7"]
     assert data.rejected[0][1] == "fewer frames than labels: 0 encoder frames, CTC needs 1"
 
 
+def test_a_test_utterance_is_kept_unless_it_is_too_short_for_the_encoder(utterances: list[Utterance]) -> None:
+    texts = {"empty": ("", 0.5), "repeats": ("aaaaaaa", 0.5), "short": ("a", 0.05)}
+    tests = [replace(utterances[0], key=key, txt=txt, duration=length) for key, (txt, length) in texts.items()]
+    data = make_dataset(tests, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
+    assert [data.item(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
+    assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
+
+
 def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -> None:
-    data = make_dataset(variants(utterances[0], ("s", "a x xz", 0.5), ("rejected", "qqq" * 100, 0.5)))
+    data = make_dataset([replace(utterances[0], txt=txt) for txt in ("a x xz", "qqq" * 100)])
     assert data.unknown == Counter({"x": 2, "z": 1})
     assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 
@@ -160,9 +155,6 @@ def test_missing_durations_are_read_from_the_header(utterances: list[Utterance])
     tail = Utterance(key="t", wav=utterances[7].wav, txt="a", start=0.7)
     data = make_dataset([segment, tail], PLAIN)
     assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
-
-
-def test_a_missing_file_without_duration_is_named(utterances: list[Utterance]) -> None:
     gone = Utterance(key="gone", wav="/none.wav", txt="a")
     message = r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0.01: restore"
     with pytest.raises(DataError, match=message):
@@ -171,16 +163,13 @@ def test_a_missing_file_without_duration_is_named(utterances: list[Utterance]) -
     assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
 
 
-def test_a_clip_of_another_length_than_listed_is_an_error(utterances: list[Utterance]) -> None:
+def test_a_clip_that_does_not_fit_its_line_is_an_error_when_read(utterances: list[Utterance], tmp_path: Path) -> None:
     wrong = Utterance(key="w", wav=utterances[0].wav, txt="a", duration=3.0)
     fault = r"utterance w: .*0\.wav: cut off: 0\.50 s, the data list says 3\.00 s; restore the file, or prepare the da"
     strict = make_dataset([wrong], RANDOM.model_copy(update={"max_bad_clips": 0.0}))
     for num_workers in (0, 1):  # with max_bad_clips 0 the error arrives unchanged from a worker
         with pytest.raises(DataError, match=f"^{fault}ta again$"):
             list(batches(strict, [[0]], 0, num_workers=num_workers))
-
-
-def test_a_clip_too_short_for_the_encoder_is_found_when_read(tmp_path: Path) -> None:
     (clip,) = write_clips(tmp_path, [0.05])
     with pytest.raises(DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"):
         make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
