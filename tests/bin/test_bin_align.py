@@ -6,9 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
+from command_line import Capsys, error_line
 from model_folders import HSOFTMAX, write_clip, write_model_folder
 from praatio import textgrid
 
@@ -21,7 +23,6 @@ from wenet_hs.manifest import Utterance, write_data_list
 
 TEXTS = {"utt0": "ab a", "utt1": "cc d", "nested/utt2": "g"}
 SECONDS = (0.6, 1.1, 0.4)
-Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -114,66 +115,50 @@ def test_the_ctm_of_a_phone_model_has_phones(tmp_path: Path) -> None:
 def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Path) -> None:
     word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
     clip = Utterance(key="a", wav="a.wav", txt="")
-    aligned = alignment.AlignedUtterance(
-        utterance=clip, duration_s=0.4, units=(), words=(word,), score=0.0, confidence=1.0
-    )
-    alignment.write_textgrids(tmp_path, [aligned])
+    parts = {"units": (), "words": (word,), "score": 0.0, "confidence": 1.0}
+    alignment.write_textgrids(tmp_path, [alignment.AlignedUtterance(utterance=clip, duration_s=0.4, **parts)])
     assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
 
 
 def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
     folder: Path, utterances: list[Utterance], tmp_path: Path, capsys: Capsys
 ) -> None:
-    bad = [
-        replace(utterances[0], key="unknown", txt="a xyz"),
-        replace(utterances[0], key="silent", txt=""),
-        replace(utterances[0], key="long", txt="aab" * 9),
-        replace(utterances[0], key="gone", wav=str(tmp_path / "gone.wav")),
-    ]
+    texts = {"unknown": "a xyz", "silent": "", "long": "aab" * 9}
+    bad = [replace(utterances[0], key=key, txt=txt) for key, txt in texts.items()]
+    bad.append(replace(utterances[0], key="gone", wav=str(tmp_path / "gone.wav")))
     state = torch.load(folder / "final.pt", weights_only=True)
     state["ctc.head.output.bias"][5] = -torch.inf  # "c", only in the second transcript
     torch.save(state, tmp_path / "never.pt")
     checkpoint = ("--checkpoint", str(tmp_path / "never.pt"))
     assert run(folder, [*bad, *utterances], tmp_path / "align.jsonl", *checkpoint) == 2
     assert [record["key"] for record in records(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]
-    for line, expected in zip(
-        capsys.readouterr().err.splitlines(),
-        [
-            "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; correct it",
-            "utterance silent: the transcript is empty; add the text, or leave the utterance out",
-            r"utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that audio",
-            "utterance gone: .*gone.wav: missing",
-            "utterance utt1: the model gives this transcript the probability 0; check",
-            r".*data.list: 5 of 7 utterances could not be aligned; see the lines above",
-        ],
-        strict=True,
-    ):
-        assert re.match(expected, line)
+    expected = (
+        "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; correct it",
+        "utterance silent: the transcript is empty; add the text, or leave the utterance out",
+        "utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that audio",
+        "utterance gone: .*gone.wav: missing",
+        "utterance utt1: the model gives this transcript the probability 0; check",
+        ".*data.list: 5 of 7 utterances could not be aligned; see the lines above",
+    )
+    for pattern, line in zip(expected, capsys.readouterr().err.splitlines(), strict=True):
+        assert re.match(pattern, line)
 
 
 def test_wrong_flags_and_models(
     folder: Path, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     out = tmp_path / "align.jsonl"
-    assert run(folder, utterances, out, "--batch_size", "0") == 2
-    assert capsys.readouterr().err == "--batch_size 0: must be at least 1\n"
+    assert error_line(run(folder, utterances, out, "--batch_size", "0"), capsys) == "--batch_size 0: must be at least 1"
     untrained = write_model_folder(tmp_path / "untrained", model_conf={"ctc_weight": 0.0})
-    assert run(untrained, utterances, out) == 2
-    message = r".*train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use"
-    assert re.match(message, capsys.readouterr().err)
+    found = error_line(run(untrained, utterances, out), capsys)
+    assert "train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use" in found
     state = torch.load(folder / "final.pt", weights_only=True)
     state["ctc.head.output.bias"][0] = torch.nan
     torch.save(state, tmp_path / "nan.pt")
-    assert run(folder, utterances, out, "--checkpoint", str(tmp_path / "nan.pt")) == 2
-    assert capsys.readouterr().err.startswith("CTC output: NaN; the weights are damaged")
-
-    def raising(*_: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    monkeypatch.setattr(alignment, "align_units", raising)
-    assert run(folder, utterances, out, "--batch_size", "2") == 2
-    assert capsys.readouterr().err == (
-        "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0); lower --batch_size, or cut the longest "
-        "utterances\n"
-    )
+    found = error_line(run(folder, utterances, out, "--checkpoint", str(tmp_path / "nan.pt")), capsys)
+    assert found.startswith("CTC output: NaN; the weights are damaged")
+    monkeypatch.setattr(alignment, "align_units", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    found = error_line(run(folder, utterances, out, "--batch_size", "2"), capsys)
+    large = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0)"
+    assert found == f"{large}; lower --batch_size, or cut the longest utterances"
     assert not out.exists()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from command_line import Capsys, error_line
 
 from wenet_hs.bin import cmvn
 from wenet_hs.bin.command import run_command
@@ -49,7 +50,7 @@ def call(folder: Path, out: str, num_workers: int) -> int:
     return run_command(cmvn, [*flags, "--num_workers", str(num_workers)])
 
 
-def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: Capsys) -> None:
     assert call(corpus, "one", 0) == call(corpus, "two", 2) == 0
     assert (corpus / "one").read_bytes() == (corpus / "two").read_bytes()
     frames = sum(num_frames(1600 + i, DatasetConf()) for i in range(CMVN_GROUP + 2))
@@ -57,8 +58,7 @@ def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: 
     assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
     mean, istd = read_cmvn(corpus / "one")
     assert mean.shape == istd.shape == (23,)
-    assert call(corpus, "out", -1) == 2
-    assert capsys.readouterr().err == "--num_workers -1: must be at least 0\n"
+    assert error_line(call(corpus, "out", -1), capsys) == "--num_workers -1: must be at least 0"
 
 
 def test_three_ranks_give_the_bits_of_one(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,7 @@ def test_three_ranks_give_the_bits_of_one(corpus: Path, monkeypatch: pytest.Monk
     assert all(torch.equal(sums, alone) for sums in found)
 
 
-def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(
-    corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(corpus: Path, capsys: Capsys) -> None:
     (corpus / "5.wav").write_bytes(b"")
     (corpus / "33.wav").unlink()
     (corpus / "7.wav").write_bytes((corpus / "7.wav").read_bytes()[:-128])  # 4 ms

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Capsys, error_line
 
 from wenet_hs.bin import report as command
 from wenet_hs.bin.command import run_command
@@ -30,7 +31,7 @@ def call(line: str) -> int:
 
 @pytest.mark.parametrize("program", [["/usr/bin/wenet-hs", "report"], ["/wenet_hs/bin/report.py"]])
 def test_the_page_and_the_printed_lines(
-    folder: Path, program: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, program: list[str], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = "--exp exp/a --out out/report.html --test decoded --stats stats.json --title T"
     monkeypatch.setattr(sys, "argv", [*program, *options.split()])
@@ -62,17 +63,13 @@ def test_the_default_title_is_the_name_of_the_experiment(folder: Path) -> None:
         ("--exp exp/b --test x", "--test x: no experiment has a x/<mode>/score.json to read; scored are: none, run"),
     ],
 )
-def test_a_fault_is_one_line(options: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_one_line(options: str, message: str, folder: Path, capsys: Capsys) -> None:
     options = options if "--exp" in options else f"--exp exp/a {options}"
-    assert call(f"{options} --out r.html") == 2
-    err = capsys.readouterr().err
-    assert err.startswith(message) and err.count("\n") == 1
+    assert error_line(call(f"{options} --out r.html"), capsys).startswith(message)
     assert not (folder / "r.html").exists()
 
 
-def test_experiments_without_error_rates(
-    folder: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_experiments_without_error_rates(folder: Path, caplog: pytest.LogCaptureFixture, capsys: Capsys) -> None:
     assert call("--exp exp/a --exp exp/b --test decoded --out r.html") == 0
     line = "exp/b: no decoded/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
     assert caplog.messages == [line]
@@ -80,6 +77,6 @@ def test_experiments_without_error_rates(
     assert call("--exp exp/b --out r.html") == 0, "an experiment that is not decoded yet has a page"
     assert caplog.messages == [line.replace("decoded", "test")]
     (folder / "exp/a/train.yaml").write_text("head: softmax\n")
-    assert call("--exp exp/a --exp exp/b --test decodde --out r2.html") == 2
-    line = "--test decodde: no experiment has a decodde/<mode>/score.json to read; scored are: decoded\n"
-    assert (capsys.readouterr().err, (folder / "r2.html").exists()) == (line, False)
+    found = error_line(call("--exp exp/a --exp exp/b --test decodde --out r2.html"), capsys)
+    assert found == "--test decodde: no experiment has a decodde/<mode>/score.json to read; scored are: decoded"
+    assert not (folder / "r2.html").exists()

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Capsys, error_line
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
-
-Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +36,12 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
     assert "--resume is never" in capsys.readouterr().err
 
 
-def error_of(capsys: Capsys, arguments: list[str]) -> str:
-    """The one line of a call that ends with exit code 2."""
-    assert run_command(command, arguments) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1, error
-    return error.rstrip("\n")
-
-
 @pytest.mark.parametrize("flag", ["--train_data", "--cv_data", "--config"])
 def test_a_missing_file(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys, flag: str) -> None:
     arguments = corpus.arguments(tmp_path / "m")
     arguments[arguments.index(flag) + 1] = str(tmp_path / "nowhere")
     expected = f"{tmp_path / 'nowhere'}: cannot be read (No such file or directory)"
-    assert error_of(capsys, arguments).startswith(expected)
+    assert error_line(run_command(command, arguments), capsys).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -64,20 +55,20 @@ def test_a_missing_file(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys, flag
     ],
 )
 def test_a_wrong_setting(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys, override: str, expected: str) -> None:
-    assert expected in error_of(capsys, corpus.arguments(tmp_path / "m", override))
+    assert expected in error_line(run_command(command, corpus.arguments(tmp_path / "m", override)), capsys)
 
 
 def test_a_tree_over_other_units(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys) -> None:
     other = UnitTable.from_units("abcdx")
     Tree.huffman(range(len(other)), units=other.units).save(tmp_path / "tree.json")
     overrides = ("head=hsoftmax", f"head_conf.tree={tmp_path / 'tree.json'}")
-    found = error_of(capsys, corpus.arguments(tmp_path / "m", *overrides))
+    found = error_line(run_command(command, corpus.arguments(tmp_path / "m", *overrides)), capsys)
     assert "tree.json: leaf 7 is 'x', but unit 7 of the table is 'e'; build the tree again" in found
 
 
 @pytest.mark.parametrize("device", ["cuda:77", "nonsense", "meta"])
 def test_a_device_that_does_not_exist(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys, device: str) -> None:
-    found = error_of(capsys, [*corpus.arguments(tmp_path / "m"), "--device", device])
+    found = error_line(run_command(command, [*corpus.arguments(tmp_path / "m"), "--device", device]), capsys)
     assert found.startswith(f"--device {device}: ")
     assert not (tmp_path / "m").exists()
 
@@ -88,7 +79,7 @@ def test_an_unreadable_clip(tmp_path: Path, capsys: Capsys, num_workers: int) ->
     clip = corpus.folder / "clips" / "train4.wav"
     clip.write_bytes(b"RIFF")
     strict = ("dataset_conf.max_bad_clips=0", f"num_workers={num_workers}")
-    found = error_of(capsys, corpus.arguments(tmp_path / "m", *strict))
+    found = error_line(run_command(command, corpus.arguments(tmp_path / "m", *strict)), capsys)
     assert "utterance train4" in found and str(clip) in found
 
 

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from command_line import Capsys, error_line
 
 from wenet_hs.bin import units as command
 from wenet_hs.bin.command import run_command
@@ -21,11 +22,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+BPE = "--data_list train.list --kind bpe --bpe_model m"
+
+
 def call(line: str) -> int:
     return run_command(command, line.split())
 
 
-def test_characters_and_phones_of_data_lists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_characters_and_phones_of_data_lists(folder: Path, capsys: Capsys) -> None:
     assert call("--data_list train.list --kind char --out units.txt") == 0
     lines = (folder / "units.txt").read_text("utf-8").split("\n")
     assert lines[:5] == ["<blank> 0", "<unk> 1", "<sos/eos> 2", "a 3", "b 4"]
@@ -35,7 +39,7 @@ def test_characters_and_phones_of_data_lists(folder: Path, capsys: pytest.Captur
     assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(UnitTable.read(folder / "units.txt").units)
 
 
-def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: Capsys) -> None:
     (folder / "a.txt").write_text("la casa\tblanca\n\n  la rosa \r\n", "utf-8")
     (folder / "b.txt").write_text("la casa fe\u0301\n", "utf-8")
     assert call("--text a.txt b.txt --kind word --min_count 2 --out units.txt") == 0
@@ -48,13 +52,11 @@ def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: pytest.Capt
     assert UnitTable.read(folder / "units.txt").units[3:] == ("blanca", "casa", "fé", "la", "rosa")
 
 
-def test_bpe_is_the_same_each_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    contents = []
+def test_bpe_is_the_same_each_time(folder: Path, capsys: Capsys) -> None:
     for name in ("a", "b"):
-        line = f"--data_list train.list --kind bpe --vocab_size 20 --bpe_model {name}.model --out {name}.txt"
-        assert call(line) == 0
-        contents.append(((folder / f"{name}.model").read_bytes(), (folder / f"{name}.txt").read_bytes()))
-    assert contents[0] == contents[1]
+        assert call(f"{BPE} --vocab_size 20 --bpe_model {name}.model --out {name}.txt") == 0
+    for kind in ("model", "txt"):
+        assert (folder / f"a.{kind}").read_bytes() == (folder / f"b.{kind}").read_bytes()
     table = UnitTable.read(folder / "a.txt")
     assert len(table) == 3 + 20 - 3  # of sentencepiece's pieces, <unk>, <s> and </s> are no text
     assert "a.txt: 20 units (17 of them text)" in capsys.readouterr().out
@@ -68,9 +70,6 @@ def test_exactly_one_of_data_list_and_text(folder: Path, source: str) -> None:
         call(f"{source} --kind word --out units.txt")
 
 
-BPE = "--data_list train.list --kind bpe --bpe_model m"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -81,13 +80,10 @@ BPE = "--data_list train.list --kind bpe --bpe_model m"
         (f"{BPE} --vocab_size 0", "--vocab_size 0: must be above 0"),
         (f"{BPE} --vocab_size 20 --min_count 2", "--min_count: --kind bpe has a --vocab_size instead"),
         ("--data_list train.list --kind char --min_count 0", "--min_count 0: must be at least 1"),
-        ("--text empty.txt --kind word", "empty.txt: no sentences in it; write one per line\n"),
+        ("--text empty.txt --kind word", "empty.txt: no sentences in it; write one per line"),
     ],
 )
-def test_a_fault_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], options: str, message: str) -> None:
+def test_a_fault_is_one_line(folder: Path, capsys: Capsys, options: str, message: str) -> None:
     (folder / "empty.txt").write_text("\n \n", "utf-8")
-    assert call(f"{options} --out units.txt") == 2
-    error = capsys.readouterr().err
-    assert error.startswith(message)
-    assert error.count("\n") == 1
+    assert error_line(call(f"{options} --out units.txt"), capsys).startswith(message)
     assert not (folder / "units.txt").exists()
