@@ -76,16 +76,6 @@ def test_the_table_of_commonvoice(release: Path, tmp_path: Path, capsys: Capsys)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_official_statistics_give_table_1(shared_dir: Path, capsys: Capsys) -> None:
-    statistics = shared_dir / "data/cv_meta/cv-corpus-11.0-2022-09-21.json"
-    langs = "ca es fr it pt be cs pl ru uk ba ky tr tt uz"
-    assert call("commonvoice", "--corpus", statistics, "--langs", langs, "--table") == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    kept = {row[0]: float(row[3]) for row in rows}
-    for lang, hours in {"ca": 77.7, "es": 38.3, "fr": 56.8, "be": 64.2, "cs": 14.5, "tt": 10.3}.items():
-        assert kept[lang] == pytest.approx(hours, abs=0.06)
-
-
 def test_ucla(tmp_path: Path, capsys: Capsys) -> None:
     for lang, phone in (("abk", "ʃʲ"), ("xxa", "a")):
         for n in range(4):
@@ -107,10 +97,3 @@ def test_a_fault_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
     )
     code = call("ucla", "--corpus", tmp_path, "--out", tmp_path / "out", "--num_workers", "-1")
     assert error_line(code, capsys) == "--num_workers -1: must be at least 0"
-
-
-@pytest.mark.parametrize("kind", ["commonvoice", "ucla", "synthetic"])
-def test_help_opens_with_an_example(kind: str, capsys: Capsys) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        call(kind, "--help")
-    assert f"Example: wenet-hs prepare {kind} --" in capsys.readouterr().out
