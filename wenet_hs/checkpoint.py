@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.files import file_sha256, fsync_path
 
 logger = logging.getLogger(__name__)
@@ -156,8 +156,7 @@ def load_dict(content: bytes, where: Path, device: torch.device = _CPU) -> dict[
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
             loaded = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise CheckpointError(f"{where}: cannot be read ({reason}); use an earlier checkpoint") from error
+        raise CheckpointError(f"{where}: cannot be read ({one_line(error)}); use an earlier checkpoint") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise CheckpointError(f"{where}: is no dict of names; use an earlier checkpoint")
     return loaded

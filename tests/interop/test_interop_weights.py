@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading weights: damage, hostility and misfits each give one line, and no code in a file ever runs."""
+"""Reading weights: each fault of a file is one line, and no code in a file ever runs."""
 
 import io
 import os
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from small_models import small_model
-from torch import nn
 
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.weights import load_state, load_weights
@@ -33,26 +32,20 @@ def load_bytes(path: Path, content: bytes) -> dict[str, torch.Tensor]:
     return load_state(path)
 
 
-def test_a_file_and_a_checkpoint_folder(tmp_path: Path) -> None:
+def test_a_file_and_a_checkpoint_folder_are_read(tmp_path: Path) -> None:
     assert list(load_bytes(tmp_path / "x.pt", GOOD)) == ["a", "b"]
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "model.pt").write_bytes(GOOD)
     assert load_state(tmp_path / "step-1")["a"].tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_an_old_file_of_pytorch(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(OrderedDict(a=torch.ones(2)), buffer, _use_new_zipfile_serialization=False)
-    assert load_bytes(tmp_path / "x.pt", buffer.getvalue())["a"].tolist() == [1, 1]
-
-
-def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"x.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver"
+    old = io.BytesIO()
+    torch.save(OrderedDict(a=torch.ones(2)), old, _use_new_zipfile_serialization=False)
+    assert load_bytes(tmp_path / "x.pt", old.getvalue())["a"].tolist() == [1, 1]
+    for path, message in (
+        (tmp_path / "y.pt", "y.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver"),
+        (tmp_path, "/model.pt: no such file"),
     ):
-        load_state(tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=r"/model.pt: no such file"):
-        load_state(tmp_path)
+        with pytest.raises(CheckpointError, match=message):
+            load_state(path)
 
 
 class Hostile:
@@ -86,9 +79,8 @@ def test_damage_is_one_line(tmp_path: Path) -> None:
     cuts = [GOOD[: rng.randrange(len(GOOD))] for _ in range(10)]
     noise = [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
     for content in [b"", b"not a checkpoint", GOOD[:-1], *cuts, *noise]:
-        with pytest.raises(CheckpointError, match="x.pt: not a readable checkpoint") as caught:
+        with pytest.raises(CheckpointError, match=r"x.pt: not a readable checkpoint [^\n]*$"):
             load_bytes(tmp_path / "x.pt", content)
-        assert "\n" not in str(caught.value)
     for _ in range(30):
         flipped = bytearray(GOOD)
         flipped[rng.randrange(len(GOOD))] ^= 1 << rng.randrange(8)
@@ -110,37 +102,30 @@ def test_damage_is_one_line(tmp_path: Path) -> None:
         {"a": torch.zeros(1, device="meta")},
     ],
 )
-def test_not_a_state_dict(tmp_path: Path, content: Any) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"x.pt: contains no state_dict \(parameter names with tensors\); give the weights"
-    ):
+def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any) -> None:
+    message = r"x.pt: contains no state_dict \(parameter names with tensors\); give the weights"
+    with pytest.raises(CheckpointError, match=message):
         load_bytes(tmp_path / "x.pt", saved(content))
 
 
-def test_misfits_are_named() -> None:
+def test_weights_of_another_model_are_named_and_not_loaded() -> None:
     model = small_model()
-    state = model.state_dict()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
     load_weights(model, state, "x.pt")
-    without = {name: value for name, value in state.items() if not name.startswith("decoder.decoders.1.")}
-    message = (
+    changed = {name: value + 1 for name, value in state.items()}
+    without = {name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")}
+    missing = (
         r"x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, "
         r".*linear_q.bias, .*linear_k.weight and 23 more; use the train.yaml that these weights were trained with"
     )
-    with pytest.raises(CheckpointError, match=message):
-        load_weights(model, without, "x.pt")
-    with pytest.raises(CheckpointError, match="unexpected extra, more; use"):
-        load_weights(model, {**state, "extra": torch.zeros(1), "more": torch.zeros(1)}, "x.pt")
-    other = {**state, "head.output.weight": torch.zeros(7, 16)}
-    with pytest.raises(
-        CheckpointError, match=r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use"
+    for wrong, message in (
+        (without, missing),
+        ({**changed, "extra": torch.zeros(1), "more": torch.zeros(1)}, "unexpected extra, more; use"),
+        (
+            {**changed, "head.output.weight": torch.zeros(7, 16)},
+            r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use",
+        ),
     ):
-        load_weights(model, other, "x.pt")
-
-
-def test_what_is_refused_changes_nothing() -> None:
-    model = small_model()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(CheckpointError):
-        load_weights(model, {name: value + 1 for name, value in list(before.items())[1:]}, "x.pt")
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert isinstance(model, nn.Module)
+        with pytest.raises(CheckpointError, match=message):
+            load_weights(model, wrong, "x.pt")
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())

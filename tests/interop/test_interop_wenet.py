@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's names and ours, and what WeNet's checkpoints of several years hold besides."""
+"""WeNet's names and ours, and what WeNet's checkpoints of several years contain besides."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ def golden(shared_dir: Path, name: str) -> tuple[Path, dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_there_and_back(shared_dir: Path, name: str, tmp_path: Path) -> None:
+def test_weights_of_wenet_converted_to_our_names_and_back_are_equal(
+    shared_dir: Path, name: str, tmp_path: Path
+) -> None:
     yaml, state = golden(shared_dir, name)
     torch.save(state, tmp_path / "final.pt")
     model = load_model(yaml, tmp_path / "final.pt")
@@ -35,10 +37,11 @@ def test_there_and_back(shared_dir: Path, name: str, tmp_path: Path) -> None:
     assert all(torch.equal(back[key], state[key]) and back[key].dtype == state[key].dtype for key in state)
 
 
-def test_both_directions_of_a_bitransformer() -> None:
+def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> None:
     sections: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
     model, other = small_model(**sections), small_model(seed=1, **sections)
     wenet = to_wenet_state_dict(model)
+    assert is_wenet(wenet) and not is_wenet(model.state_dict())
     left, right = wenet["decoder.left_decoder.output_layer.weight"], wenet["decoder.right_decoder.output_layer.weight"]
     assert torch.equal(left, model.head.output.weight)
     assert torch.equal(right, model.right_head.output.weight)
@@ -46,21 +49,11 @@ def test_both_directions_of_a_bitransformer() -> None:
     other.load_state_dict(convert_state_dict(wenet))
     batch = small_batch([40], [4])
     torch.testing.assert_close(other(batch).total, model(batch).total)
-
-
-def test_which_is_whose() -> None:
-    model = small_model()
-    assert not is_wenet(model.state_dict())
-    assert is_wenet(to_wenet_state_dict(model))
-    assert set(convert_state_dict(to_wenet_state_dict(model))) == set(model.state_dict())
-
-
-def test_a_tree_head_has_no_wenet_form() -> None:
     with pytest.raises(ValueError, match="WeNet has no HSoftmaxHead: only a model with softmax heads"):
         to_wenet_state_dict(small_model(head="hsoftmax", head_conf={"tree": "tree.json"}))
 
 
-def test_legacy_of_old_checkpoints(shared_dir: Path) -> None:
+def test_old_entries_without_effect_are_dropped(shared_dir: Path) -> None:
     """Position tables, layers that were never used, and a counter that averaging made a float."""
     yaml, state = golden(shared_dir, GOLDEN[0])
     counter = "encoder.encoders.0.conv_module.norm.num_batches_tracked"
@@ -77,21 +70,19 @@ def test_legacy_of_old_checkpoints(shared_dir: Path) -> None:
     assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
 
 
-def test_other_names_are_faults(shared_dir: Path) -> None:
+def test_weights_or_a_config_that_do_not_fit_are_refused(shared_dir: Path, tmp_path: Path) -> None:
     yaml, state = golden(shared_dir, GOLDEN[0])
-    with pytest.raises(
-        CheckpointError, match="state_dict: weights of another model: unexpected encoder.new.weight; use"
+    without = {name: value for name, value in state.items() if name != "encoder.after_norm.bias"}
+    for wrong, message in (
+        (
+            {**state, "encoder.new.weight": torch.zeros(1)},
+            "state_dict: weights of another model: unexpected encoder.new.weight; use",
+        ),
+        (without, "missing encoder.after_norm.bias"),
+        ({"a": torch.zeros(1)}, "contains no decoder embedding; give the weights"),
     ):
-        load_model(yaml, {**state, "encoder.new.weight": torch.zeros(1)})
-    del state["encoder.after_norm.bias"]
-    with pytest.raises(CheckpointError, match="missing encoder.after_norm.bias"):
-        load_model(yaml, state)
-    with pytest.raises(CheckpointError, match="contains no decoder embedding; give the weights"):
-        load_model(yaml, {"a": torch.zeros(1)})
-
-
-def test_a_table_that_does_not_fit(shared_dir: Path, tmp_path: Path) -> None:
-    yaml, state = golden(shared_dir, GOLDEN[0])
+        with pytest.raises(CheckpointError, match=message):
+            load_model(yaml, wrong)
     text = yaml.read_text("utf-8")
     (tmp_path / "train.yaml").write_text(text.replace("output_dim: 40", "output_dim: 41"), "utf-8")
     with pytest.raises(ConfigError, match="output_dim: 41, expected 40"):

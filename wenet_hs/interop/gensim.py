@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion between gensim's word2vec models trained with hierarchical softmax (`hs=1`) and our tree head.
+"""Reads gensim's word2vec models that were trained with hierarchical softmax (`hs=1`) as a tree and a tree head.
 
 gensim stores for each word its path from the root, `point` (inner nodes) and `code` (0 or 1 at each), and one vector
 per node in `syn1`. Its probability of code 0 is σ(h·syn1), like that of our left child, so code 0 is left (Mikolov et
@@ -65,31 +65,6 @@ def from_gensim(model: Any) -> tuple[Tree, HSoftmaxHead]:
 def gensim_tree(model: Any) -> Tree:
     """The tree only, as `from_gensim` returns it."""
     return _read_tree(model)[0]
-
-
-def to_gensim(tree: Tree, head: HSoftmaxHead, model: Any) -> None:
-    """Write our tree and vectors into a `gensim.models.Word2Vec` of the same words: its codes, points, `syn1`, `hs`.
-
-    Args:
-        tree: that of the head; its units are the model's words, in any order.
-        head: without a bias, of the model's `vector_size`.
-    Raises:
-        ValueError: they do not fit each other.
-    """
-    weight_ND = head.inner_vector.weight.detach().cpu().float().numpy()
-    if head.inner_vector.bias is not None:
-        raise ValueError("to_gensim: the head has a bias; gensim's nodes have none")
-    if head.num_units != tree.num_units or set(model.wv.index_to_key) != set(tree.units):
-        raise ValueError("to_gensim: the tree's units, the size of the head and the model's words must be the same")
-    if model.wv.vector_size != head.dim:
-        raise ValueError(f"to_gensim: a head of width {head.dim} for vectors of width {model.wv.vector_size}")
-    nodes, turns = tree.paths()
-    for unit, nodes_P, turns_P, depth in zip(tree.units, nodes, turns, tree.depths(), strict=True):
-        model.wv.set_vecattr(unit, "code", (turns_P[:depth] < 0).astype(np.uint8))
-        model.wv.set_vecattr(unit, "point", nodes_P[:depth].astype(np.uint32))
-    model.syn1 = np.zeros((tree.num_units, head.dim), dtype=np.float32)  # gensim has one row more than nodes
-    model.syn1[:-1] = weight_ND
-    model.hs = 1
 
 
 def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) -> Tree:

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from wenet_hs.checkpoint import dump_dict, load_dict, read_checkpoint
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.convolution import MaskedBatchNorm
@@ -206,9 +206,9 @@ class TrainState:
             self.precision.load_state_dict(record["loss_scale"])
             self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            detail = " ".join(str(error).split())[:200]
             raise CheckpointError(
-                f"{path}: does not fit this training ({detail}); use an earlier checkpoint, or another --model_dir"
+                f"{path}: does not fit this training ({one_line(error)}); use an earlier checkpoint, or another "
+                "--model_dir"
             ) from error
         now, saved = self._environment(), record["environment"]
         changes = [f"{name} {saved[name]} then, {now[name]} now" for name in now if saved[name] != now[name]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.tree.tree import Tree, UnitTree, entropy_bits, to_probabilities
+from wenet_hs.tree.tree import Tree, UnitTree
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +135,6 @@ def language_costs(tree: UnitTree, utterances: Iterable[Utterance], tokenizer: T
     lengths_V, costs = tree.code_lengths(), []
     for lang, counts_V in counts.items():
         own = Tree.huffman(counts_V[counts_V > 0])
-        bits = float(to_probabilities(counts_V) @ lengths_V)
-        costs.append(LanguageCost(lang, int(counts_V.sum()), entropy_bits(counts_V), own.mean_code_length(), bits))
+        bits = float(counts_V @ lengths_V / counts_V.sum())
+        costs.append(LanguageCost(lang, int(counts_V.sum()), own.entropy(), own.mean_code_length(), bits))
     return costs

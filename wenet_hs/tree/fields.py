@@ -122,6 +122,7 @@ class TreeFile(BaseModel):
         """The content of the file `path`. Raises DataError, one line with path and fault, on any other text."""
         try:
             record = cls.model_validate_json(text)
+            json.loads(text, object_pairs_hook=_check_keys)
             json.dumps(record.options, allow_nan=False)  # 1e999 is infinite, and could not be written again
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
@@ -130,6 +131,15 @@ class TreeFile(BaseModel):
             raise DataError(
                 f"{path}: {where}{fault['msg']}{found}; build the tree again, or see docs/heads.md for the format"
             ) from error
+        except KeyError as error:
+            raise DataError(f"{path}: the key {error} occurs twice; keep one") from error
         except ValueError as error:
             raise DataError(f"{path}: options: a number that is not finite; build the tree again") from error
         return record
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    """Of a repeated key, a parser keeps the last value without a word."""
+    name, count = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 1)
+    if count > 1:
+        raise KeyError(name[:40])

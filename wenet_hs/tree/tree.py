@@ -27,6 +27,7 @@ from wenet_hs.tree.huffman import (
     NO_ROWS,
     balanced_children,
     breadth_first,
+    equal_mass_bins,
     fano_children,
     huffman_children,
     huffman_rows,
@@ -192,11 +193,17 @@ class UnitTree:
 
     def probabilities(self) -> NDArray[np.float64]:
         """(V,) the frequencies divided by their sum; uniform if all are zero."""
-        return to_probabilities(self.frequencies)
+        largest = self.frequencies.max()
+        if largest == 0:
+            return np.full(self.num_units, 1.0 / self.num_units)
+        scaled = self.frequencies / largest  # otherwise subnormal counts would lose digits in the division
+        return np.asarray(scaled / scaled.sum())
 
     def entropy(self) -> float:
         """Bits per unit of the distribution given by the frequencies."""
-        return entropy_bits(self.frequencies)
+        p = self.probabilities()
+        p = p[p > 0]
+        return float(-(p * np.log2(p)).sum()) + 0.0  # + 0.0: no "-0.0" for a single unit
 
     def code_lengths(self) -> NDArray[np.float64]:
         """(V,) bits of each unit's path if each choice among d children costs log2 d, as in an untrained head."""
@@ -269,9 +276,7 @@ class Tree(UnitTree):
     ) -> "Tree":
         """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
         weights = check_frequencies(frequencies)
-        names = _names(units, len(weights))
-        check_names(kind, names, len(weights))
-        return cls(kind, names, children_of(weights), weights, dict(options or {}))
+        return cls(kind, _names(units, len(weights)), children_of(weights), weights, dict(options or {}))
 
     @classmethod
     def huffman(
@@ -425,15 +430,9 @@ class NaryTree(UnitTree):
         """
         weights = check_frequencies(frequencies)
         num_classes = _checked_classes(num_classes, len(weights))
-        order = np.argsort(-weights, kind="stable")
-        class_of = np.arange(len(weights)) * num_classes // len(weights)
-        if weights.any():
-            reached = np.cumsum(weights[order] / weights.max())
-            before = np.concatenate([[0.0], reached[:-1]])
-            class_of = np.minimum((before / reached[-1] * num_classes).astype(np.int64), num_classes - 1)
-        sizes = np.unique(class_of, return_counts=True)[1]
+        rows = two_levels(*equal_mass_bins(weights, num_classes))
         options = {"bins": "mass", "num_classes": num_classes}
-        return cls(CLASSES, _names(units, len(weights)), *two_levels(order, sizes), weights, options)
+        return cls(CLASSES, _names(units, len(weights)), *rows, weights, options)
 
     def binary(self) -> Tree:
         """The binary tree in which every node becomes Huffman's tree over its children's frequencies.
@@ -476,19 +475,3 @@ def _checked_classes(num_classes: int | None, num_units: int) -> int:
     if num_classes < 1:
         raise ValueError(f"num_classes: must be at least 1, got {num_classes}")
     return num_classes
-
-
-def to_probabilities(frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(V,) the frequencies divided by their sum; uniform if all are zero."""
-    largest = frequencies.max()
-    if largest == 0:
-        return np.full(len(frequencies), 1.0 / len(frequencies))
-    scaled = frequencies / largest  # otherwise subnormal counts would lose digits in the division
-    return np.asarray(scaled / scaled.sum())
-
-
-def entropy_bits(frequencies: NDArray[np.float64]) -> float:
-    """Bits per unit of the distribution given by the frequencies (V,)."""
-    p = to_probabilities(frequencies)
-    p = p[p > 0]
-    return float(-(p * np.log2(p)).sum()) + 0.0  # + 0.0: no "-0.0" for a single unit
