@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree and NaryTree: paths, numbering, figures, equality; classes from bins or from a binary tree; `tree.json`.
-
-Dimension key: V units, I inner nodes.
-"""
+"""Tree and NaryTree: paths, numbering, figures, equality; classes of units; `tree.json`."""
 
 import dataclasses
 import itertools
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +47,10 @@ def test_paths_of_the_worked_example() -> None:
     assert FIVE.depths().tolist() == [3, 3, 2, 2, 2]
     assert FIVE.leaf_counts().tolist() == [[2, 3], [1, 1], [2, 1], [1, 1]]
     assert FIVE.weights().tolist() == [55, 25, 30, 14, 5, 9, 12, 13, 16]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
+        with pytest.raises(ValueError, match="5 units at depth 3 are too deep for a table of paths"):
+            FIVE.paths()
 
 
 @settings(max_examples=10, deadline=None)
@@ -68,12 +70,21 @@ def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
         assert tree.leaf_counts()[node].tolist() == [np.sum(passing & (turns > 0)), np.sum(passing & (turns < 0))]
 
 
-def test_figures_by_hand() -> None:
+def test_figures_worked_by_hand() -> None:
     tree = Tree.huffman([1, 1, 2])
     assert (tree.depth, tree.entropy(), tree.mean_code_length()) == (2, pytest.approx(1.5), pytest.approx(1.5))
     assert tree.probabilities().tolist() == [0.25, 0.25, 0.5]
     unseen = Tree.huffman([0, 0, 0, 0])
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
+    single = Tree.huffman([4.0], units=["a"])
+    assert [table.shape for table in (*single.paths(), single.leaf_counts())] == [(1, 0), (1, 0), (0, 2)]
+    for one in (
+        single,
+        NaryTree.from_binary(single),
+        NaryTree.frequency_bins([4.0]),
+        NaryTree.frequency_bins([4.0]).binary(),
+    ):
+        assert (one.depth, one.num_inner, one.mean_code_length(), one.entropy()) == (0, 0, 0.0, 0.0)
     assert (SIX.num_units, SIX.num_inner, SIX.num_edges, SIX.depth) == (6, 3, 8, 2)
     assert SIX.level_starts.tolist() == [0, 1, 3]
     assert SIX.edge_nodes.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
@@ -84,14 +95,10 @@ def test_figures_by_hand() -> None:
     assert SIX.code_lengths() == pytest.approx(np.log2([3, 9, 9, 9, 6, 6]))
     assert SIX.mean_code_length() == pytest.approx(math.log2(3) + (4 * math.log2(3) + 4) / 16)
     assert SIX.entropy() == pytest.approx(0.5 + 2 / 16 * 4 + 3 * 2 / 16 * 3)
-
-
-def test_a_single_unit_has_an_empty_path() -> None:
-    tree = Tree.huffman([4.0], units=["a"])
-    assert [table.shape for table in (*tree.paths(), tree.leaf_counts())] == [(1, 0), (1, 0), (0, 2)]
-    assert (tree.depth, tree.mean_code_length(), tree.entropy()) == (0, 0.0, 0.0)
-    for nary in (NaryTree.from_binary(tree), NaryTree.frequency_bins([4.0])):
-        assert (nary.depth, nary.num_inner, nary.mean_code_length(), nary.binary().num_units) == (0, 0, 0, 1)
+    # Binary: at the root 4, 8, 4. The classes are merged first, then they are on the right of "a" (8 and 8: the leaf
+    # is first).
+    assert SIX.binary().codes() == ["0", "1010", "1011", "100", "110", "111"]
+    assert (SIX.binary().kind, SIX.binary().units) == ("classes_binary", SIX.units)
 
 
 def test_a_tree_is_a_frozen_value_compared_by_its_content() -> None:
@@ -110,20 +117,7 @@ def test_a_tree_is_a_frozen_value_compared_by_its_content() -> None:
     assert same != "tree"
 
 
-def test_a_tree_too_deep_for_a_table_of_paths_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
-    with pytest.raises(ValueError, match="5 units at depth 3 are too deep for a table of paths"):
-        FIVE.paths()
-
-
 # ---- n-ary trees
-
-
-def test_binary_of_the_worked_example() -> None:
-    # At the root 4, 8, 4: the classes are merged first, then they are on the right of "a" (8 and 8: the leaf is first).
-    tree = SIX.binary()
-    assert tree.codes() == ["0", "1010", "1011", "100", "110", "111"]
-    assert (tree.kind, tree.units) == ("classes_binary", SIX.units)
 
 
 @settings(max_examples=15, deadline=None)
@@ -167,33 +161,38 @@ def test_bins_are_ordered_by_falling_frequency(counts: list[int], num_classes: i
     assert order == sorted(range(len(counts)), key=lambda unit: (-counts[unit], unit))
 
 
-def test_bins_of_equal_mass() -> None:
-    counts = [8, 1, 1, 2, 2, 2]
+def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
     # Of 16 occurrences each of 4 classes takes 4: "8" fills two of them.
-    mass = NaryTree.frequency_bins(counts, 4)
+    mass = NaryTree.frequency_bins([8, 1, 1, 2, 2, 2], 4)
     assert mass.rows() == [[3, 1, 2], [6, 7], [8, 4, 5]]
+    assert mass.options == {"bins": "mass", "num_classes": 4}
     assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
     assert NaryTree.frequency_bins([1] * 100).num_inner == 11
-    assert mass.options == {"bins": "mass", "num_classes": 4}
-
-
-def test_a_tree_of_thousands_of_levels_needs_no_recursion() -> None:
-    two_levels = NaryTree.from_binary(comb(3000), 50)
+    two_levels = NaryTree.from_binary(comb(3000), 50)  # thousands of levels need no recursion
     assert len(two_levels.rows()[0]) == 50
     assert two_levels.binary().num_units == 3000
 
 
-def test_wrong_calls() -> None:
-    with pytest.raises(ValueError, match="offsets: expected the start of each inner node's row and, at the end, 4"):
-        dataclasses.replace(NaryTree.frequency_bins([1.0] * 4, 1), offsets=np.array([0, 3]))
-    with pytest.raises(ValueError, match="0 inner nodes with 0 children for 2 units"):
-        NaryTree.from_rows([], [1.0] * 2)
-    with pytest.raises(ValueError, match="frequencies: unit 1 has nan"):
-        NaryTree.frequency_bins([1.0, math.nan])
-    with pytest.raises(ValueError, match="units: 'a' is both unit 0 and unit 1"):
-        NaryTree.frequency_bins([1.0, 2.0], units=["a", "a"])
-    with pytest.raises(ValueError, match="num_classes: must be at least 1, got 0"):
-        NaryTree.from_binary(Tree.huffman([1, 2]), 0)
+FLAT = NaryTree.frequency_bins([1.0] * 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dataclasses.replace(FLAT, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 4"),
+        (lambda: NaryTree.from_rows([], [1.0] * 2), "0 inner nodes with 0 children for 2 units"),
+        (lambda: NaryTree.from_rows([[1, 2, 3]], [1.0] * 4), "3 children for 4 units; every node except the root must"),
+        (lambda: NaryTree.from_rows([[1, 2, 3, 3]], [1.0] * 4), "node 3 is a child 2 times"),
+        (lambda: NaryTree.from_rows([[2, 1], [3, 4], [5, 6]], [1.0] * 4), "inner node 2 where breadth-first .* has 1"),
+        (lambda: NaryTree.from_rows([[3, 4], [1, 2], [5, 6]], [1.0] * 4), r"node 1 is not under the root \(a cycle\)"),
+        (lambda: NaryTree.frequency_bins([1.0, math.nan]), "frequencies: unit 1 has nan"),
+        (lambda: NaryTree.frequency_bins([1.0, 2.0], units=["a", "a"]), "units: 'a' is both unit 0 and unit 1"),
+        (lambda: NaryTree.from_binary(FIVE, 0), "num_classes: must be at least 1, got 0"),
+    ],
+)
+def test_wrong_calls_are_refused(call: Callable[[], NaryTree], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 # ---- tree.json
@@ -212,7 +211,7 @@ def test_saves_and_loads_the_documented_format(tmp_path: Path) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.one_of(NARY, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)))
-def test_round_trip_keeps_every_bit(tmp_path_factory: pytest.TempPathFactory, tree: Tree | NaryTree) -> None:
+def test_every_bit_of_a_tree_is_saved(tmp_path_factory: pytest.TempPathFactory, tree: Tree | NaryTree) -> None:
     path = tmp_path_factory.mktemp("tree") / "tree.json"
     tree.save(path)
     assert load_tree(path) == tree
@@ -240,72 +239,14 @@ def test_a_file_is_binary_or_n_ary_by_its_kind_and_rows(tmp_path: Path) -> None:
     assert load_tree(path) == pairs
     dataclasses.replace(SIX, kind="hand-made").save(path)
     assert isinstance(load_tree(path), NaryTree)
-    with pytest.raises(DataError, match="an n-ary tree .*, for `head: class`"):
-        Tree.load(path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"format": "wenet_hs.tree/2"},
-            "format: Input should be 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree again, or",
-        ),
-        ({"kind": 3}, "kind: Input should be a valid string, found 3;"),
-        ({"kind": "two\nlines"}, r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
-        ({"options": {"a": {"b": "\ud800"}}}, "unexpected end of hex escape at line 1"),
-        ({"units": None}, "units: Field required; build the tree again"),
-        ({"options": []}, "options: Input should be an object, found "),
-        ({"surplus": 1}, "surplus: Extra inputs are not permitted, found 1"),
-        ({"units": ["a", "b"]}, "2 names for 3 frequencies; there must be one per unit"),
-        ({"units": ["a", "b", 3]}, "units: 2: Input should be a valid string, found 3"),
-        ({"units": ["a", "b", "a"]}, "'a' is both unit 0 and unit 2; names must differ"),
-        ({"frequencies": [1, 2, "3"]}, "frequencies: 2: Input should be a valid number, found '3'"),
-        ({"frequencies": [1, -2, 3]}, "unit 1 has -2.0; each must be finite and not negative"),
-        ({"frequencies": [1, 10**400, 3]}, "frequencies: 1: Input should be a"),
-        ({"frequencies": [], "units": [], "children": []}, "the list is empty; a tree needs at least one unit"),
-        ({"children": [[1, 4]]}, "1 inner nodes for 3 units; there must be 2"),
-        ({"children": [[1, 4], [2, 2]]}, "node 2 is a child 2 times; each must be one exactly once"),
-        ({"children": [[2, 3], [1, 4]]}, r"inner node 1 is not under the root \(a cycle\)"),
-        ({"children": [[1, 4], [2, 99]]}, "inner node 1 has child 99; a child is 1…4"),
-        (
-            {"children": [[1, 4], [2]]},
-            "children: inner node 1 has one child; a node needs two or more, put the child in its parent's list",
-        ),
-        ({"children": [[1, 4], []]}, "inner node 1 has no children; a node needs two or more, name them, or leave"),
-        ({"children": [[1, 4], [2, 3.0]]}, "children: 1: 1: Input should be a valid integer, found 3.0"),
-        (
-            {"children": [[1, 4], [2, 2**70]]},
-            "children: 1: 1: Input should be less than 2147483648, found 1180591620717411303424",
-        ),
-        ({"children": [[1, 4], 7]}, "children: 1: Input should be a valid array, found 7"),
-        (
-            {"children": [[1, 2, 3]]},
-            r"an n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build a binary",
-        ),
-    ],
-)
-def test_each_fault_is_one_line_with_the_path(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    path = tmp_path / "tree.json"
-    path.write_text(json.dumps({k: v for k, v in (GOOD | changes).items() if v is not None}), "utf-8")
-    with pytest.raises(DataError, match=message) as fault:
-        Tree.load(path)
-    assert str(fault.value).startswith(f"{path}: ")
-    assert "\n" not in str(fault.value)
+def changed(**fields: Any) -> str:
+    """The text of the good file with other fields; None removes a field."""
+    return json.dumps({name: value for name, value in (GOOD | fields).items() if value is not None})
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([[1, 2, 3]], "1 inner nodes with 3 children for 4 units; every node except the root must be a child"),
-        ([[1, 2, 3, 3]], "node 3 is a child 2 times"),
-        ([[2, 1], [3, 4], [5, 6]], "found inner node 2 where breadth-first order has 1"),
-        ([[3, 4], [1, 2], [5, 6]], r"inner node 1 is not under the root \(a cycle\)"),
-    ],
-)
-def test_rows_that_are_not_a_tree_are_refused(rows: list[list[int]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        NaryTree.from_rows(rows, [1.0] * 4)
+TEXT = json.dumps(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -316,15 +257,49 @@ def test_rows_that_are_not_a_tree_are_refused(rows: list[list[int]], message: st
         ("[1, 2]", "Input should be an object"),
         ("[" * 200_000, "Invalid JSON: recursion limit exceeded"),
         ('{"a": NaN}', "format: Field required"),
-        (json.dumps(GOOD).replace('"pooled"', "1e999"), "options: a number that is not finite"),
-        (json.dumps(GOOD).replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
+        (TEXT.replace('"pooled"', "1e999"), "options: a number that is not finite"),
+        (TEXT.replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
+        (TEXT.replace("{", '{"kind": "fano", ', 1), "the key 'kind' occurs twice; keep one"),
+        (TEXT.replace('"pooled"', '"pooled", "weighting": 1'), "the key 'weighting' occurs twice; keep one"),
+        (changed(format="wenet_hs.tree/2"), "format: .* 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree"),
+        (changed(kind=3), "kind: Input should be a valid string, found 3;"),
+        (changed(kind="two\nlines"), r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
+        (changed(options={"a": {"b": "\ud800"}}), "unexpected end of hex escape at line 1"),
+        (changed(options=[]), "options: Input should be an object, found "),
+        (changed(units=None), "units: Field required; build the tree again"),
+        (changed(surplus=1), "surplus: Extra inputs are not permitted, found 1"),
+        (changed(units=["a", "b"]), "2 names for 3 frequencies; there must be one per unit"),
+        (changed(units=["a", "b", 3]), "units: 2: Input should be a valid string, found 3"),
+        (changed(units=["a", "b", "a"]), "'a' is both unit 0 and unit 2; names must differ"),
+        (changed(frequencies=[1, 2, "3"]), "frequencies: 2: Input should be a valid number, found '3'"),
+        (changed(frequencies=[1, -2, 3]), "unit 1 has -2.0; each must be finite and not negative"),
+        (changed(frequencies=[1, 10**400, 3]), "frequencies: 1: Input should be a"),
+        (changed(frequencies=[], units=[], children=[]), "the list is empty; a tree needs at least one unit"),
+        (changed(children=[[1, 4]]), "1 inner nodes for 3 units; there must be 2"),
+        (changed(children=[[1, 4], [2, 2]]), "node 2 is a child 2 times; each must be one exactly once"),
+        (changed(children=[[2, 3], [1, 4]]), r"inner node 1 is not under the root \(a cycle\)"),
+        (changed(children=[[1, 4], [2, 99]]), "inner node 1 has child 99; a child is 1…4"),
+        (changed(children=[[1, 4], [2]]), "node 1 has one child; .* two or more, put the child in its parent's list"),
+        (changed(children=[[1, 4], []]), "inner node 1 has no children; .* two or more, name them, or leave"),
+        (changed(children=[[1, 4], [2, 3.0]]), "children: 1: 1: Input should be a valid integer, found 3.0"),
+        (
+            changed(children=[[1, 4], [2, 2**70]]),
+            "1: 1: Input should be less than 2147483648, found 118059162071741130",
+        ),
+        (changed(children=[[1, 4], 7]), "children: 1: Input should be a valid array, found 7"),
+        (
+            changed(children=[[1, 2, 3]]),
+            r"n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build a bin",
+        ),
     ],
 )
-def test_text_that_is_not_a_tree_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_each_fault_of_a_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "tree.json"
     path.write_text(text, "utf-8")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as fault:
         Tree.load(path)
+    assert str(fault.value).startswith(f"{path}: ")
+    assert "\n" not in str(fault.value)
 
 
 @pytest.mark.slow
