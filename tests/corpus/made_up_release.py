@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a made-up Common Voice release: tables of any size, clips that are empty files or short tones."""
 
+import argparse
 import hashlib
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import soundfile
+
+from wenet_hs.bin import prepare
 
 HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 HEADER_17 = (
@@ -19,6 +23,13 @@ OFFICIAL_HOURS = {
     "ba": 256.49, "ky": 37.57, "tr": 83.67, "tt": 29.76, "uz": 96.86,
 }  # fmt: skip
 """Validated hours of release 11.0 in the paper's 15 languages."""
+
+
+def parse_prepare(line: str) -> argparse.Namespace:
+    """The flags of a command line after `wenet-hs prepare`."""
+    parser = argparse.ArgumentParser()
+    prepare.add_arguments(parser)
+    return parser.parse_args(shlex.split(line))
 
 
 @dataclass(frozen=True)

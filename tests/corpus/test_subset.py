@@ -2,7 +2,6 @@
 """Downsampling against the paper's Table 1, and its limits."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -59,21 +58,7 @@ def test_never_more_than_there_is_or_than_asked(hours: dict[str, float], alpha: 
     assert hours_to_keep(hours, alpha=1.0, ratio=ratio) == pytest.approx(proportional)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha": 1.5}, "--alpha 1.5: must be between 0 and 1; the paper uses 0.5"),
-        ({"ratio": 0.0}, "--ratio 0: must be above 0 and at most 1; the paper uses 0.082"),
-        ({"ratio": float("nan")}, "--ratio nan: must be above 0 and at most 1"),
-        ({"hours": {"a": 1.0, "b": 0.0}}, "language b: 0 hours of audio; leave it out of --langs"),
-    ],
-)
-def test_impossible_wishes_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        hours_to_keep(**({"hours": {"a": 1.0}} | arguments))  # type: ignore[arg-type]
-
-
-def test_hours_become_a_ratio() -> None:
+def test_hours_become_a_ratio_and_languages_without_audio_are_refused() -> None:
     assert ratio_for(200.0, 50.0) == 0.25
-    with pytest.raises(ConfigError, match=r"^--hours 300: the languages have 200\.00 hours together; ask for at"):
-        ratio_for(200.0, 300.0)
+    with pytest.raises(ConfigError, match="^language b: 0 hours of audio; leave it out of --langs$"):
+        hours_to_keep({"a": 1.0, "b": 0.0})

@@ -4,7 +4,6 @@
 import argparse
 import csv
 import json
-import shlex
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_release import HEADER_11
+from made_up_release import HEADER_11, parse_prepare
 
-from wenet_hs.bin import prepare
 from wenet_hs.corpus import espeak, synthetic
 from wenet_hs.corpus.espeak import ClipRequest, voice_name
 from wenet_hs.corpus.synthetic import VOICES, Sentences, choose_voices, draw_requests, read_sentences
@@ -50,10 +48,8 @@ def out(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(sentences: Path, out: Path, more: str = "") -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    prepare.add_arguments(parser)
     line = f"synthetic --langs 'es it' --sentences {sentences} --out {out} --hours 0.005 --num_workers 0"
-    return parser.parse_args(shlex.split(f"{line} --test_sentences 3 --dev_sentences 2 {more}"))
+    return parse_prepare(f"{line} --test_sentences 3 --dev_sentences 2 {more}")
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -3,15 +3,13 @@
 
 import logging
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_release import parse_prepare
 
-from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.audio_check import CheckMode, ClipChecker
-from wenet_hs.corpus.ucla import PAPER_TEST_LANGS, UclaOptions, prepare_ucla
+from wenet_hs.corpus import audio_check, ucla
 from wenet_hs.data.audio import ClipCheck
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
@@ -27,8 +25,8 @@ def clips_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio_check, "read_duration", lambda path: 0.75)
 
 
-def prepare(options: UclaOptions, mode: CheckMode = "full") -> dict[str, Any]:
-    return prepare_ucla(options, ClipChecker(options.out / "cache", mode=mode))
+def prepare(corpus: Path, more: str = "--test_langs abk") -> dict[str, Any]:
+    return ucla.run(parse_prepare(f"ucla --corpus {corpus} --out {corpus.parent / 'out'} --num_workers 0 {more}"))
 
 
 def write_language(folder: Path, text: str, *, ending: str = ".wav", silent: str = "") -> None:
@@ -49,30 +47,19 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def read(out: Path) -> dict[str, list[Utterance]]:
-    return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
+def read(corpus: Path) -> dict[str, list[Utterance]]:
+    return {name: read_data_list(corpus.parent / "out" / name / "data.list") for name in ("train", "dev", "test")}
 
 
-def options_for(corpus: Path, **changes: Any) -> UclaOptions:
-    return replace(UclaOptions(corpus=corpus, out=corpus.parent / "out", test_langs=("abk",)), **changes)
-
-
-def test_test_languages_are_in_no_other_set(corpus: Path) -> None:
-    stats = prepare(options_for(corpus))
-    sets = read(corpus.parent / "out")
+def test_test_languages_are_in_no_other_set_and_phones_stay_as_they_are(corpus: Path) -> None:
+    stats = prepare(corpus)
+    sets = read(corpus)
     assert {u.key for u in sets["test"]} == {"abk-1", "abk-2"}
     assert {u.lang for u in sets["train"] + sets["dev"]} == {"xxa", "xxb"}
-    assert len(sets["dev"]) == 5
-    assert len(sets["train"]) == 95
-    assert stats["num_in"] == 102
+    assert (len(sets["dev"]), len(sets["train"]), stats["num_in"]) == (5, 95, 102)
     assert stats["phones"]["unseen_in_test"] == ["kʷʼ", "ɜ", "ʃʲ"]
     assert stats["phones"]["unseen_tokens_in_test"] == 3
     assert stats["licence"].startswith("CC BY-NC")
-
-
-def test_phones_are_composed_and_never_simplified(corpus: Path) -> None:
-    prepare(options_for(corpus))
-    sets = read(corpus.parent / "out")
     wav = str(corpus / "abk/audio/abk-1.wav")
     assert sets["test"][0] == Utterance(key="abk-1", wav=wav, txt="a d͡ʒ ʃʲ", lang="abk", duration=0.75)
     assert all(u.key.startswith(f"{u.lang}-") for u in sets["train"])
@@ -82,8 +69,8 @@ def test_phones_are_composed_and_never_simplified(corpus: Path) -> None:
 def test_the_dev_set_depends_on_the_seed_only(corpus: Path) -> None:
     lists = []
     for seed in (0, 0, 1):
-        prepare(options_for(corpus, seed=seed))
-        lists.append((corpus.parent / "out" / "dev" / "data.list").read_bytes())
+        prepare(corpus, f"--test_langs abk --seed {seed}")
+        lists.append(read(corpus)["dev"])
     assert lists[0] == lists[1] != lists[2]
 
 
@@ -94,7 +81,7 @@ def test_every_line_is_used_or_rejected(corpus: Path) -> None:
     (corpus / "xxc/audio/xxc-4.wav").unlink()
     with (corpus / "xxc/text.txt").open("ab") as file:
         file.write(b"xxc-5 \xff\n")
-    stats = prepare(options_for(corpus))
+    stats = prepare(corpus)
     lines = (corpus.parent / "out" / "rejected.tsv").read_text("utf-8").splitlines()[1:]
     reasons = {line.split("\t")[0]: line.split("\t")[2] for line in lines}
     assert reasons == {
@@ -111,7 +98,7 @@ def test_every_line_is_used_or_rejected(corpus: Path) -> None:
 
 def test_absent_test_languages_are_named_in_a_warning(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        stats = prepare(options_for(corpus, test_langs=PAPER_TEST_LANGS))
+        stats = prepare(corpus, "")
     absent = "bin sbc mal kea klu aeb mak fin ace"
     assert f"missing test languages: {absent}; testing on 1" in caplog.text
     assert stats["test_langs_absent"] == absent.split()
@@ -122,30 +109,28 @@ def test_absent_test_languages_are_named_in_a_warning(corpus: Path, caplog: pyte
     [
         ("nowhere", (), "nowhere: no such folder; --corpus is the folder with <lang>/text.txt"),
         ("new", (), "of the UCLA Phonetic Corpus, found an empty folder; check --corpus"),
-        (
-            "new",
-            ("wav48",),
-            "expected <lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus, found wav48; check",
-        ),
+        ("new", ("wav48",), "expected <lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus, found wav48; ch"),
         ("new", ("ca/validated.tsv",), "found Common Voice; use `prepare commonvoice`"),
         ("ucla", (), "contains none of the test languages fin mak; choose --test_langs from: abk xxa xxb"),
     ],
 )
 def test_a_corpus_without_its_languages_is_refused(
-    corpus: Path, tmp_path: Path, name: str, folders: tuple[str, ...], message: str
+    corpus: Path, name: str, folders: tuple[str, ...], message: str
 ) -> None:
-    (tmp_path / "new").mkdir()
+    (corpus.parent / "new").mkdir()
     for folder in folders:
-        (tmp_path / name / folder).mkdir(parents=True)
+        (corpus.parent / name / folder).mkdir(parents=True)
     with pytest.raises(DataError, match=re.escape(message)):
-        prepare(UclaOptions(corpus=tmp_path / name, out=tmp_path / "out", test_langs=("fin", "mak")))
+        prepare(corpus.parent / name, "--test_langs 'fin mak'")
+
+
+def test_an_impossible_dev_set_is_refused(corpus: Path) -> None:
     with pytest.raises(ConfigError, match=r"--dev_fraction 1.5: must be between 0 and 1; the default is 0\.05"):
-        prepare(options_for(corpus, dev_fraction=1.5))
+        prepare(corpus, "--dev_fraction 1.5")
 
 
 def test_the_real_corpus(shared_dir: Path, tmp_path: Path) -> None:
-    folder = shared_dir / "data" / "ucla"
-    stats = prepare(UclaOptions(corpus=folder, out=tmp_path), mode="exists")
+    stats = prepare(shared_dir / "data" / "ucla", f"--check_audio exists --out {tmp_path}")
     assert stats["num_in"] == 2031
     assert stats["total"]["rejected"] == {}
     assert stats["total"]["utterances"]["test"] == 256

@@ -20,11 +20,12 @@ import numpy as np
 import soundfile
 import torch
 from harness import Tally, run_child, without_fsync
-from made_up_release import make_rows, write_language
+from made_up_release import make_rows, parse_prepare, write_language
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf
+from wenet_hs.corpus import commonvoice
 from wenet_hs.corpus.audio_check import ClipChecker
-from wenet_hs.corpus.commonvoice import CommonVoiceOptions, prepare_commonvoice, read_table
+from wenet_hs.corpus.commonvoice import read_table
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.sampling import reason_to_reject
 from wenet_hs.errors import DataError
@@ -85,9 +86,9 @@ def _check_table(tally: Tally, where: str, folder: Path, content: bytes, counts:
     """The reader and `prepare commonvoice` account for every row, or refuse the table in one line."""
     lines = content.split(b"\n")[1:]
     num_rows = len(lines) - (bool(lines) and not lines[-1])
-    options = CommonVoiceOptions(
-        corpus=folder / "corpus", langs=("ca",), out=folder / "out", ratio=1.0, max_rejected=1.0
-    )
+    out = folder / "out"
+    flags = "--langs ca --ratio 1 --max_rejected 1 --check_audio exists --num_workers 0"
+    args = parse_prepare(f"commonvoice --corpus '{folder}/corpus' --out '{out}' {flags}")
     try:
         table = read_table(folder / "corpus" / "ca" / "validated.tsv", "ca")
         used, rejected = len(table.utterances), len(table.rejected)
@@ -99,12 +100,12 @@ def _check_table(tally: Tally, where: str, folder: Path, content: bytes, counts:
         counts["refused"] += 1
         tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")
     try:
-        stats = prepare_commonvoice(options, ClipChecker(folder / "checked.jsonl", mode="exists"))
+        stats = commonvoice.run(args)
     except DataError as error:
         tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")
         return
-    kept = sum(len(read_data_list(options.out / name / "data.list")) for name in ("train", "dev", "test"))
-    rejected = len(read_lines(options.out / "rejected.tsv")) - 1
+    kept = sum(len(read_data_list(out / name / "data.list")) for name in ("train", "dev", "test"))
+    rejected = len(read_lines(out / "rejected.tsv")) - 1
     is_complete = kept + rejected == stats["num_in"] == num_rows
     tally.check(is_complete, f"{where}: {num_rows} rows, {kept} in the lists, {rejected} in rejected.tsv")
 

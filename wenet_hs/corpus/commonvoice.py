@@ -20,10 +20,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import ClipChecker
@@ -47,69 +47,35 @@ from wenet_hs.text.normalize import normalize_counted
 COLUMNS = ("client_id", "path", "sentence")
 """Found by their exact names: from release 17 on, `sentence_id` precedes `sentence`."""
 _MAX_SENTENCE = 1000
-_BOM = b"\xef\xbb\xbf"
 _DEV_SHARE, _DEV_LIMIT = 0.05, 1000
 _DEV_LOSS = 0.1  # share of the training pool that may be given up so that dev shares no sentence with train
 _MOST_REMOVED = 30
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommonVoiceOptions:
-    """What to prepare of a release. The fields are the flags of the command."""
-
-    corpus: Path
-    """A release; for `make_hours_table` also its statistics in JSON."""
-    langs: tuple[str, ...]
-    out: Path
-    alpha: float = 0.5
-    ratio: float = 0.082
-    hours: float | None = None
-    """Overrides `ratio`."""
-    seed: int = 0
-    split: Literal["paper", "released"] = "paper"
-    test_fraction: float = 0.1
-    max_test: int = 10_000
-    dev_utterances: int | None = None
-    """None: 5 % of the training utterances, at most 1,000. 0: no dev set (`paper` only)."""
-    max_rejected: float = 0.5
+_RECORDED = (
+    *("langs", "alpha", "ratio", "hours", "seed", "split", "test_fraction", "max_test", "dev_utterances"),
+    "max_rejected",
+)
+"""The flags that stats.json records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare commonvoice`."""
-    default = CommonVoiceOptions
     audio_check.add_arguments(parser)
     add = parser.add_argument
     add("--langs", type=split_names, required=True, help='languages, named as their folders: "ca es"')
     text = "smoothing of the languages' sizes: 1 keeps them (default: %(default)s)"
-    add("--alpha", type=float, default=default.alpha, help=text)
+    add("--alpha", type=float, default=0.5, help=text)
     size = parser.add_mutually_exclusive_group()
     text = "share of all hours to train on (default: %(default)s)"
-    size.add_argument("--ratio", type=float, default=default.ratio, help=text)
+    size.add_argument("--ratio", type=float, default=0.082, help=text)
     size.add_argument("--hours", type=float, help="hours to train on, sum of all languages")
     text = "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv"
-    add("--split", choices=("paper", "released"), default=default.split, help=text)
+    add("--split", choices=("paper", "released"), default="paper", help=text)
     text = "test set: share of a language's utterances (default: %(default)s)"
-    add("--test_fraction", type=float, default=default.test_fraction, help=text)
+    add("--test_fraction", type=float, default=0.1, help=text)
     text = "test set: maximum number of utterances per language (default: %(default)s)"
-    add("--max_test", type=int, default=default.max_test, help=text)
-    text = "per language (default: 5 %% of the training utterances, at most 1000)"
+    add("--max_test", type=int, default=10_000, help=text)
+    text = "per language; 0: no dev set (default: 5 %% of the training utterances, at most 1000)"
     add("--dev_utterances", type=int, help=text)
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Prepare a release with the options of a command line."""
-    return prepare_commonvoice(_read_options(args), audio_check.make_checker(args))
-
-
-def read_hours_table(args: argparse.Namespace) -> dict[str, "LanguageHours"]:
-    """The hours of each language with the options of a command line; `--corpus` is a release or its statistics."""
-    with TemporaryDirectory() as folder:
-        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
-        return make_hours_table(_read_options(args), checker)
-
-
-def _read_options(args: argparse.Namespace) -> CommonVoiceOptions:
-    return CommonVoiceOptions(**{field.name: getattr(args, field.name) for field in fields(CommonVoiceOptions)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +93,38 @@ class LanguageHours:
     """Hours of the release's own test set, by the mean duration; None without statistics."""
 
 
-def make_hours_table(options: CommonVoiceOptions, checker: ClipChecker) -> dict[str, LanguageHours]:
-    """The hours of each language, without lists. `options.corpus` is a release, or its statistics in JSON.
+_Sizes = dict[str, tuple[float, float, float | None]]
+"""Hours per language: of what is validated, of the test set, and of the release's own test set if it is known."""
 
-    Raises DataError when a language is missing, ConfigError for impossible options.
+
+def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
+    """The hours of each language, without lists. `--corpus` is a release, or its statistics in JSON.
+
+    Raises DataError when a language is missing, ConfigError for impossible flags.
     """
-    _check_options(options)
-    sizes: dict[str, tuple[float, float, float | None]] = {}
-    if options.corpus.is_file():
-        sizes = _read_statistics(options)
-    else:
-        for lang, folder in find_language_folders(options.corpus, options.langs).items():
-            language = _read_language(folder, lang, options, checker)
-            validated = hours_of(language.splits["train"])
-            if options.split == "paper":
-                _hold_out_test(language, options)
-            sizes[lang] = validated, hours_of(language.splits["test"]), None
-    ratios = _make_ratios({lang: validated for lang, (validated, _, _) in sizes.items()}, options)
+    _check_flags(args)
+    sizes = _read_statistics(args) if args.corpus.is_file() else _measure_release(args)
+    ratios = _make_ratios({lang: validated for lang, (validated, _, _) in sizes.items()}, args)
     return {
         lang: LanguageHours(validated, ratios[lang], ratios[lang] * validated, test, released_test)
         for lang, (validated, test, released_test) in sizes.items()
     }
 
 
-def _read_statistics(options: CommonVoiceOptions) -> dict[str, tuple[float, float, float | None]]:
-    """Hours per language of what is validated, of the paper's test set and of the release's. Raises DataError."""
-    path = options.corpus
+def _measure_release(args: argparse.Namespace) -> _Sizes:
+    sizes: _Sizes = {}
+    with TemporaryDirectory() as folder:
+        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
+        for lang, language in _read_languages(args, checker).items():
+            validated = hours_of(language.splits["train"])
+            if args.split == "paper":
+                _hold_out_test(language, args)
+            sizes[lang] = validated, hours_of(language.splits["test"]), None
+    return sizes
+
+
+def _read_statistics(args: argparse.Namespace) -> _Sizes:
+    path = args.corpus
     try:
         locales = json.loads("\n".join(read_lines(path)))["locales"]
     except (ValueError, TypeError, KeyError) as error:
@@ -160,11 +132,11 @@ def _read_statistics(options: CommonVoiceOptions) -> dict[str, tuple[float, floa
             f"{path}: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give the "
             "folder of a release, or cv-corpus-*.json of github.com/common-voice/cv-dataset"
         ) from error
-    missing = [lang for lang in options.langs if lang not in locales]
+    missing = [lang for lang in args.langs if lang not in locales]
     if missing:
         raise DataError(f"{path}: no language {', '.join(missing)} in it; found: {', '.join(sorted(locales))}")
-    sizes: dict[str, tuple[float, float, float | None]] = {}
-    for lang in options.langs:
+    sizes: _Sizes = {}
+    for lang in args.langs:
         try:
             validated_s = float(locales[lang]["validDurationSecs"])
             num_validated, num_released = (int(locales[lang]["buckets"][name]) for name in ("validated", "test"))
@@ -174,7 +146,7 @@ def _read_statistics(options: CommonVoiceOptions) -> dict[str, tuple[float, floa
                 f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
                 "buckets.test must be numbers, and a clip must be validated"
             ) from error
-        num_test = num_released if options.split == "released" else _test_size(num_validated, options)
+        num_test = num_released if args.split == "released" else _test_size(num_validated, args)
         sizes[lang] = validated_s / 3600.0, num_test * mean_h, num_released * mean_h
     return sizes
 
@@ -204,48 +176,47 @@ class _Language:
         self.rejected.append(Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault))
 
 
-def prepare_commonvoice(options: CommonVoiceOptions, checker: ClipChecker) -> dict[str, Any]:
-    """Write the lists of a release to `options.out`. Returns the content of `stats.json`.
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the lists of a release. Returns the content of `stats.json`.
 
-    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible options.
+    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible flags.
     """
-    _check_options(options)
-    folders = find_language_folders(options.corpus, options.langs)
-    languages = {lang: _read_language(folder, lang, options, checker) for lang, folder in folders.items()}
+    _check_flags(args)
+    checker = audio_check.make_checker(args)
+    languages = _read_languages(args, checker)
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
-    ratios = _make_ratios(hours, options)
+    ratios = _make_ratios(hours, args)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     langs: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]
-        _divide(language, wanted_h, options, checker)
+        _divide(language, wanted_h, args, checker)
         sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
         langs[lang] = {name: round(value, 6) for name, value in sizes.items()}
         langs[lang]["removed_characters"] = most_frequent(language.removed, _MOST_REMOVED)
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
-    if options.dev_utterances == 0 and not splits["dev"]:
+    if args.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    recorded = {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")}
-    num_incomplete = checker.count_incomplete(splits)
-    facts = {"corpus": "commonvoice", "options": recorded, "num_incomplete": num_incomplete}
-    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
+    recorded = {name: getattr(args, name) for name in _RECORDED}
+    facts = {"corpus": "commonvoice", "options": recorded, "num_incomplete": checker.count_incomplete(splits)}
+    return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=args.max_rejected)
 
 
-def _make_ratios(hours: Mapping[str, float], options: CommonVoiceOptions) -> dict[str, float]:
-    ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
-    return sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
+def _make_ratios(hours: Mapping[str, float], args: argparse.Namespace) -> dict[str, float]:
+    ratio = args.ratio if args.hours is None else ratio_for(sum(hours.values()), args.hours)
+    return sampling_ratios(hours, alpha=args.alpha, ratio=ratio)
 
 
-def _check_options(options: CommonVoiceOptions) -> None:
-    check_langs(options.langs)
-    for name, value, least in (("max_test", options.max_test, 1), ("dev_utterances", options.dev_utterances or 0, 0)):
+def _check_flags(args: argparse.Namespace) -> None:
+    check_langs(args.langs)
+    for name, value, least in (("max_test", args.max_test, 1), ("dev_utterances", args.dev_utterances or 0, 0)):
         if value < least:
             raise ConfigError(f"--{name} {value}: must be at least {least}")
-    if not 0.0 < options.test_fraction < 1.0 and options.split == "paper":
-        raise ConfigError(f"--test_fraction {options.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
+    if not 0.0 < args.test_fraction < 1.0 and args.split == "paper":
+        raise ConfigError(f"--test_fraction {args.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
 
 
 def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]:
@@ -323,7 +294,7 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); is this a Common Voice release?") from error
-    header = lines[0].removeprefix(_BOM).decode("utf-8", errors="backslashreplace").split("\t")
+    header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:
         try:
@@ -376,9 +347,14 @@ def _read_durations(path: Path) -> dict[str, float]:
     return durations
 
 
-def _read_language(folder: Path, lang: str, options: CommonVoiceOptions, checker: ClipChecker) -> _Language:
+def _read_languages(args: argparse.Namespace, checker: ClipChecker) -> dict[str, _Language]:
+    folders = find_language_folders(args.corpus, args.langs)
+    return {lang: _read_language(folder, lang, args.split, checker) for lang, folder in folders.items()}
+
+
+def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> _Language:
     """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
-    files = {"train": "validated"} if options.split == "paper" else {name: name for name in ("test", "dev", "train")}
+    files = {"train": "validated"} if split == "paper" else {name: name for name in ("test", "dev", "train")}
     language = _Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
@@ -398,29 +374,30 @@ def _read_language(folder: Path, lang: str, options: CommonVoiceOptions, checker
     return language
 
 
-def _divide(language: _Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker) -> None:
+def _divide(language: _Language, wanted_h: float, args: argparse.Namespace, checker: ClipChecker) -> None:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
     splits = language.splits
-    if options.split == "paper":
-        _hold_out_test(language, options)
-        size = options.dev_utterances
+    if args.split == "paper":
+        _hold_out_test(language, args)
+        size = args.dev_utterances
         if size is None:
             share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
             size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
-        _hold_out(language, "dev", size, options.seed, max_loss=_DEV_LOSS)
+        _hold_out(language, "dev", size, args.seed, max_loss=_DEV_LOSS)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
         language.rejected += rejected
-    ordered = shuffled(splits["train"], options.seed, "train")
+    ordered = shuffled(splits["train"], args.seed, "train")
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
 
 
-def _test_size(num_utterances: int, options: CommonVoiceOptions) -> int:
-    return min(int(num_utterances * options.test_fraction), options.max_test)
+def _test_size(num_utterances: int, args: argparse.Namespace) -> int:
+    size: int = min(int(num_utterances * args.test_fraction), args.max_test)
+    return size
 
 
-def _hold_out_test(language: _Language, options: CommonVoiceOptions) -> None:
-    _hold_out(language, "test", _test_size(len(language.splits["train"]), options), options.seed, max_loss=0.5)
+def _hold_out_test(language: _Language, args: argparse.Namespace) -> None:
+    _hold_out(language, "test", _test_size(len(language.splits["train"]), args), args.seed, max_loss=0.5)
 
 
 def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:

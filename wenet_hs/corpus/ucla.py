@@ -11,12 +11,10 @@ import argparse
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
 from wenet_hs.errors import ConfigError, DataError
@@ -30,66 +28,42 @@ PAPER_TEST_LANGS = ("bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "abk
 _AUDIO_SUFFIXES = (".wav", ".flac")
 
 
-@dataclass(frozen=True, kw_only=True)
-class UclaOptions:
-    """What to prepare of the corpus. The fields are the flags of the command."""
-
-    corpus: Path
-    out: Path
-    test_langs: tuple[str, ...] = PAPER_TEST_LANGS
-    dev_fraction: float = 0.05
-    seed: int = 0
-    max_rejected: float = 0.5
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare ucla`."""
     audio_check.add_arguments(parser)
-    parser.add_argument(
-        "--test_langs",
-        type=split_names,
-        default=PAPER_TEST_LANGS,
-        help="languages of the test set (default: the paper's)",
-    )
-    parser.add_argument(
-        "--dev_fraction",
-        type=float,
-        default=UclaOptions.dev_fraction,
-        help="dev set: share of the training languages' utterances (default: %(default)s)",
-    )
+    add = parser.add_argument
+    text = "languages of the test set (default: the paper's)"
+    add("--test_langs", type=split_names, default=PAPER_TEST_LANGS, help=text)
+    text = "dev set: share of the training languages' utterances (default: %(default)s)"
+    add("--dev_fraction", type=float, default=0.05, help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Prepare the corpus with the options of a command line."""
-    options = UclaOptions(**{field.name: getattr(args, field.name) for field in fields(UclaOptions)})
-    return prepare_ucla(options, audio_check.make_checker(args))
-
-
-def prepare_ucla(options: UclaOptions, checker: ClipChecker) -> dict[str, Any]:
-    """Write the lists of the corpus to `options.out`. Returns the content of `stats.json`.
+    """Write the lists of the corpus. Returns the content of `stats.json`.
 
     Test languages are in no other set. Raises DataError when the folder contains another corpus or no test language.
     """
-    if not 0.0 < options.dev_fraction < 1.0:
-        raise ConfigError(f"--dev_fraction {options.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
-    folders = _find_languages(options.corpus)
-    absent = _find_absent(options, folders)
+    if not 0.0 < args.dev_fraction < 1.0:
+        raise ConfigError(f"--dev_fraction {args.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
+    folders = _find_languages(args.corpus)
+    absent = _find_absent(args, folders)
     utterances: dict[str, Utterance] = {}
     rejected: list[Rejected] = []
     for lang, folder in folders.items():
         _read_language(folder, lang, utterances, rejected)
+    checker = audio_check.make_checker(args)
     usable, unusable = checker.check(list(utterances.values()), "clips")
-    splits = _split(usable, options)
+    splits = _split(usable, args)
     facts = {
         "corpus": "ucla",
         "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
-        "options": {name: value for name, value in asdict(options).items() if name not in ("corpus", "out")},
+        "options": {name: getattr(args, name) for name in ("test_langs", "dev_fraction", "seed", "max_rejected")},
         "num_incomplete": checker.count_incomplete(splits),
         "test_langs_absent": absent,
         "phones": _describe_phones(splits),
     }
     langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
-    return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=options.max_rejected)
+    return write_corpus(args.out, splits, rejected + unusable, facts, langs, max_rejected=args.max_rejected)
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
@@ -105,18 +79,18 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
     return folders
 
 
-def _find_absent(options: UclaOptions, folders: dict[str, Path]) -> list[str]:
+def _find_absent(args: argparse.Namespace, folders: dict[str, Path]) -> list[str]:
     """The test languages that the corpus lacks. Raises DataError if it lacks all of them."""
-    absent = [lang for lang in options.test_langs if lang not in folders]
-    if len(absent) == len(options.test_langs):
+    absent = [lang for lang in args.test_langs if lang not in folders]
+    if len(absent) == len(args.test_langs):
         raise DataError(
-            f"{options.corpus}: contains none of the test languages {' '.join(options.test_langs)}; "
+            f"{args.corpus}: contains none of the test languages {' '.join(args.test_langs)}; "
             f"choose --test_langs from: {' '.join(folders)}"
         )
     if absent:
-        num_present = len(set(options.test_langs) - set(absent))
+        num_present = len(set(args.test_langs) - set(absent))
         missing = " ".join(absent)
-        logger.warning("%s: missing test languages: %s; testing on %d", options.corpus, missing, num_present)
+        logger.warning("%s: missing test languages: %s; testing on %d", args.corpus, missing, num_present)
     return absent
 
 
@@ -148,11 +122,11 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         rejected.append(Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang))
 
 
-def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
+def _split(usable: Sequence[Utterance], args: argparse.Namespace) -> dict[str, list[Utterance]]:
     """Test: all of the test languages. Dev: a random share of the others, at least one utterance."""
-    test = [utterance for utterance in usable if utterance.lang in options.test_langs]
-    others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")
-    num_dev = max(1, round(options.dev_fraction * len(others)))
+    test = [utterance for utterance in usable if utterance.lang in args.test_langs]
+    others = shuffled((u for u in usable if u.lang not in args.test_langs), args.seed, "dev")
+    num_dev = max(1, round(args.dev_fraction * len(others)))
     splits = {"train": others[num_dev:], "dev": others[:num_dev], "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
 
