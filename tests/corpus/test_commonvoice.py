@@ -46,28 +46,22 @@ def write_bytes(folder: Path, content: bytes) -> Path:
 
 @pytest.mark.parametrize("header", [HEADER_11, HEADER_17, tuple(reversed(HEADER_17))])
 def test_columns_are_found_by_their_names(tmp_path: Path, header: tuple[str, ...]) -> None:
-    path = tmp_path / "ca" / "validated.tsv"
-    write_table(path, [Row("common_voice_ca_7.mp3", "L’aigua, «bona»!", "anna", 2.0)], header)
-    table = read_table(path, "ca")
-    clip = path.parent / "clips" / "common_voice_ca_7.mp3"
+    write_table(tmp_path / "validated.tsv", [Row("common_voice_ca_7.mp3", "L’aigua, «bona»!", "anna", 2.0)], header)
+    table = read_table(tmp_path / "validated.tsv", "ca")
+    clip = tmp_path / "clips" / "common_voice_ca_7.mp3"
     expected = Utterance(key=clip.stem, wav=str(clip), txt="l'aigua bona", lang="ca", speaker="anna")
     assert (table.utterances, table.rejected) == ([expected], [])
     assert table.removed == {",": 1, "«": 1, "»": 1, "!": 1}
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        *((f"{quote}hola món", "hola món") for quote in ('"', '""', "'")),
-        *((word, word.lower()) for word in ("NA", "null", "1984")),
-        *((f"hola{space}món", "hola món") for space in ("\u2028", "\u0085", "\x0b", "\x1c", "\r")),
-    ],
-)
-def test_a_sentence_ends_at_the_tab_or_line_end_only(tmp_path: Path, sentence: str, expected: str) -> None:
+def test_a_sentence_ends_at_the_tab_or_line_end_only(tmp_path: Path) -> None:
+    sentences = {f"{quote}hola món": "hola món" for quote in ('"', '""', "'")}
+    sentences |= {word: word.lower() for word in ("NA", "null", "1984")}
+    sentences |= {f"hola{space}món": "hola món" for space in ("\u2028", "\u0085", "\x0b", "\x1c", "\r")}
     for bom, end in ((b"", b"\n"), (b"\xef\xbb\xbf", b"\r\n")):
-        content = bom + HEADER.replace(b"\n", end) + f"a\tc.mp3\t{sentence}".encode() + end + b"b\td.mp3\tadeu"
-        table = read_table(write_bytes(tmp_path, content), "ca")
-        assert [(u.speaker, u.txt) for u in table.utterances] == [("a", expected), ("b", "adeu")]
+        rows = [f"a\tc{number}.mp3\t{sentence}".encode() for number, sentence in enumerate(sentences)]
+        table = read_table(write_bytes(tmp_path, bom + HEADER.replace(b"\n", end) + end.join(rows)), "ca")
+        assert [u.txt for u in table.utterances] == list(sentences.values())
 
 
 def test_an_unusable_row_has_a_reason(tmp_path: Path) -> None:
@@ -210,23 +204,19 @@ def test_the_official_hours_give_table_1(tmp_path: Path) -> None:
         assert langs[lang]["in_both"]["train-test"] == {"speakers": 0, "sentences": 0}
 
 
-def test_lists_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
+def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
     make_release(tmp_path / "cv", {"ca": 3.0, "tr": 1.0}, NUM_CLIPS, clips="none")
     with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); repair the"):
         prepare(tmp_path / "cv", tmp_path / "out")
-    prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
+    stats = prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
     prepare(release, tmp_path / "whole")
     for found, expected in zip(read(tmp_path / "out").values(), read(tmp_path / "whole").values(), strict=True):
         assert [(u.key, u.duration) for u in found] == [(u.key, u.duration) for u in expected]
-
-
-def test_the_table_of_a_release_has_the_hours_of_its_lists(release: Path, tmp_path: Path) -> None:
-    table = hours_table(release)
-    for lang, of_lang in prepare(release, tmp_path)["langs"].items():
-        found = table[lang]
-        expected = (of_lang["hours_before"], of_lang["lambda"], of_lang["hours_wanted"], of_lang["hours"]["test"])
-        assert (found.validated, found.ratio, found.kept, found.test) == pytest.approx(expected, abs=1e-4)
-        assert found.released_test is None
+    for lang, row in hours_table(tmp_path / "cv").items():
+        of_lang = stats["langs"][lang]
+        hours = (of_lang["hours_before"], of_lang["lambda"], of_lang["hours_wanted"], of_lang["hours"]["test"])
+        assert (row.validated, row.ratio, row.kept, row.test) == pytest.approx(hours, abs=1e-4)
+        assert row.released_test is None
 
 
 def statistics(**changes: Any) -> str:
