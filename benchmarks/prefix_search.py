@@ -14,7 +14,7 @@ from paired import alternate, common_arguments, markdown_table, medians_ms, numb
 from torch import Tensor
 
 from wenet_hs.decode import DecodeOptions, ctc
-from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 BASELINE = "python"
 BLANK_SHARE = 0.6

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode import DecodeOptions, Hypothesis, ctc
-from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 BLANK = 0
 Case = tuple[Tensor, Tensor, Tensor, int, int]

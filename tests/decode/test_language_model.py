@@ -17,7 +17,7 @@ from wenet_hs.decode.ctc import prefix_beam_search_with_lm
 from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_unknown_units
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.text.units import SpecialIds, UnitTable
 
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁"), SPECIAL)

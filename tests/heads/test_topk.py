@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
-from wenet_hs.heads.kernels.topk import KERNEL_MAX_K, topk_lowest_id_first
+from wenet_hs.heads.kernels.search import KERNEL_MAX_K, topk_lowest_id_first
 
 KERNEL_AND_TORCH = (torch.float32, torch.float64)
 

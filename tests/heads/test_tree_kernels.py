@@ -14,9 +14,7 @@ from numba import njit
 from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.heads.kernels import nodes as node_kernels
-from wenet_hs.heads.kernels import numba_common
-from wenet_hs.heads.kernels import path as path_kernels
+from wenet_hs.heads.kernels import numba_common, tree_numba
 from wenet_hs.heads.kernels import tree as reference
 from wenet_hs.heads.kernels.tree import CostWeights
 from wenet_hs.tree import Tree
@@ -63,10 +61,10 @@ def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> No
         wanted = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
         weights = CostWeights(1.0, 0.0, smoothing)
         for cost in (
-            path_kernels.path_cost(
+            tree_numba.path_cost(
                 *inputs, targets, tables=(head.edges, head.path_lengths), turn_smoothing=smoothing, sparse=False
             ),
-            node_kernels.node_cost(
+            tree_numba.node_cost(
                 *inputs, targets, tables=(head.edges, head.path_lengths, head.leaf_counts), weights=weights
             ),
         ):
@@ -91,7 +89,7 @@ def test_log_probs_and_their_gradient_against_float64() -> None:
     exact = z.detach().double().requires_grad_()
     nodes, turns = head._paths(torch.arange(60))
     expected = (F.logsigmoid(exact[:, nodes] * turns) * turns.abs()).sum(-1)
-    found = node_kernels.tree_log_probs(z, head.node_children)
+    found = tree_numba.tree_log_probs(z, head.node_children)
     assert_near(found, expected)
     weights = torch.randn(40, 60)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
@@ -102,7 +100,7 @@ def test_a_nan_stays_a_nan() -> None:
     head = head_over(Tree.huffman(range(1, 8)))
     hidden, weight = torch.full((1, 2), float("nan")), torch.ones(6, 2)
     weights = CostWeights(0.9, 0.1, 0.0)
-    assert path_kernels.path_cost(
+    assert tree_numba.path_cost(
         hidden,
         weight,
         None,
@@ -111,7 +109,7 @@ def test_a_nan_stays_a_nan() -> None:
         turn_smoothing=0.0,
         sparse=False,
     ).isnan()
-    assert node_kernels.node_cost(
+    assert tree_numba.node_cost(
         hidden,
         weight,
         None,
@@ -119,7 +117,7 @@ def test_a_nan_stays_a_nan() -> None:
         tables=(head.edges, head.path_lengths, head.leaf_counts),
         weights=weights,
     ).isnan()
-    assert node_kernels.tree_log_probs(hidden @ weight.T, head.node_children).isnan().all()
+    assert tree_numba.tree_log_probs(hidden @ weight.T, head.node_children).isnan().all()
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -134,7 +132,7 @@ def test_decisions_are_sorted_by_node_then_row() -> None:
     generator = np.random.default_rng(0)
     for num_nodes in (1, 5, 3000, 5_000_000):
         nodes = generator.integers(num_nodes, size=2000).astype(np.int32)
-        order, starts = path_kernels.sort_by_node(nodes, num_nodes)
+        order, starts = tree_numba.sort_by_node(nodes, num_nodes)
         assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
         assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
 
@@ -153,7 +151,7 @@ def test_the_same_bits_on_any_number_of_threads(torch_threads: Callable[[int], N
     results = []
     for threads in (1, 2):
         torch_threads(threads)
-        cost = path_kernels.path_cost(
+        cost = tree_numba.path_cost(
             hidden, weight, bias, targets, tables=(head.edges, head.path_lengths), turn_smoothing=0.1, sparse=False
         )
         results.append((cost, *torch.autograd.grad(cost.square().sum(), (hidden, weight, bias))))

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.kernels.topk import topk_lowest_id_first
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

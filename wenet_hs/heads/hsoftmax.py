@@ -117,7 +117,7 @@ class HSoftmaxHead(OutputHead):
         target, every, turn = weights
         route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=every != 0)
         if route == "nodes":
-            from wenet_hs.heads.kernels.nodes import node_cost
+            from wenet_hs.heads.kernels.tree_numba import node_cost
 
             inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
             arrays = self.edges, self.path_lengths, self.leaf_counts
@@ -125,7 +125,7 @@ class HSoftmaxHead(OutputHead):
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         sparse = self._is_sparse(weight_ID)
         if route == "path":
-            from wenet_hs.heads.kernels.path import path_cost
+            from wenet_hs.heads.kernels.tree_numba import path_cost
 
             inputs = hidden_ND, weight_ID, bias_I, targets_N
             tables = self.edges, self.path_lengths
@@ -152,7 +152,7 @@ class HSoftmaxHead(OutputHead):
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
         if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=True) == "nodes":
-            from wenet_hs.heads.kernels.nodes import tree_log_probs
+            from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
         return reference.leaf_log_probs(scores_NI, self.edges, self.tree.level_starts)
@@ -170,7 +170,7 @@ class HSoftmaxHead(OutputHead):
         return self._complete(*found, hidden_ND)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32 and 1 < self.num_units
+        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32 and self.num_units > 1
         if can_scan and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
             from wenet_hs.heads.kernels.search_numba import scan
 
