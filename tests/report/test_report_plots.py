@@ -28,13 +28,10 @@ def test_values_are_linear_or_logarithmic() -> None:
     assert "log scale" in svg
     for low in (50, 0):
         assert "log scale" not in line_chart([Line(points=[(1, 100), (2, low)], colour=0)], label="x", may_be_log=True)
-
-
-def test_faint_lines_are_below_and_text_is_escaped() -> None:
     lines = [Line(points=[(1, 1), (2, 2)], colour=1), Line(points=[(1, 1), (2, 2)], colour=0, faint=True)]
-    svg = parse(line_chart(lines, label="<&>", show=lambda value: f"<{value:g}>"))
-    assert [line.attrib["class"] for line in svg.iter("polyline")] == ["c0 faint", "c1"]
-    assert svg.attrib["aria-label"] == "<&>"
+    drawn = parse(line_chart(lines, label="<&>", show=lambda value: f"<{value:g}>"))
+    assert [line.attrib["class"] for line in drawn.iter("polyline")] == ["c0 faint", "c1"], "faint lines are below"
+    assert drawn.attrib["aria-label"] == "<&>"
 
 
 @pytest.mark.parametrize("points", [[(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]])
@@ -42,13 +39,9 @@ def test_few_or_equal_values(points: list[tuple[float, float]]) -> None:
     svg = line_chart([Line(points=points, colour=0)], label="x")
     assert len(list(parse(svg).iter("circle"))) == sum(math.isfinite(value) for _, value in points)
     assert "nan" not in svg
-
-
-def test_no_points_no_chart() -> None:
-    assert line_chart([Line(points=[], colour=0)], label="x") == ""
-    assert line_chart([Line(points=[(1, math.inf)], colour=0)], label="x") == ""
-    assert interval_chart([], label="x") == ""
-    assert scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
+    for none in ([], [(1, math.inf)]):
+        assert line_chart([Line(points=none, colour=0)], label="x") == ""
+    assert interval_chart([], label="x") == scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
 
 
 def test_intervals_reach_from_low_to_high() -> None:
@@ -70,14 +63,8 @@ def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
     assert 2 <= len(marks) <= 9
     assert marks[0] <= low + 1e-6 * width + 1e-9 * abs(low)
     assert marks[-1] >= low + width - 1e-6 * width - 1e-9 * abs(low)
-
-
-def test_ticks_by_hand() -> None:
-    assert ticks(0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert ticks(3, 17) == [0, 5, 10, 15, 20]
-    assert ticks(2, 2) == [1, 1.5, 2, 2.5, 3]
-    assert log_ticks(0.3, 30) == [0.5, 1, 2, 5, 10, 20]
-    assert log_ticks(1, 1e5) == [1, 10, 100, 1000, 10000, 100000]
+    assert ticks(3, 17) == [0, 5, 10, 15, 20] and ticks(2, 2) == [1, 1.5, 2, 2.5, 3]
+    assert log_ticks(0.3, 30) == [0.5, 1, 2, 5, 10, 20] and log_ticks(1, 1e5) == [10**n for n in range(6)]
     assert (shorten(250), shorten(12000), shorten(1500)) == ("250", "12k", "1.5k")
 
 
