@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The losses: WeNet's, additive over utterances, without padding, and only of the branches that have a weight."""
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from wenet_hs.data.batching import Batch
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
-from wenet_hs.model import AsrModel, Losses, reverse_labels, with_sos_eos
+from wenet_hs.model import reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
 MODELS = {
@@ -45,7 +45,7 @@ def golden_batch(arrays: dict[str, Tensor], group: list[int]) -> Batch:
     )
 
 
-@pytest.mark.parametrize("name", ("conformer_transformer", "conformer_layernorm_old_eos"))
+@pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
 def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     """One utterance at a time, and all as one batch."""
     folder = shared_dir / "golden" / "wenet"
@@ -107,41 +107,29 @@ def test_total_by_hand() -> None:
     assert float(losses.total) == pytest.approx(0.3 * float(losses.ctc) + 0.7 * attention, rel=1e-5)
 
 
-def with_weight(model: AsrModel, batch: Batch, weight: float) -> Losses:
-    before, model.ctc_weight = model.ctc_weight, weight
-    try:
-        return model(batch)
-    finally:
-        model.ctc_weight = before
-
-
 def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, batch = MODELS["softmax"], small_batch([40, 33], [5, 2])
+    model, batch = small_model(), small_batch([40, 33], [5, 2])
     both = model(batch)
-
-    def never(*args: object) -> None:
-        raise AssertionError("computed")
-
+    never = partial(pytest.fail, "computed")
     with monkeypatch.context() as patch:
         patch.setattr(model.decoder, "forward", never)
-        only_ctc = with_weight(model, batch, 1.0)
+        model.ctc_weight = 1.0
+        only_ctc = model(batch)
     torch.testing.assert_close(only_ctc.total, both.ctc)
-    assert float(only_ctc.attention) == 0.0
-    assert int(only_ctc.num_correct) == 0
+    assert (float(only_ctc.attention), int(only_ctc.num_correct)) == (0.0, 0)
+    assert torch.isnan(only_ctc.nll)
     monkeypatch.setattr(Ctc, "loss", never)
-    only_attention = with_weight(model, batch, 0.0)
+    model.ctc_weight = 0.0
+    only_attention = model(batch)
     torch.testing.assert_close(only_attention.total, both.attention)
     assert float(only_attention.ctc) == 0.0
 
 
-def test_correct_targets_are_counted() -> None:
-    """A head that always ranks <eos> first is right once per utterance."""
-    model, batch = small_model(), small_batch([40, 33, 50], [5, 2, 3])
-    with torch.no_grad():
-        model.head.output.bias[SPECIAL.eos] = 1e4
-    losses = model(batch)
-    assert int(losses.num_correct) == 3
-    assert losses.num_correct.dtype == torch.int64
+def test_utterances_without_labels_and_with_too_many() -> None:
+    batch = small_batch([20, 40, 30], [9, 2, 0])
+    losses, second, third = (MODELS["bitransformer"](each) for each in (batch, row_of(batch, 1), row_of(batch, 2)))
+    torch.testing.assert_close(losses.ctc, second.ctc + third.ctc, atol=1e-4, rtol=1e-5)
+    assert losses.num_targets == 9 + 2 + 3 and losses.total.isfinite()
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -149,15 +137,19 @@ def test_the_nll_is_the_loss_without_smoothing(kind: str) -> None:
     model, batch = MODELS[kind], small_batch([40], [5])
     memory, lengths = model.encode(batch.features, batch.feature_lengths)
     labels = batch.targets[0].tolist()
-    units_in = torch.tensor([[SPECIAL.sos, *labels]])
-    hidden = model.left_decoder(memory, lengths, units_in, torch.tensor([len(labels) + 1]))
-    losses = model(batch)
+    hidden = model.left_decoder(memory, lengths, torch.tensor([[SPECIAL.sos, *labels]]), torch.tensor([6]))
     expected = model.head.nll(hidden[0], torch.tensor([*labels, SPECIAL.eos])).sum()
+    losses = model(batch)
     torch.testing.assert_close(losses.nll, expected.detach())
     assert not losses.nll.requires_grad
-    model.ctc_weight, weight = 1.0, model.ctc_weight
-    assert torch.isnan(model(batch).nll), "the decoder is not computed"
-    model.ctc_weight = weight
+
+
+@torch.inference_mode()
+def test_correct_targets_are_counted() -> None:
+    """A head that always ranks <eos> first is right once per utterance."""
+    model = small_model()
+    model.head.output.bias[SPECIAL.eos] = 1e4
+    assert int(model(small_batch([40, 33, 50], [5, 2, 3])).num_correct) == 3
 
 
 @torch.inference_mode()
@@ -178,18 +170,11 @@ def test_float32_losses_and_gradients_under_autocast() -> None:
             losses = model(batch)
         exact = model(batch)
         for name in ("total", "attention", "ctc"):
-            assert getattr(losses, name).dtype == torch.float32
-            torch.testing.assert_close(getattr(losses, name), getattr(exact, name), rtol=0.05, atol=0.5)
+            torch.testing.assert_close(getattr(losses, name), getattr(exact, name), rtol=0.05, atol=0.5)  # float32
         model.zero_grad()
         losses.total.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
         model.zero_grad()
-
-
-def test_an_utterance_too_short_for_its_labels_has_no_ctc_loss() -> None:
-    batch = small_batch([20, 40], [9, 2])
-    losses, second = MODELS["softmax"](batch), MODELS["softmax"](row_of(batch, 1))
-    torch.testing.assert_close(losses.ctc, second.ctc, atol=1e-4, rtol=1e-5)
 
 
 def test_decoder_input_and_output_by_hand() -> None:
@@ -198,16 +183,3 @@ def test_decoder_input_and_output_by_hand() -> None:
     assert units_in.tolist() == [[9, 5, 6, 7], [9, 8, 2, 2], [9, 2, 2, 2]]
     assert targets.tolist() == [[5, 6, 7, 2], [8, 2, 2, 2], [2, 2, 2, 2]]
     assert reverse_labels(labels, lengths).tolist() == [[7, 6, 5], [8, -1, -1], [-1, -1, -1]]
-
-
-def test_utterances_without_labels() -> None:
-    losses = MODELS["bitransformer"](small_batch([30, 20], [0, 0]))
-    assert losses.num_targets == 2 and losses.total.isfinite()
-
-
-def test_the_order_of_a_batch_does_not_matter() -> None:
-    batch = small_batch([40, 33, 50], [5, 2, 3])
-    order = torch.tensor([2, 0, 1])
-    tensors = ("features", "feature_lengths", "targets", "target_lengths")
-    other = replace(batch, **{name: getattr(batch, name)[order] for name in tensors})
-    torch.testing.assert_close(MODELS["softmax"](other).total, MODELS["softmax"](batch).total)

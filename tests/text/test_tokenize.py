@@ -23,46 +23,53 @@ from wenet_hs.text.tokenizer import (
 from wenet_hs.text.units import SpecialIds, UnitTable
 
 CHARS = UnitTable.from_units("abc▁ş")
-PHONES = UnitTable.from_units(["t͡ʃʰ", "a", "ã"])
 
 
 @pytest.fixture(scope="module")
-def bpe_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
     path = tmp_path_factory.mktemp("bpe") / "bpe.model"
     path.write_bytes(train_bpe(["la casa blanca", "la cosa roja", "una casa roja"] * 20, 18))
-    return path
+    return make_tokenizer("bpe", UnitTable.from_units(bpe_units(path.read_bytes())), path)
 
 
-def bpe_table(model: Path) -> UnitTable:
-    return UnitTable.from_units(bpe_units(model.read_bytes()))
-
-
-def test_a_space_is_a_unit() -> None:
-    tokenizer = CharTokenizer(CHARS)
+def test_characters_with_the_space_as_a_unit() -> None:
+    tokenizer = make_tokenizer("char", CHARS)
     assert tokenizer.split("ab ş") == ["a", "b", "▁", "ş"]
     assert tokenizer.encode("ab ş") == [3, 4, 7, 6]
     assert tokenizer.decode(tokenizer.encode("ab ş")) == "ab ş"
-
-
-def test_an_unknown_unit_becomes_unk_and_is_counted() -> None:
-    tokenizer = CharTokenizer(CHARS)
     assert tokenizer.encode("azbz") == [3, 1, 4, 1]
     assert tokenizer.unknown("azbz") == Counter(z=2)
     assert tokenizer.decode([2, 0, 3, 1, 0, 4, 1, 2]) == "a⁇b⁇"  # blank, <sos> and <eos> are left out
-    assert PhoneTokenizer(PHONES).decode([1, PHONES.id_of("a") or 0]) == "⁇ a"
 
 
-def test_words_are_separated_by_white_space() -> None:
-    tokenizer = make_tokenizer("word", UnitTable.from_units(["la", "casa"]))
-    assert tokenizer.split(" la \t casa") == ["la", "casa"]
-    assert tokenizer.encode("la cosa <blank> casa") == [4, 1, 1, 3]
-    assert tokenizer.decode([4, 3, 2]) == "la casa"
+def test_phones_and_words_stay_whole_and_special_names_are_text() -> None:
+    phones = make_tokenizer("phone", UnitTable.from_units(["t͡ʃʰ", "a", "ã"]))
+    assert phones.split("t͡ʃʰ  a\u0303 ") == ["t͡ʃʰ", "ã"]
+    assert phones.encode("a <blank> t͡ʃʰ a\u0303 <sos/eos>") == [3, 1, 4, 5, 1]
+    assert phones.unknown("a <blank>") == Counter({"<blank>": 1})
+    assert phones.decode([1, 3]) == "⁇ a"
+    words = make_tokenizer("word", UnitTable.from_units(["la", "casa"]))
+    assert words.split(" la \t casa") == ["la", "casa"]
+    assert words.encode("la cosa <blank> casa") == [4, 1, 1, 3]
+    assert words.decode([4, 3, 2]) == "la casa"
 
 
-def test_a_special_name_in_a_transcript_is_text() -> None:
-    tokenizer = PhoneTokenizer(PHONES)
-    assert tokenizer.encode("a <blank> <sos/eos>") == [PHONES.id_of("a"), 1, 1]
-    assert tokenizer.unknown("a <blank>") == Counter({"<blank>": 1})
+def test_bpe_uses_pieces_longer_than_a_character(bpe: BpeTokenizer) -> None:
+    ids = bpe.encode("la casa roja")
+    assert len(ids) < len("la casa roja") and 1 not in ids
+    assert bpe.decode(ids) == "la casa roja"
+    assert 1 in bpe.encode("la kasa")
+    assert sum(bpe.unknown("la kasa").values()) == 1
+
+
+@settings(max_examples=25)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), lang=st.sampled_from(["ca", "uz", None]))
+def test_units_join_to_the_normalized_text_also_in_a_worker(bpe: BpeTokenizer, text: str, lang: str | None) -> None:
+    normalized = normalize(text, lang)
+    for tokenizer in (CharTokenizer(CHARS), bpe, pickle.loads(pickle.dumps(bpe))):
+        assert tokenizer.join(tokenizer.split(normalized)) == normalized
+    phones = PhoneTokenizer(CHARS)
+    assert phones.join(phones.split(text)) == normalize_phones(text)
 
 
 def test_a_table_without_unk_refuses_an_unknown_unit() -> None:
@@ -74,42 +81,7 @@ def test_a_table_without_unk_refuses_an_unknown_unit() -> None:
         tokenizer.encode("ab")
 
 
-def test_phones_stay_whole_and_keep_their_modifiers() -> None:
-    tokenizer = PhoneTokenizer(PHONES)
-    assert tokenizer.split("t͡ʃʰ  a\u0303 ") == ["t͡ʃʰ", "ã"]
-    assert tokenizer.encode("t͡ʃʰ a\u0303") == [PHONES.id_of("t͡ʃʰ"), PHONES.id_of("ã")]
-
-
-@settings(max_examples=25)
-@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), lang=st.sampled_from(["ca", "uz", None]))
-def test_units_join_to_the_normalized_text(bpe_model: Path, text: str, lang: str | None) -> None:
-    normalized = normalize(text, lang)
-    for tokenizer in (CharTokenizer(CHARS), make_tokenizer("bpe", bpe_table(bpe_model), bpe_model)):
-        assert tokenizer.join(tokenizer.split(normalized)) == normalized
-    phones = PhoneTokenizer(PHONES)
-    assert phones.join(phones.split(text)) == normalize_phones(text)
-
-
-def test_bpe_uses_pieces_longer_than_a_character(bpe_model: Path) -> None:
-    tokenizer = make_tokenizer("bpe", bpe_table(bpe_model), bpe_model)
-    ids = tokenizer.encode("la casa roja")
-    assert len(ids) < len("la casa roja")
-    assert 1 not in ids
-    assert tokenizer.decode(ids) == "la casa roja"
-    assert 1 in tokenizer.encode("la kasa")
-    assert sum(tokenizer.unknown("la kasa").values()) == 1
-
-
-def test_tokenizers_can_be_sent_to_workers(bpe_model: Path) -> None:
-    bpe = BpeTokenizer(bpe_table(bpe_model), bpe_model)
-    for tokenizer in (CharTokenizer(CHARS), PhoneTokenizer(PHONES), bpe):
-        again = pickle.loads(pickle.dumps(tokenizer))
-        assert again.encode("la casa") == tokenizer.encode("la casa")
-
-
 def test_a_wrong_kind_or_model_is_refused(tmp_path: Path) -> None:
-    assert isinstance(make_tokenizer("char", CHARS), CharTokenizer)
-    assert isinstance(make_tokenizer("phone", PHONES), PhoneTokenizer)
     with pytest.raises(ConfigError, match="tokenizer: must be one of char, phone, bpe, word, got 'mora'"):
         make_tokenizer("mora", CHARS)
     with pytest.raises(ConfigError, match="missing; tokenizer: bpe needs its sentencepiece model"):
