@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brown clustering: hand-worked siblings, a brute-force second opinion, classes of a grammar, the stated rules."""
+"""Brown clustering: examples worked by hand, a brute-force search, the classes of a grammar."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ Class = frozenset[int]
 
 
 def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], window: int | None = None) -> Tree:
-    """The tree, whose own checks prove that the children are one complete tree; `window` limits the classes."""
+    """The tree; `window` limits the classes."""
     weights = np.array(frequencies, dtype=np.float64)
     with pytest.MonkeyPatch.context() as patch:
         if window is not None:
@@ -144,12 +144,9 @@ def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     assert {frozenset({1, 4, 5}), frozenset({1, 2, 4, 5})} <= classes_of(heavy)
 
 
-def test_bigrams_of_a_unit_without_frequency_are_left_out() -> None:
-    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])
-
-
-def test_no_bigram_crosses_from_one_sequence_to_the_next() -> None:
-    apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])
+def test_bigrams_that_are_left_out() -> None:
+    assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])  # unit 2 has no frequency
+    apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])  # none across two sequences
     assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
     assert brute_force([[0, 1], [2, 3]], 4, 4) == classes_of(apart)
 

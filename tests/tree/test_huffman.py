@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees from frequencies or an order of the units: Huffman, depth limit, Fano, balanced, units without features."""
+"""Trees from frequencies or from an order of the units, and the places of units without features."""
 
 import heapq
 import itertools
@@ -44,9 +44,6 @@ def test_five_units_worked_by_hand() -> None:
     assert tree.codes() == ["100", "101", "00", "01", "11"]
     assert tree.children.tolist() == [[1, 2], [6, 7], [3, 8], [4, 5]]
     assert tree.mean_code_length() == pytest.approx((3 * 5 + 3 * 9 + 2 * 12 + 2 * 13 + 2 * 16) / 55)
-
-
-def test_ties_go_by_unit_id_and_leaves_before_merged_nodes() -> None:
     # 1+1=2 enters the queue behind the leaf of weight 2, so the leaf is taken first and becomes the left child.
     assert Tree.huffman([1, 1, 2]).codes() == ["10", "11", "0"]
     assert Tree.huffman([3, 3, 3, 3]).codes() == ["00", "01", "10", "11"]
@@ -58,10 +55,11 @@ def test_equals_the_literal_algorithm(frequencies: list[int]) -> None:
     assert Tree.huffman(frequencies).codes() == literal_codes([float(value) for value in frequencies])
 
 
-def test_a_comb_as_deep_as_floats_allow_needs_no_recursion() -> None:
-    tree = Tree.huffman([2.0**exponent for exponent in range(-1000, 1000)])
-    assert tree.depth == 1999
-    assert tree.depths()[-1] == 1
+def test_a_tree_as_deep_as_floats_allow_needs_no_recursion() -> None:
+    frequencies = [2.0**exponent for exponent in range(-1000, 1000)]
+    for max_depth, depth in ((None, 1999), (13, 13)):
+        tree = Tree.huffman(frequencies, max_depth=max_depth)
+        assert (tree.depth, tree.depths()[-1]) == (depth, 1)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +116,6 @@ def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int)
     assert int(tree.depths() @ tree.frequencies) == least_cost(frequencies, max_depth)
 
 
-def test_weights_of_any_size_do_not_overflow() -> None:
-    tree = Tree.huffman([2.0**exponent for exponent in range(-1000, 1000)], max_depth=13)
-    assert tree.depth == 13
-    assert tree.depths()[-1] == 1
-
-
 def literal_fano(frequencies: list[int]) -> list[str]:
     """Fano's rule word for word, one range after the other, with every cut tried."""
     codes = [""] * len(frequencies)
@@ -162,18 +154,13 @@ def test_fano_equals_the_literal_rule(frequencies: list[int]) -> None:
 def test_fano_keeps_small_masses_beside_large_ones() -> None:
     tree = Tree.fano([2.0**-exponent for exponent in range(1000)])
     assert tree.depths().tolist() == [*range(1, 1000), 999]
-    assert Tree.fano([1e300, 1e-300, 1e-300, 1e-300]).depths().tolist() == [1, 2, 3, 3]
     assert Tree.fano([8e307, 5e307, 4e307]).depths().tolist() == [1, 2, 2]
 
 
-def test_balanced_halves_the_order_of_the_ids() -> None:
+def test_an_order_of_the_units_is_halved() -> None:
     tree = Tree.balanced([9, 1, 1, 5, 7], units=list("abcde"))
     assert (tree.kind, tree.codes()) == ("balanced", ["000", "001", "01", "10", "11"])
     assert tree.frequencies.tolist() == [9, 1, 1, 5, 7]
-    assert Tree.balanced([1, 2]).codes() == ["0", "1"]
-
-
-def test_alphabetical_halves_the_order_of_the_texts() -> None:
     units = ["z", "б", "E", "é", "e", "ea", "f", "α", "a"]
     assert [units[unit] for unit in alphabetical_order(units)] == ["a", "E", "e", "ea", "é", "f", "z", "α", "б"]
     tree = build_tree("alphabetical", TreeSource(["d", "C", "b", "a"], np.ones(4)))
@@ -181,7 +168,7 @@ def test_alphabetical_halves_the_order_of_the_texts() -> None:
     assert (tree.kind, tree.codes()) == ("alphabetical", ["11", "10", "01", "00"])
 
 
-def test_a_seed_is_one_tree_for_ever() -> None:
+def test_a_seed_always_gives_the_same_tree() -> None:
     assert random_order(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
     tree = Tree.random([1] * 40, seed=3)
     assert tree == Tree.random([1] * 40, seed=3)
@@ -191,7 +178,7 @@ def test_a_seed_is_one_tree_for_ever() -> None:
         Tree.random([1, 2], seed=-1)
 
 
-@pytest.mark.parametrize("num_units", [1, 2, 3, 17, 1000])
+@pytest.mark.parametrize("num_units", [1, 17])
 def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
     counts = np.ones(num_units)
     for tree in (Tree.balanced(counts), Tree.random(counts), Tree.fano(0 * counts)):
@@ -207,14 +194,17 @@ def completed(frequencies: list[float], placed: list[int]) -> Tree:
     return Tree("comb", tuple(map(str, range(num_units))), rows, weights)
 
 
-def test_what_never_occurs_is_the_sibling_of_the_least_frequent_unit() -> None:
+def test_units_that_never_occur_are_the_sibling_of_the_least_frequent_unit() -> None:
     # 0 and 1 never occur; 4 is the least frequent. All other codes are those of the comb.
     tree = completed([0, 0, 5, 4, 2, 4], [2, 3, 4, 5])
     assert tree.codes() == ["0100", "0101", "000", "001", "011", "1"]
     assert completed([0, 5, 4, 2, 4], [1, 2, 3, 4]).codes() == ["010", "000", "001", "011", "1"]
+    assert completed([0, 0, 0, 0], [1, 2]).num_units == 4
+    assert completed([0, 0], [1]).codes() == ["0", "1"]
+    assert completed([0], [0]).codes() == [""]
 
 
-def test_what_occurs_is_as_near_to_the_root_as_it_is_frequent() -> None:
+def test_a_unit_that_occurs_is_as_near_to_the_root_as_it_is_frequent() -> None:
     # <blank>, <unk>, <sos/eos> and three phones: the end of sentence is one decision, and costs the phones one.
     tree = completed([0, 0, 9, 3, 2, 5], [3, 4, 5])
     assert tree.codes() == ["10100", "10101", "0", "100", "1011", "11"]
@@ -222,9 +212,3 @@ def test_what_occurs_is_as_near_to_the_root_as_it_is_frequent() -> None:
     assert [len(code) for code in completed([40, 0, 6, 3, 2, 5], [3, 4, 5]).codes()] == [1, 5, 2, 4, 5, 3]
     # Rare ones are one subtree.
     assert [len(code) for code in completed([1, 1, 2, 30, 20, 50], [3, 4, 5]).codes()] == [3, 3, 2, 3, 3, 2]
-
-
-def test_nothing_occurs() -> None:
-    assert completed([0, 0, 0, 0], [1, 2]).num_units == 4
-    assert completed([0, 0], [1]).codes() == ["0", "1"]
-    assert completed([0], [0]).codes() == [""]

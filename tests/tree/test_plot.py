@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawing of a tree as SVG and PNG, and the page that explores it: complete for small trees, bounded for large."""
+"""The drawing of a tree as SVG and PNG, and the page that explores it."""
 
 import html
 import json
@@ -27,29 +27,24 @@ def texts(svg: str) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_a_small_tree_is_drawn_whole() -> None:
-    tree = Tree.huffman([5, 9, 12, 13, 16], units=["a", "<b>", "c&", "▁", '"'])
-    rows = texts(tree_svg(tree))
-    assert rows == [
+def test_a_small_tree_is_drawn_completely() -> None:
+    svg = tree_svg(Tree.huffman([5, 9, 12, 13, 16], units=["a", "<b>", "c&", "▁", '"']))
+    assert texts(svg) == [
         *("c&", "21.8 %", "00"), *("▁", "23.6 %", "01"), *("a", "9.1 %", "100"), *("<b>", "16.4 %", "101"),
         *('"', "29.1 %", "11"),
     ]  # fmt: skip
-    root = ElementTree.fromstring(tree_svg(tree))
-    assert (root.find(f"{SVG}title").text or "").startswith("huffman tree of 5 units, depth 3")  # type: ignore[union-attr]
-
-
-def test_every_edge_is_drawn_and_thicker_where_more_probable() -> None:
-    svg = tree_svg(Tree.huffman([1, 99]))
-    thickness = [float(width) for width in re.findall(r'stroke-width="([\d.]+)"', svg)]
-    assert len(thickness) == 2
-    assert thickness[0] < thickness[1]
-    assert tree_svg(Tree.huffman(range(1, 30))).count("stroke-width") == 2 * 28
-
-
-def test_colours_are_those_of_the_page() -> None:
-    svg = tree_svg(Tree.huffman([1, 2, 3]))
-    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', svg)) == {"currentColor", "none"}
+    assert "<title>huffman tree of 5 units, depth 3" in svg
+    assert svg.count("stroke-width") == 2 * 4
+    assert set(re.findall(r'(?:fill|stroke)="([^"]+)"', svg)) == {"currentColor", "none"}  # the page's colours
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
+    thickness = [float(width) for width in re.findall(r'stroke-width="([\d.]+)"', tree_svg(Tree.huffman([1, 99])))]
+    assert thickness == sorted(set(thickness))  # the more probable edge is thicker
+    tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde"))
+    assert texts(tree_svg(tree)) == [
+        *("c", "15.0 %", "0.0"), *("d", "30.0 %", "0.1"), *("e", "40.0 %", "0.2"), *("a", "5.0 %", "1"),
+        *("b", "10.0 %", "2"),
+    ]  # fmt: skip
+    assert "classes tree of 5 units, depth 2" in tree_svg(tree)
 
 
 def test_a_large_tree_is_folded() -> None:
@@ -57,33 +52,31 @@ def test_a_large_tree_is_folded() -> None:
     rows = texts(tree_svg(tree, max_leaves=25))
     labels = rows[::3]
     assert len(labels) == 25
-    folded = [int(match[1].replace(",", "")) for label in labels if (match := re.fullmatch(r"… ([\d,]+) units", label))]
-    assert sum(folded) + 25 - len(folded) == 2500
-    assert "0" in labels  # the most frequent unit is in sight
+    assert units_in(labels) == 2500
+    assert "0" in labels  # the most frequent unit is drawn
     assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=2)
+
+
+def units_in(labels: list[str]) -> int:
+    """How many units the rows of a drawing stand for."""
+    folded = [re.fullmatch(r"… ([\d,]+) units( in \d+ branches)?", label) for label in labels]
+    return sum(int(match[1].replace(",", "")) if match else 1 for match in folded)
 
 
 @pytest.mark.parametrize("frequencies", [[1], [0, 0, 0], [1, 0], [2.0**-i for i in range(100)]])
 def test_extreme_trees_can_be_drawn(frequencies: list[float]) -> None:
-    ElementTree.fromstring(tree_svg(Tree.huffman(frequencies)))
-    ElementTree.fromstring(tree_svg(Tree.huffman(frequencies), max_leaves=1))
+    for max_leaves in (1, 200):
+        svg = tree_svg(Tree.huffman(frequencies), max_leaves=max_leaves)
+        assert float(ElementTree.fromstring(svg).attrib["width"]) < 1200
+        assert max(len(code) for code in texts(svg)[2::3]) <= 40
 
 
 @pytest.mark.parametrize(
     ("unit", "label"),
     [
-        ("a", "a"),
-        (" ", "▁"),
-        ("▁the", "▁the"),
-        ("\u0301", "◌\u0301"),
-        ("\u093f", "◌\u093f"),
-        ("\t", "U+0009"),
-        ("\u200d", "U+200D"),
-        ("\u3000", "U+3000"),
-        ("x" * 40, "x" * 23 + "…"),
-        ("\uffff", "U+FFFF"),
-        ("\ue000", "U+E000"),
-        ("a\u0378", "aU+0378"),
+        *(("a", "a"), (" ", "▁"), ("▁the", "▁the"), ("\u0301", "◌\u0301"), ("\u093f", "◌\u093f"), ("\t", "U+0009")),
+        *(("\u200d", "U+200D"), ("\u3000", "U+3000"), ("\uffff", "U+FFFF"), ("\ue000", "U+E000")),
+        *(("a\u0378", "aU+0378"), ("x" * 40, "x" * 23 + "…")),
     ],
 )
 def test_units_are_readable(unit: str, label: str) -> None:
@@ -92,71 +85,40 @@ def test_units_are_readable(unit: str, label: str) -> None:
         assert label in texts(tree_svg(Tree.huffman([1, 2], units=[unit, "other"])))
 
 
-def test_children_of_an_nary_tree_hang_on_one_line() -> None:
-    tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde"))
-    svg = tree_svg(tree)
-    assert texts(svg) == [
-        *("c", "15.0 %", "0.0"), *("d", "30.0 %", "0.1"), *("e", "40.0 %", "0.2"), *("a", "5.0 %", "1"),
-        *("b", "10.0 %", "2"),
-    ]  # fmt: skip
-    assert svg.count("stroke-width") == 6
-    assert "classes tree of 5 units, depth 2" in svg
-
-
 def test_a_wide_node_shows_its_most_probable_children() -> None:
     flat = NaryTree.from_rows([range(1, 1001)], range(1000, 0, -1))
     rows = texts(tree_svg(flat, max_leaves=30))
     assert rows[::3] == [*map(str, range(9)), "… 991 units"]
     assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=1)
-
-
-def test_a_wide_root_leaves_room_for_its_classes() -> None:
-    tree = NaryTree.from_binary(Tree.huffman(1e5 / np.arange(1, 2001)))
-    labels = texts(tree_svg(tree, max_leaves=40))[::3]
+    classes = NaryTree.from_binary(Tree.huffman(1e5 / np.arange(1, 2001)))
+    labels = texts(tree_svg(classes, max_leaves=40))[::3]
     assert 30 <= len(labels) <= 40
-    rest = [re.fullmatch(r"… ([\d,]+) units( in \d+ branches)?", label) for label in labels]
-    units = sum(int(match[1].replace(",", "")) if match else 1 for match in rest)
-    assert units == 2000
-    assert any(match and match[2] for match in rest)
-
-
-def test_a_very_deep_tree_stays_narrow() -> None:
-    svg = tree_svg(Tree.huffman([2.0**i for i in range(60)]))
-    width = int(re.search(r'width="(\d+)"', svg)[1])  # type: ignore[index]
-    assert width < 1200
-    assert max(len(code) for code in texts(svg)[2::3]) == 40
-
-
-def size_of(png: bytes) -> tuple[int, int]:
-    assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", png[16:24])
-    return width, height
+    assert units_in(labels) == 2000
+    assert any("branches" in label for label in labels)
 
 
 @pytest.mark.slow
 def test_the_picture_is_the_layout_at_twice_the_resolution() -> None:
     tree = NaryTree.from_rows([[1, 2, 3], [4, 5]], [1, 2, 3, 4])
-    layout = layout_tree(tree, max_leaves=60)
-    assert size_of(tree_png(tree)) == (2 * round(layout.width), 2 * round(layout.height))
+    layout, png = layout_tree(tree, max_leaves=60), tree_png(tree)
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", png[16:24]) == (2 * round(layout.width), 2 * round(layout.height))
 
 
 @pytest.mark.slow
 def test_phones_and_marks_have_a_shape() -> None:
-    """Nothing here may warn of a missing glyph: a warning is an error in these tests."""
+    """A missing glyph is a warning, and so an error in these tests."""
     units = [*"ʃʒθðŋɲɹʔɛɔəɪʊжщя", "tʃ", "ã", "o̞", "n̪", "\u0301", "\u0329", "▁", " ", "$x_1$", "<b>", "\\frac{"]
     families, missing = _fonts(units)
     assert families[0] == "DejaVu Sans"
     assert not missing
-    assert size_of(tree_png(Tree.huffman(range(len(units)), units)))
+    assert tree_png(Tree.huffman(range(len(units)), units))
 
 
-def test_a_character_that_no_font_has_is_its_number() -> None:
+def test_a_character_without_a_font_is_drawn_as_its_number() -> None:
     rare = "\U000323af"  # the last ideograph of extension H
-    _, missing = _fonts([rare, "a"])
-    tree = Tree.huffman([1, 1], units=[rare, "a"])
-    assert tree_png(tree)  # and no warning
-    assert missing <= {rare}
-    assert _fonts(["a"])[1] == frozenset()
+    assert tree_png(Tree.huffman([1, 1], units=[rare, "a"]))  # and no warning
+    assert _fonts([rare, "a"])[1] <= {rare}
 
 
 # ---- the explorer
@@ -186,21 +148,15 @@ def data_of(text: str) -> dict[str, Any]:
     return data
 
 
-def test_a_small_tree_is_there_node_by_node() -> None:
+def test_a_small_tree_is_on_the_page_node_by_node() -> None:
     tree = Tree.huffman([1, 2, 4], units=["x", "y", "z"])
     assert data_of(tree_page(tree, "depth 2")) == {
-        "binary": True,
-        "rows": [[1, 4], [2, 3]],
-        "names": ["x", "y", "z"],
-        "shares": [0.1429, 0.2857, 0.5714],
-        "ids": [0, 1, 2],
-        "labels": {},
-        "stubs": [],
-        "places": {},
-    }
+        "binary": True, "rows": [[1, 4], [2, 3]], "names": ["x", "y", "z"], "shares": [0.1429, 0.2857, 0.5714],
+        "ids": [0, 1, 2], "labels": {}, "stubs": [], "places": {},
+    }  # fmt: skip
 
 
-def test_names_stay_text() -> None:
+def test_names_are_escaped() -> None:
     tree = Tree.huffman(range(1, len(HOSTILE) + 1), HOSTILE)
     text = tree_page(tree, "<b>", [["a"], ["<i>"]])
     page = Page(text)
@@ -223,31 +179,23 @@ def test_nothing_is_fetched_and_nothing_becomes_html() -> None:
         assert "src" not in attributes and (tag != "link" or attributes["href"] == "data:,")
 
 
-def test_what_is_left_out_is_counted_where_it_hangs() -> None:
+def test_units_that_are_left_out_are_counted_at_their_node() -> None:
     tree = Tree.huffman([1, 1, 2, 4, 8, 16])
     data = page_data(tree, max_units=3)
     # The root has 5 and the rest, this has 4 and the rest, that has 3 and a stub for 0, 1, 2 in its place, the left.
     assert data["names"] == ["3", "4", "5"] and data["ids"] == [3, 4, 5]
     assert data["rows"] == [[5, 1], [4, 2], [3, 6]] or data["rows"] == [[1, 5], [2, 4], [6, 3]]
-    assert data["stubs"] == [(3, 0.125)]
-    assert data["places"] == {}
-    text = tree_page(tree, "", max_units=3)
-    assert "The page has the 3 most probable of 6 units" in text
+    assert (data["stubs"], data["places"]) == ([(3, 0.125)], {})
+    assert "The page has the 3 most probable of 6 units" in tree_page(tree, "", max_units=3)
     assert "The page has" not in tree_page(tree, "")
-
-
-def test_hidden_children_of_a_wide_node_are_one_stub_and_codes_stay() -> None:
-    tree = NaryTree.from_rows([[1, 2, 3, 4], [5, 6]], [5, 1, 9, 2, 2])
-    data = page_data(tree, max_units=2)
+    data = page_data(NaryTree.from_rows([[1, 2, 3, 4], [5, 6]], [5, 1, 9, 2, 2]), max_units=2)
     # Kept: units 0 and 2. The root's child 0 (units 3 and 4) and unit 1 are in one stub at the end.
     assert data["rows"] == [[1, 2, 3]]
-    assert data["stubs"] == [(3, 0.2632)]
-    assert data["places"] == {0: [1, 3]}
-    assert data["binary"] is False
+    assert (data["stubs"], data["places"], data["binary"]) == ([(3, 0.2632)], {0: [1, 3]}, False)
 
 
 @pytest.mark.parametrize("max_units", [1, 7, 100])
-def test_all_mass_and_all_units_are_accounted_for(max_units: int) -> None:
+def test_the_page_has_all_mass_and_all_units(max_units: int) -> None:
     random = np.random.default_rng(0)
     for tree in (Tree.huffman(random.random(60)), NaryTree.from_binary(Tree.huffman(random.random(60)), 6)):
         data = page_data(tree, max_units)

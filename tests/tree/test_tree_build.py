@@ -34,10 +34,12 @@ def utterance(text: str, lang: str | None = None) -> Utterance:
     return Utterance(key=f"{lang}-{text}", wav="x.wav", txt=text, lang=lang)
 
 
-def test_pooled_counts_units_and_one_end_an_utterance(tokenizer: Tokenizer) -> None:
-    counts = unit_frequencies([utterance("ab a", "ca"), utterance("b", "es")], tokenizer)
+def test_pooled_counts_units_and_one_end_per_utterance(tokenizer: Tokenizer) -> None:
+    data = [utterance("ab a", "ca"), utterance("b", "es")]
+    counts = unit_frequencies(data, tokenizer)
     assert counts.tolist() == [0, 0, 2, 2, 2, 1]
     assert counts.dtype == np.float64
+    assert unit_sequences(data, tokenizer) == [[3, 4, 5, 3, 2], [4, 2]]
 
 
 def test_per_language_gives_each_language_the_same_weight(tokenizer: Tokenizer) -> None:
@@ -46,9 +48,6 @@ def test_per_language_gives_each_language_the_same_weight(tokenizer: Tokenizer) 
     assert unit_frequencies(data, tokenizer, "per_language").tolist() == [0, 0, 0.5 + 0.25, 0.5, 0.75, 0]
     many = data + [utterance("a", "ca")] * 10
     assert unit_frequencies(many, tokenizer, "per_language").tolist() == [0, 0, 0.75, 0.5, 0.75, 0]
-
-
-def test_order_of_utterances_changes_nothing(tokenizer: Tokenizer) -> None:
     data = [utterance("a" * i + "b", lang) for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])]
     forward = unit_frequencies(data, tokenizer, "per_language")
     assert (unit_frequencies(data[::-1], tokenizer, "per_language") == forward).all()
@@ -62,12 +61,9 @@ def test_unknown_units_are_counted_and_named(tokenizer: Tokenizer, caplog: pytes
     assert "2 of 16 units (12.50 %) are not in the unit table and count as <unk>" in caplog.text
 
 
-def test_transcripts_of_other_units_are_refused(tokenizer: Tokenizer) -> None:
+def test_wrong_calls_and_transcripts_of_other_units_are_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the"):
         unit_frequencies([utterance("axé")], tokenizer)
-
-
-def test_wrong_calls_are_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match="--weighting: must be one of pooled, per_language, got 'even'"):
         unit_frequencies([utterance("a")], tokenizer, "even")
     with pytest.raises(DataError, match="utterance 'None-a': no language in the data list; add `lang`, or use"):
@@ -76,33 +72,19 @@ def test_wrong_calls_are_refused(tokenizer: Tokenizer) -> None:
         unit_frequencies([], tokenizer)
 
 
-def test_sequences_are_the_units_and_the_end(tokenizer: Tokenizer) -> None:
-    assert unit_sequences([utterance("ab a"), utterance("x")], tokenizer) == [[3, 4, 5, 3, 2], [1, 2]]
-
-
 def test_blank_has_its_share_of_all_mass() -> None:
     shared = with_blank_share(np.array([7.0, 1.0, 2.0]), 0, 0.75)
-    assert shared.tolist() == [9.0, 1.0, 2.0]  # what was counted of it before is forgotten
-    tree = Tree.huffman(shared)
-    assert tree.depths()[0] == 1
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 1.5, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match=f"--blank_share: must be greater than 0 and less than 1, got {share:g}"):
-        with_blank_share(np.ones(3), 0, share)
-
-
-def sequences_of(counts: list[int]) -> list[list[int]]:
-    """Each unit as often as it counts, in ascending runs and once in falling order."""
-    ids = np.repeat(np.arange(len(counts)), counts).tolist()
-    return [ids, ids[::-1]]
+    assert shared.tolist() == [9.0, 1.0, 2.0]  # what was counted of it before is dropped
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(ConfigError, match=f"--blank_share: must be greater than 0 and less than 1, got {share:g}"):
+            with_blank_share(np.ones(3), 0, share)
 
 
 def built(kind: str, counts: list[int], **options: Any) -> Tree | NaryTree:
+    """The tree of units that occur as often as they count, in ascending runs and once in falling order."""
+    ids = np.repeat(np.arange(len(counts)), counts).tolist()
     units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
-    frequencies = np.array(counts, dtype=np.float64)
-    return build_tree(kind, TreeSource(units, frequencies, sequences_of(counts), options=options))
+    return build_tree(kind, TreeSource(units, np.array(counts, dtype=np.float64), [ids, ids[::-1]], options=options))
 
 
 @pytest.mark.parametrize("kind", UNTRAINED)
@@ -119,18 +101,13 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
         assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
 
 
-@pytest.mark.parametrize("counts", [[0], [4], [0, 0], [3, 1], [0] * 9])
-def test_one_unit_two_units_and_nothing_counted(counts: list[int]) -> None:
+@pytest.mark.parametrize(
+    "counts", [[0], [3, 1], [0] * 6, [1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]]
+)
+def test_few_units_and_counts_of_any_size(counts: list[float]) -> None:
+    sequences = [[unit for unit in sequence if unit < len(counts)] for sequence in ([0, 1, 2], [3, 2, 1])]
     for kind in UNTRAINED:
-        tree = built(kind, counts)
-        assert tree.num_units == len(counts)
-        assert tree.depths().max() <= len(counts) - 1
-
-
-@pytest.mark.parametrize("counts", [[1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
-def test_counts_of_any_size(counts: list[float]) -> None:
-    for kind in UNTRAINED:
-        tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts), [[0, 1, 2], [3, 2, 1]]))
+        tree = build_tree(kind, TreeSource(tuple("aeioub")[: len(counts)], np.array(counts, dtype=float), sequences))
         binary = tree.binary() if isinstance(tree, NaryTree) else tree
         assert sum(0.5 ** binary.depths()) == 1
         assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
@@ -138,14 +115,11 @@ def test_counts_of_any_size(counts: list[float]) -> None:
 
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
     counts = [8, 4, 2, 1, 1]
-    units = tuple("aeiou")
-    expected = NaryTree.frequency_bins([8, 4, 2, 1, 1], 2, units=units)
-    found = built("classes", counts, num_classes=2)
-    assert isinstance(found, NaryTree)
-    assert found.rows() == expected.rows()
-    top = built("classes", counts, by="top-of fano", num_classes=3)
-    assert isinstance(top, NaryTree)
-    assert top.rows() == NaryTree.from_binary(Tree.fano(counts), 3).rows()
+    for options, expected in (
+        ({"num_classes": 2}, NaryTree.frequency_bins(counts, 2)),
+        ({"by": "top-of fano", "num_classes": 3}, NaryTree.from_binary(Tree.fano(counts), 3)),
+    ):
+        assert built("classes", counts, **options).rows() == expected.rows()
 
 
 def test_transcripts_are_read_for_brown_and_trained_embeddings_alone(tmp_path: Path) -> None:
@@ -163,10 +137,8 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     vectors = np.array([[9.0, 1.0], [1.0, 0.1], [-1.0, 0.2], [-8.0, 1.5], [np.nan, np.nan]])
     source = TreeSource(tuple("abcde"), np.array([5.0, 4, 3, 2, 1]), vectors=vectors)
     tree = build_tree("embedding", source)
-    assert isinstance(tree, Tree)
-    assert tree.codes() == ["111", "110", "101", "100", "0"]
+    assert isinstance(tree, Tree) and tree.codes() == ["111", "110", "101", "100", "0"]
     classes = build_tree("classes", replace(source, options={"by": "top-of embedding", "num_classes": 3}))
-    assert isinstance(classes, NaryTree)
     assert classes.rows() == NaryTree.from_binary(tree, 3).rows()
 
 
@@ -210,17 +182,11 @@ def test_two_languages_by_hand() -> None:
     assert both.code_length == pytest.approx((7 + 16) / 10)
 
 
-def test_one_language_needs_no_sum_and_none_is_named() -> None:
-    tree = Tree.huffman([0, 0, 1, 1, 1, 1])
-    assert [cost.lang for cost in language_costs(tree, [utterance("a", None)], make_tokenizer("char", TABLE))] == [
-        "(none)"
-    ]
-    said = [utterance("a", None), utterance("a", "zh")]
-    rows = language_costs(tree, said, make_tokenizer("char", TABLE))
-    assert [cost.lang for cost in rows] == ["(none)", "zh", "(all)"]
-
-
-def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
+def test_rows_of_languages_and_their_cells() -> None:
+    tree, tokenizer = Tree.huffman([0, 0, 1, 1, 1, 1]), make_tokenizer("char", TABLE)
+    none, zh = utterance("a", None), utterance("a", "zh")
+    assert [cost.lang for cost in language_costs(tree, [none], tokenizer)] == ["(none)"]
+    assert [cost.lang for cost in language_costs(tree, [none, zh], tokenizer)] == ["(none)", "zh", "(all)"]
     cost = LanguageCost("ca", 12345, 4.0, 4.05, 5.0)
     assert cost.cells() == ("ca", "12,345", "4.000", "4.050", "5.000", "1.000 (20.0 %)")
     assert LanguageCost("x", 1, 0.0, 0.0, 0.0).cells()[-1] == "0.000"
@@ -229,6 +195,5 @@ def test_cells_are_rounded_and_the_excess_is_a_share_of_the_code() -> None:
 
 def test_the_docs_have_a_row_for_each_kind() -> None:
     text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
-    assert re.findall(r"^\| `(\w+)`(?: \(default\))? \|", text.partition("| `--kind`")[2], re.MULTILINE)[
-        : len(KINDS)
-    ] == [*KINDS]
+    rows = re.findall(r"^\| `(\w+)`(?: \(default\))? \|", text.partition("| `--kind`")[2], re.MULTILINE)
+    assert rows[: len(KINDS)] == [*KINDS]
