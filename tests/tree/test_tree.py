@@ -275,7 +275,7 @@ TEXT = json.dumps(GOOD)
         (changed(frequencies=[1, -2, 3]), "unit 1 has -2.0; each must be finite and not negative"),
         (changed(frequencies=[1, 10**400, 3]), "frequencies: 1: Input should be a"),
         (changed(frequencies=[], units=[], children=[]), "the list is empty; a tree needs at least one unit"),
-        (changed(children=[[1, 4]]), "1 inner nodes for 3 units; there must be 2"),
+        (changed(children=[[1, 4]]), "1 inner nodes with 2 children for 3 units; every node"),
         (changed(children=[[1, 4], [2, 2]]), "node 2 is a child 2 times; each must be one exactly once"),
         (changed(children=[[2, 3], [1, 4]]), r"inner node 1 is not under the root \(a cycle\)"),
         (changed(children=[[1, 4], [2, 99]]), "inner node 1 has child 99; a child is 1…4"),

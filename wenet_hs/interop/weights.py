@@ -63,9 +63,6 @@ def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
     return name
 
 
-_EMBEDDINGS = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
-
-
 def load_state(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a file, or of the `model.pt` of a checkpoint folder. Code in the file is never run.
 
@@ -150,20 +147,12 @@ def _listed(what: str, names: list[str]) -> str:
     return f"{what} {', '.join(names[:3])}{more}" if names else ""
 
 
-def state_num_units(state: Mapping[str, Tensor], where: str) -> int:
-    """The size of the output layer, V, of a state_dict, from the decoder's embedding and so for any head."""
-    return _embedding(state, where).shape[0]
-
-
-def state_width(state: Mapping[str, Tensor], where: str) -> int:
-    """The width of the decoder and of the input of its heads, D, of a state_dict."""
-    return _embedding(state, where).shape[1]
-
-
-def _embedding(state: Mapping[str, Tensor], where: str) -> Tensor:
-    for name in _EMBEDDINGS:
+def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
+    """The size of the output layer, V, and the width of the decoder and of its heads' input, D, of a state_dict."""
+    for name in ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight"):
         if name in state and state[name].dim() == 2:
-            return state[name]
+            num_units, width = state[name].shape
+            return num_units, width
     raise CheckpointError(
         f"{where}: contains no decoder embedding; give the weights of a model of this toolkit or WeNet"
     )
@@ -171,7 +160,7 @@ def _embedding(state: Mapping[str, Tensor], where: str) -> Tensor:
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
     """Raises CheckpointError if a state_dict has another number of units than the file `other`."""
-    found = state_num_units(state, where)
+    found, _ = state_sizes(state, where)
     if found != num_units:
         raise CheckpointError(
             f"{where}: trained with {found} units, but {other} has {num_units}; use the same units.txt"

@@ -11,7 +11,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_num_units, to_wenet_state_dict
+from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_sizes, to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 
@@ -35,7 +35,7 @@ def load_model(
     where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
     theirs = final_pt if isinstance(final_pt, Mapping) else load_state(final_pt)
     state = convert_state_dict(theirs)
-    num_units = state_num_units(state, where)
+    num_units, _ = state_sizes(state, where)
     special = special_ids(config, num_units)
     if not max(special.blank, special.sos, special.eos) < num_units:
         what = f"{where}: {num_units} units, but {train_yaml} has special ids {special}"

@@ -28,8 +28,7 @@ from wenet_hs.interop.weights import (
     is_wenet,
     load_state,
     load_weights,
-    state_num_units,
-    state_width,
+    state_sizes,
 )
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
@@ -207,7 +206,7 @@ class BaseModel:
     @property
     def num_units(self) -> int:
         """The number of units, V."""
-        return state_num_units(self.state, str(self.path))
+        return state_sizes(self.state, str(self.path))[0]
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
         """A head with the structure of the trained model's head, without its weights; None if that is unknown.
@@ -233,7 +232,7 @@ class BaseModel:
         if conf is None:
             return None
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
-            width = state_width(self.state, str(self.path))
+            _, width = state_sizes(self.state, str(self.path))
             units = None if self.table is None else self.table.units
             head = build_head(conf, width, self.num_units, tree=tree, units=units, section=section)
         if _head_shapes(head) != shapes:

@@ -256,11 +256,6 @@ class Tree(UnitTree):
 
     def __post_init__(self) -> None:
         children = np.array(self.children, dtype=np.int64).reshape(-1, 2)
-        num_units = len(self.units)
-        if len(children) != num_units - 1 and num_units == len(self.frequencies) > 0:
-            raise ValueError(
-                f"children: {len(children)} inner nodes for {num_units} units; there must be {num_units - 1}"
-            )
         self._set_checked(2 * np.arange(len(children) + 1), children)
 
     # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or units.
