@@ -75,7 +75,7 @@ def test_all_faults_at_once_but_no_flood(tmp_path: Path) -> None:
 
 def test_a_list_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "l").write_text("\n \n")
-    with pytest.raises(DataError, match=r"l: no utterances in it; run the stage that prepares the data again$"):
+    with pytest.raises(DataError, match=r"l: contains no utterances; run the stage that prepares the data again$"):
         read_data_list(tmp_path / "l")
     with pytest.raises(DataError, match=r"none: cannot be read \(No such file or directory\); check the path$"):
         read_data_list(tmp_path / "none")

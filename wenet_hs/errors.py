@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""User errors. A message has one line per error: where, what was found, what to do. Other exceptions are bugs."""
+"""User errors: exceptions whose message has one line per fault. Other exceptions are bugs.
+
+A fault is what is wrong with the user's input. Its line says where it is, what was found, and what to do.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

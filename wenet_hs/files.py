@@ -87,7 +87,7 @@ def read_lines(path: Path | str) -> list[str]:
 
 
 @contextmanager
-def locked(folder: Path, *, flag: str, work: str, fault: type[WenetHsError]) -> Iterator[None]:
+def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError]) -> Iterator[None]:
     """Lock the folder for this process, so that one run at a time writes there.
 
     It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive a kill of this
@@ -95,21 +95,21 @@ def locked(folder: Path, *, flag: str, work: str, fault: type[WenetHsError]) -> 
 
     Args:
         flag: the option that names the folder; work: what is done there; both for the message.
-    Raises: `fault` if another run writes there, or the folder cannot be made or locked.
+    Raises: `error_class` if another run writes there, or the folder cannot be made or locked.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise fault(f"{folder}: cannot be written ({error.strerror}); use another {flag}") from error
+        raise error_class(f"{folder}: cannot be written ({error.strerror}); use another {flag}") from error
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise fault(f"{folder}: cannot be locked ({error.strerror}); use another disk") from error
+                raise error_class(f"{folder}: cannot be locked ({error.strerror}); use another disk") from error
             file.seek(0)
-            raise fault(
+            raise error_class(
                 f"{folder}: another {work} writes here ({file.read().strip() or 'starting'}); wait for it or use "
                 f"another {flag}"
             ) from error

@@ -13,7 +13,7 @@ from typing import Any
 from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
 
-NO_UTTERANCES = "no utterances in it; run the stage that prepares the data again"
+NO_UTTERANCES = "contains no utterances; run the stage that prepares the data again"
 _REMEDIES = {
     "key": 'give each utterance a unique name, "key": "…"',
     "wav": 'say where the audio is, "wav": "PATH"',
@@ -81,7 +81,7 @@ def read_sentences(path: Path | str) -> list[Utterance]:
     lines = enumerate((unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)), start=1)
     sentences = [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in lines if line]
     if not sentences:
-        raise DataError(f"{path}: no sentences in it; write one per line")
+        raise DataError(f"{path}: contains no sentences; write one per line")
     return sentences
 
 

@@ -83,7 +83,7 @@ def test_an_utterance_that_neither_decoded(capsys: Capsys) -> None:
     [
         ("--metric cer --hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
         ("--metric cer --hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
-        ("--metric cer --hyp_b empty", "empty: no hypotheses in it; decode again, or check"),
+        ("--metric cer --hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
         ("--metric cer --hyp_b none", "none: cannot be read (No such file"),
         ("--metric cer --hyp_b b --num_resamples 0", "--num_resamples 0: must be at least 1"),
         ("--metric per --punctuation remove --hyp_b b", "per --punctuation remove: phones may"),

@@ -75,12 +75,12 @@ def test_exactly_one_of_data_list_and_text(folder: Path, source: str) -> None:
     [
         ("--data_list train.list --kind bpe --vocab_size 20", "--kind bpe: --vocab_size and --bpe_model belong to --k"),
         ("--data_list train.list --kind char --vocab_size 20", "--kind char: --vocab_size and --bpe_model belong to "),
-        (f"{BPE} --vocab_size 900", "--vocab_size 900: the transcripts give at most 55 pieces; ask for"),
+        (f"{BPE} --vocab_size 900", "--vocab_size 900: the transcripts give at most 55 pieces; use 55 or"),
         (f"{BPE} --vocab_size 4", "--vocab_size 4: the characters of the transcripts are already 14"),
         (f"{BPE} --vocab_size 0", "--vocab_size 0: must be above 0"),
         (f"{BPE} --vocab_size 20 --min_count 2", "--min_count: --kind bpe has a --vocab_size instead"),
         ("--data_list train.list --kind char --min_count 0", "--min_count 0: must be at least 1"),
-        ("--text empty.txt --kind word", "empty.txt: no sentences in it; write one per line"),
+        ("--text empty.txt --kind word", "empty.txt: contains no sentences; write one per line"),
     ],
 )
 def test_a_fault_is_one_line(folder: Path, capsys: Capsys, options: str, message: str) -> None:

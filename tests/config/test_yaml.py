@@ -99,8 +99,8 @@ def test_syntax_errors_are_one_line_with_the_place(text: str, message: str) -> N
     [
         (b"", ":1: a config has lines of `key: value`, found nothing; check the path"),
         (b"- a\n- b\n", ":1: a config has lines of `key: value`, found a list; check the path"),
-        (b"a: 1\nb: \xff\n", ":2: not UTF-8; is this a YAML file?"),
-        ("a: 1".encode("utf-16"), ":1: not UTF-8; is this a YAML file?"),
+        (b"a: 1\nb: \xff\n", ":2: not UTF-8; check that it is a YAML file, and save it as UTF-8"),
+        ("a: 1".encode("utf-16"), ":1: not UTF-8; check that it is a YAML file, and save it as UTF-8"),
         (b"#" * (MAX_BYTES + 1), f":1: {MAX_BYTES + 1} bytes; a config has at most {MAX_BYTES}: check the path"),
     ],
 )

@@ -104,9 +104,9 @@ def test_durations_are_milliseconds(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("validated.tsv", "client_id\tpath\ttext\n", "validated.tsv:1: no column 'sentence' (has: client_id, path, te"),
-        ("validated.tsv", "", "no column 'client_id' (has: ); is this a table of a Common Voice release?"),
+        ("validated.tsv", "", "no column 'client_id' (has: ); check that --corpus is a Common Voice release"),
         ("clip_durations.tsv", "name,s\n", "tsv:1: expected columns clip and duration[ms], found name,s; restore"),
-        ("validated.tsv", None, "validated.tsv: cannot be read (No such file or directory); is this a Common Voice"),
+        ("validated.tsv", None, "validated.tsv: cannot be read (No such file or directory); check that --corpus is"),
     ],
 )
 def test_faulty_tables_are_named(tmp_path: Path, name: str, content: str | None, message: str) -> None:
@@ -244,7 +244,7 @@ def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
     [
         ("[]", "cv.json: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give"),
         ("{", "cv.json: not the statistics of a Common Voice release"),
-        ('{"locales": {"ca": {}}}', "cv.json: no language tr in it; found: ca"),
+        ('{"locales": {"ca": {}}}', "cv.json: contains no language tr; found: ca"),
         (statistics(buckets={"validated": 0, "test": 0}), "cv.json: language ca: ZeroDivisionError"),
         (statistics(validDurationSecs=None), "cv.json: language ca: TypeError"),
         (statistics(validDurationSecs=-1), "language ca: -0.000277778 hours of audio; leave it out of --langs"),
@@ -361,7 +361,7 @@ def test_a_language_without_a_usable_clip_is_named(tmp_path: Path) -> None:
         ("--alpha 2", "--alpha 2: must be between 0 and 1; the paper uses 0.5"),
         ("--ratio 0", "--ratio 0: must be above 0 and at most 1; the paper uses 0.082"),
         ("--ratio nan", "--ratio nan: must be above 0 and at most 1"),
-        ("--hours 500", "--hours 500: the languages have 4.00 hours together; ask for at most that"),
+        ("--hours 500", "--hours 500: must be above 0 and at most 4.00, the hours of all languages"),
     ],
 )
 def test_impossible_flags_are_refused(release: Path, tmp_path: Path, more: str, message: str) -> None:

@@ -225,11 +225,11 @@ def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "langs", "message"),
     [
-        ("all.tsv", "es\tHola.\n", ["es", "pt"], r"all\.tsv: no sentence of 'pt' in it; add some, or drop the lang"),
+        ("all.tsv", "es\tHola.\n", ["es", "pt"], r"all\.tsv: contains no sentence of 'pt'; add some, or drop the lang"),
         ("all.tsv", "es\tHola.\nCiao.\n", ["es"], r"all\.tsv:2: no tab in 'Ciao\.'; write lang<TAB>sentence on each"),
         (".", "Hola.\n", ["es", "it"], r"it\.txt: no such file; write its sentences.*\(found: es\)"),
         ("nowhere", "", ["es"], "nowhere: no such file or folder; give --sentences a folder"),
-        (".", "\n...\n", ["es"], r"es\.txt: no sentence of 'es' in it"),
+        (".", "\n...\n", ["es"], r"es\.txt: contains no sentence of 'es'"),
     ],
 )
 def test_faulty_sentences_are_named(tmp_path: Path, name: str, content: str, langs: list[str], message: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import (
     ClipCheck,
-    SourceFault,
+    SourceError,
     check_clip,
     check_length,
     length_fault,
@@ -268,7 +268,7 @@ def test_what_a_clip_may_lack() -> None:
     for present_s, declared_s in ((1.901, 2.0), (59.91, 60.0), (2.1, 2.0)):  # a twentieth, 0.1 s
         assert check_length(present_s, declared_s) == max(0.0, declared_s - present_s)
     for present_s, declared_s in ((1.89, 2.0), (59.89, 60.0), (0.0, 0.05)):
-        with pytest.raises(SourceFault, match="cut off"):
+        with pytest.raises(SourceError, match="cut off"):
             check_length(present_s, declared_s)
     for actual_s, expected_s, is_close in (
         (1.0, 1.09, True),

@@ -154,7 +154,7 @@ def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> 
 def test_a_list_without_recordings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     for name, fault in (
-        ("empty", "empty: no recordings in it; write one path per line"),
+        ("empty", "empty: contains no recordings; write one path per line"),
         ("none", r"none: cannot be read \(No such file or directory\); check the path"),
     ):
         with pytest.raises(DataError, match=f"{fault}$"):

@@ -104,7 +104,7 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
     assert_equal_batches(first_epochs(open_list(tmp_path / "urls", "shard")), first_epochs(utterances))
     wav = open_list(tmp_path / "urls", "shard")[0].wav
     store.pipe("/shards/shards_000000000.tar", b"x" * 600)
-    with pytest.raises(DataError, match=r"memory://shards/shards_000000000.tar: not a whole, uncompressed tar"):
+    with pytest.raises(DataError, match=r"memory://shards/shards_000000000.tar: not a complete, uncompressed tar file"):
         open_list(tmp_path / "urls", "shard")
     with pytest.raises(DataError, match=r"shards_0{9}.tar#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore"):
         read_audio(wav)
@@ -130,8 +130,8 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
 @pytest.mark.parametrize(
     ("members", "fault"),
     [
-        ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus beside .txt"),
-        ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt beside .wav, .json"),
+        ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus member, only .txt"),
+        ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt member, only .wav, .json"),
         ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
         ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),
         ({"a.wav": b"b", "a.txt": b"b", "a.json": b"[]"}, "utterance 'a': a.json is not a JSON object"),
@@ -139,7 +139,7 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
         ({"a b.wav": b"b", "a b.txt": b"b"}, "utterance 'a b': key 'a b' is empty or contains white space"),
         ({"a.wav": b"b", "a.txt": b"b"}, "utterance 'a': audio of 1 bytes: not audio that can be read"),
         ({"a.wav": b"b", "a.txt": b"b" * 1048577}, "utterance 'a': a.txt has 1048577 bytes, more than 1048"),
-        ({}, "no utterances in it"),
+        ({}, "contains no utterances"),
     ],
 )
 def test_an_incomplete_shard_is_refused(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
@@ -165,7 +165,9 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
         end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
     for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(DataError, match=r"shards_0{9}.tar: not a whole, uncompressed tar \(.*\); restore the s"):
+        with pytest.raises(
+            DataError, match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore the s"
+        ):
             open_list(shard_list, "shard")
     for place in set(range(0, 345, step)) - {154, 155}:  # what follows the digits of the checksum is not read
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
@@ -185,9 +187,9 @@ def test_a_compressed_tar_a_missing_one_and_a_member_twice(tmp_path: Path) -> No
     with pytest.raises(DataError) as caught:
         open_list(tmp_path / "l", "shard")
     lines = str(caught.value).split("\n")
-    assert lines[0].startswith(f"{tmp_path}/z.tar: not a whole, uncompressed tar (")
+    assert lines[0].startswith(f"{tmp_path}/z.tar: not a complete, uncompressed tar file (")
     assert lines[1].startswith(f"{tmp_path}/no.tar: cannot be read (No such file or directory); restore the shard, or")
-    assert "t.tar: not a whole, uncompressed tar (member 'a.txt' is in it twice); restore" in lines[2]
+    assert "t.tar: not a complete, uncompressed tar file (member 'a.txt' is in it twice); restore" in lines[2]
 
 
 def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
     with pytest.raises(DataError) as caught:
         open_list(shard_list, "shard")
     lines = str(caught.value).split("\n")
-    assert lines[0].startswith(f"{first}: not a whole, uncompressed tar (")
+    assert lines[0].startswith(f"{first}: not a complete, uncompressed tar file (")
     assert lines[1].startswith(f"{third}: cannot be read (No such file or directory); restore the shard, or make it")
     with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
         read_audio(wavs[2])
@@ -215,7 +217,7 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
     [
         ('{"key": "a"}', "shard", "l:1: not the path of a tar; a list of utterances is read with --data_type raw"),
         ("a/b.tar", "raw", r"l:1: not JSON \(.*\); a list of tars is read with --data_type shard$"),
-        ("\n", "shard", "l: no shards in it; write the path or URL of one tar per line$"),
+        ("\n", "shard", "l: contains no shards; write the path or URL of one tar per line$"),
     ],
 )
 def test_a_list_of_the_other_type_is_refused(tmp_path: Path, content: str, data_type: DataType, message: str) -> None:

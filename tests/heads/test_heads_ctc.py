@@ -105,7 +105,7 @@ def full_and_partial(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
     """Cost, gradient of the memory and of the head's parameters, from all units and from labels only."""
     memory, *rest = batch
     results = []
-    for loss_function in (ctc._full_loss, ctc._partial_loss):
+    for loss_function in (ctc._loss_of_all_probs, ctc._loss_of_label_probs):
         ctc.zero_grad()
         leaf = memory.clone().requires_grad_()
         cost = loss_function(leaf, *rest)
@@ -183,12 +183,12 @@ def test_blank_may_be_any_unit_and_transcripts_may_be_empty(kind: str) -> None:
 def test_compact_alphabet_by_hand() -> None:
     targets = torch.tensor([[9, 4, 4, 9, 2], [6, 6, 6, -1, -1], [77, -1, 3, 3, 3]])
     alphabet = compact_alphabet(targets, torch.tensor([5, 3, 0]), blank=1)
-    assert alphabet.labels.tolist() == [[1, 2, 4, 9], [1, 6, 1, 1], [1, 1, 1, 1]]
-    assert alphabet.used.sum(1).tolist() == [4, 2, 1]
-    assert alphabet.classes.tolist() == [[3, 2, 2, 3, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
-    assert alphabet.frames_needed.tolist() == [6, 5, 0]
+    assert alphabet.unit_ids.tolist() == [[1, 2, 4, 9], [1, 6, 1, 1], [1, 1, 1, 1]]
+    assert alphabet.is_used.sum(1).tolist() == [4, 2, 1]
+    assert alphabet.target_classes.tolist() == [[3, 2, 2, 3, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert alphabet.min_frames.tolist() == [6, 5, 0]
     for row, length in enumerate((5, 3, 0)):
-        needed = int(alphabet.frames_needed[row])
+        needed = int(alphabet.min_frames[row])
         ids = targets[row, :length].tolist()
         assert ctc_feasible(ids, needed)
         assert not needed or not ctc_feasible(ids, needed - 1)

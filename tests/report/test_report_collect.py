@@ -66,7 +66,7 @@ def test_wrong_folders_are_refused(make_experiment: Make, tmp_path: Path) -> Non
         ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); create it again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", "[]", "rtf.json: not the rtf.json of `recognize`; decode again"),
-        ("test/attention/score.json", "{", r"score.json: not a file of `score --json` \(.*; run `wenet-hs score` a"),
+        ("test/attention/score.json", "{", r"score.json: not written by `score --json` \(.*; run `wenet-hs score` a"),
         ("metrics.jsonl", '{"loss": 1}\n{"kind": "train", "step": 1}\n', "metrics.jsonl:1: not a record of a training"),
     ],
 )

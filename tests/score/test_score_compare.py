@@ -133,7 +133,7 @@ def test_reports_that_cannot_be_compared_are_refused() -> None:
         (report, scored(partial), r"^B: no hypothesis for 3 utterances that the other decoded \(ky17, ky18, ky19\)"),
         (report, scored(wrong_every(2), rules=Rules(metric="cer", spaces="count")), "different references or rules"),
         (report, other, "different references or rules; score both again with the same --ref"),
-        (empty, empty, "the reference: no units in it"),
+        (empty, empty, "the reference: contains no units"),
     ):
         with pytest.raises(DataError, match=message):
             compare(a, b)

@@ -51,7 +51,7 @@ def test_missing_and_additional_hypotheses_are_named() -> None:
             r"^the hypotheses: 8 hypotheses .* \(x0, x1, x2, x3, x4, and 3 more\); remove",
         ),
         ({"langs": {"a1": "fr", "a2": "fr"}}, r"^the languages: no language for 2 utterances of .* \(b1, b2\)"),
-        ({"reference": {}}, "^the reference: no utterances in it; check that it is the reference$"),
+        ({"reference": {}}, "^the reference: contains no utterances; check that it is the reference$"),
         ({"hypothesis": {"z": ""}}, r"^the hypotheses: no utterance of the reference among its 1 hyp.* \(z\); score"),
     ],
 )

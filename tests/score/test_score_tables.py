@@ -294,5 +294,5 @@ def test_the_json_reads_back_and_has_a_line_per_utterance(tmp_path: Path) -> Non
 def test_another_file_is_refused(content: str, fault: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
-    with pytest.raises(DataError, match=f"other.json: not a file of `score --json` .*{fault}.*; run `wenet-hs score`"):
+    with pytest.raises(DataError, match=f"other.json: not written by `score --json` .*{fault}.*; run `wenet-hs score`"):
         read_report(path)

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
         utterances = list(table)
         audio = [[one.key, one.wav, one.start, one.end] for one in utterances]  # other machines may have other paths
         settings["audio"] = hashlib.sha256(json.dumps(audio).encode()).hexdigest()
-        lock = locked(args.result_dir, flag="--result_dir", work="recognition", fault=DataError)
+        lock = locked(args.result_dir, flag="--result_dir", work="recognition", error_class=DataError)
         with lock if world.is_first else nullcontext():
             try:
                 _decode(args.result_dir, utterances, experiment, job, settings, world)

@@ -130,7 +130,7 @@ def read_hypothesis(path: Path) -> dict[str, str]:
     """Transcripts by key. Raises DataError if there are none: an error rate of 100 % would look like a result."""
     hypothesis = read_text(path)
     if not hypothesis:
-        raise DataError(f"{path}: no hypotheses in it; decode again, or check that it is the right file")
+        raise DataError(f"{path}: contains no hypotheses; decode again, or check that it is the right file")
     return hypothesis
 
 

@@ -46,6 +46,7 @@ class Section(BaseModel):
         conflicts = list(self.conflicts())
         if conflicts:
             text = "\n".join(f"{key}: {what_to_do}" for key, what_to_do in conflicts)
+            # "{text}" is not an f-string: pydantic fills it in from the dictionary.
             raise PydanticCustomError("conflicts", "{text}", {"text": text, "conflicts": conflicts})
         return self
 

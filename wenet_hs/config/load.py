@@ -195,7 +195,7 @@ def read_yaml(path: Path | str) -> Settings:
         settings = parse_yaml(content.decode("utf-8-sig"), Place(str(path), 1))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8; is this a YAML file?") from error
+        raise ConfigError(f"{path}:{line}: not UTF-8; check that it is a YAML file, and save it as UTF-8") from error
     if not isinstance(settings.values, dict):
         found = "nothing" if settings.values is None else describe(settings.values)
         raise ConfigError(f"{settings.places[()]}: a config has lines of `key: value`, found {found}; check the path")

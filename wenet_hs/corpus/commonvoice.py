@@ -134,7 +134,7 @@ def _read_statistics(args: argparse.Namespace) -> _Sizes:
         ) from error
     missing = [lang for lang in args.langs if lang not in locales]
     if missing:
-        raise DataError(f"{path}: no language {', '.join(missing)} in it; found: {', '.join(sorted(locales))}")
+        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(locales))}")
     sizes: _Sizes = {}
     for lang in args.langs:
         try:
@@ -259,7 +259,7 @@ def read_table(path: Path, lang: str) -> Table:
     missing = [column for column in COLUMNS if column not in header]
     if missing:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
-        raise DataError(f"{path}:1: {found}; is this a table of a Common Voice release?")
+        raise DataError(f"{path}:1: {found}; check that --corpus is a Common Voice release")
     table = Table()
     seen: set[str] = set()
     for number, row in enumerate(rows, start=2):
@@ -293,7 +293,8 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
         with path.open("rb") as file:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); is this a Common Voice release?") from error
+        what_to_do = "check that --corpus is a Common Voice release"
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {what_to_do}") from error
     header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:

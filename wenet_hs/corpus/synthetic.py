@@ -209,7 +209,7 @@ def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences
         if reason is not None:
             rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
     if not kept:
-        raise DataError(f"{path}: no sentence of {lang!r} in it; add some, or drop the language")
+        raise DataError(f"{path}: contains no sentence of {lang!r}; add some, or drop the language")
     return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
 
 

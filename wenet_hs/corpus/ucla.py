@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare ucla`."""
     audio_check.add_arguments(parser)
     add = parser.add_argument
-    text = "languages of the test set (default: the paper's)"
+    text = f"languages of the test set (default: those of Liu et al. 2023, {' '.join(PAPER_TEST_LANGS)})"
     add("--test_langs", type=split_names, default=PAPER_TEST_LANGS, help=text)
-    text = "dev set: share of the training languages' utterances (default: %(default)s)"
+    text = "share of the other languages' utterances that become the dev set (default: %(default)s)"
     add("--dev_fraction", type=float, default=0.05, help=text)
 
 

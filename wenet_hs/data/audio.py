@@ -30,8 +30,8 @@ from wenet_hs.manifest import BadClip, Utterance
 
 MAX_MISSING_S = 0.1
 MAX_MISSING_SHARE = 0.05
-"""A clip that lacks less than MAX_MISSING_S and at most this share of the length in its header is used and counted:
-encoders of MP3 declare some milliseconds too many."""
+"""A clip that is shorter than its header states, by less than MAX_MISSING_S and at most this share, is used and
+counted: encoders of MP3 declare some milliseconds too many."""
 _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
 _SYSTEM_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these are not faults of the file
@@ -53,8 +53,8 @@ class ClipCheck:
     """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
-class SourceFault(Exception):
-    """A fault of a source, without the name of the source."""
+class SourceError(Exception):
+    """A source that cannot be read. The message does not contain its name: the caller adds it (see `AudioError`)."""
 
     def __init__(self, reason: str, remedy: str = "restore the file, or leave it out") -> None:
         super().__init__(reason)
@@ -133,26 +133,26 @@ def read_audio_file(
                 file.seek(first)
             waveform = _read_mono(file, last - first)
         except soundfile.LibsndfileError as error:
-            raise SourceFault(f"damaged or cut off ({error.error_string.strip()})") from error
+            raise SourceError(f"damaged or cut off ({error.error_string.strip()})") from error
         if len(waveform) < last - first:
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
             missing_s += check_length(present_s, file.frames / rate)
         peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
         if not np.isfinite(peak):
-            raise SourceFault("samples that are not finite (NaN or infinity)")
+            raise SourceError("samples that are not finite (NaN or infinity)")
         if peak > _MAX_PEAK:
-            raise SourceFault(f"a sample of {peak:g}, where 1 is full scale")
+            raise SourceError(f"a sample of {peak:g}, where 1 is full scale")
     return waveform, rate, missing_s
 
 
 def check_length(present_s: float, declared_s: float) -> float:
     """The seconds that a clip lacks of the length in its header, where it lacks so little that it is used.
 
-    Raises: SourceFault if it lacks more.
+    Raises: SourceError if it lacks more.
     """
     missing_s = declared_s - present_s
     if missing_s >= MAX_MISSING_S or missing_s > MAX_MISSING_SHARE * declared_s:
-        raise SourceFault(f"cut off: {present_s:.3f} s of audio, its header declares {declared_s:.3f} s")
+        raise SourceError(f"cut off: {present_s:.3f} s of audio, its header declares {declared_s:.3f} s")
     return max(0.0, missing_s)
 
 
@@ -232,7 +232,7 @@ def is_silent(waveform: Tensor) -> bool:
 
 @contextmanager
 def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFile, float]]:
-    """Open audio and check its header. A SourceFault raised in the block becomes an AudioError with the name.
+    """Open audio and check its header. A SourceError raised in the block becomes an AudioError with the name.
 
     Yields: the file, and the seconds that a wav lacks of the length in its header.
     """
@@ -241,24 +241,24 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
         try:
             if not isinstance(content, bytes) and not (path := Path(content)).is_file():
                 if path.exists():
-                    raise SourceFault("not a file", "give the path of an audio file")
+                    raise SourceError("not a file", "give the path of an audio file")
                 where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
-                raise SourceFault(f"missing{where}")
+                raise SourceError(f"missing{where}")
             declared_over_present = _declared_over_present(content)
             opened = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
         except soundfile.LibsndfileError as error:
             # libsndfile says "File does not exist …" of an existing file in an unknown format.
             reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-            raise SourceFault(f"not audio that can be read ({reason})") from error
+            raise SourceError(f"not audio that can be read ({reason})") from error
         except OSError as error:
             if error.errno in _SYSTEM_ERRORS:
                 raise
-            raise SourceFault(f"cannot be read ({error.strerror})") from error
+            raise SourceError(f"cannot be read ({error.strerror})") from error
         with opened as file:
             _check_header(file)
             present_s = file.frames / file.samplerate
             yield file, check_length(present_s, present_s * declared_over_present)
-    except SourceFault as fault:
+    except SourceError as fault:
         name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
         raise AudioError(name, str(fault), fault.remedy) from fault
 
@@ -266,24 +266,24 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
 def _check_header(file: soundfile.SoundFile) -> None:
     """Refuse damaged or hostile headers, with which resampling could need any amount of memory."""
     if not 1_000 <= file.samplerate <= 1_000_000:
-        raise SourceFault(f"declares a sample rate of {file.samplerate} Hz")
+        raise SourceError(f"declares a sample rate of {file.samplerate} Hz")
     if file.channels > 64:
-        raise SourceFault(f"declares {file.channels} channels, more than 64")
+        raise SourceError(f"declares {file.channels} channels, more than 64")
     if file.frames > 24 * 3600 * file.samplerate:
-        raise SourceFault(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
+        raise SourceError(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
-        raise SourceFault("empty: no samples in it")
+        raise SourceError("empty: no samples")
 
 
 def _declared_over_present(source: str | Path | bytes) -> float:
     """Declared bytes of a wav's samples per byte in the file, at least 1; 1 for any other file.
 
-    libsndfile accepts a wav whose data chunk is longer than the file. Raises SourceFault if the file is empty.
+    libsndfile accepts a wav whose data chunk is longer than the file. Raises SourceError if the file is empty.
     """
     with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
         total = file.seek(0, os.SEEK_END)
         if not total:
-            raise SourceFault("empty: 0 bytes")
+            raise SourceError("empty: 0 bytes")
         file.seek(0)
         header = file.read(12)
         is_wav = header[:4] == b"RIFF" and header[8:] == b"WAVE"
@@ -303,10 +303,10 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     last_s = duration_s if end is None else end
     if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + 0.1:  # annotated ends are rounded
         segment = f"a segment from {first_s:g} to {last_s:g} s"
-        raise SourceFault(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
+        raise SourceError(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise SourceFault(f"a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT)
+        raise SourceError(f"a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT)
     return first, last
 
 
@@ -337,7 +337,7 @@ def is_url(source: str) -> bool:
 
 
 def fetch(source: str | Path | bytes) -> str | Path | bytes:
-    """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceFault."""
+    """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceError."""
     if not isinstance(source, str):
         return source
     part = re.fullmatch(r"(.+)#(\d+)\+(\d+)", source, re.DOTALL)
@@ -351,20 +351,20 @@ def fetch(source: str | Path | bytes) -> str | Path | bytes:
             file.seek(offset)
             content = file.read(size)
     if len(content) < size:
-        raise SourceFault(f"cut off: {len(content)} of {size} bytes are there")
+        raise SourceError(f"cut off: {len(content)} of {size} bytes are there")
     return bytes(content)
 
 
 def open_local(path: str) -> BinaryIO:
-    """Open a local file. Raises SourceFault."""
+    """Open a local file. Raises SourceError."""
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise SourceFault(f"cannot be read ({error.strerror})") from error
+        raise SourceError(f"cannot be read ({error.strerror})") from error
 
 
 def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
-    """`call(filesystem, path)` for a URL. Raises SourceFault for any error of the server or of an fsspec plug-in."""
+    """`call(filesystem, path)` for a URL. Raises SourceError for any error of the server or of an fsspec plug-in."""
     try:
         import fsspec
     except ImportError as error:
@@ -374,4 +374,4 @@ def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
         return call(filesystem, path)
     except Exception as error:
         text = str(error) or type(error).__name__
-        raise SourceFault(f"cannot be read ({' '.join(text.split())})") from error
+        raise SourceError(f"cannot be read ({' '.join(text.split())})") from error

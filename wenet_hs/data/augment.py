@@ -83,7 +83,7 @@ class RecordingList:
             (line.strip(), f"{conf.list}:{number}: {line.strip()}") for number, line in lines if line.strip()
         ]
         if not self._entries:
-            raise DataError(f"{conf.list}: no recordings in it; write one path per line")
+            raise DataError(f"{conf.list}: contains no recordings; write one path per line")
 
     def draw(self, generator: torch.Generator) -> tuple[str, str] | None:
         """With probability `prob` the path of a random recording, and its name for messages."""

@@ -23,7 +23,7 @@ import numpy as np
 import soundfile
 
 from wenet_hs.data.audio import (
-    SourceFault,
+    SourceError,
     call_fsspec,
     fetch,
     is_url,
@@ -82,7 +82,7 @@ def _index_of_shards(path: Path) -> Path:
     """The data list of the utterances in a list of shards. Where it is missing or outdated, one process writes it."""
     shards = [line.strip() for line in read_lines(path) if line.strip()]
     if not shards:
-        raise DataError(f"{path}: no shards in it; write the path or URL of one tar per line")
+        raise DataError(f"{path}: contains no shards; write the path or URL of one tar per line")
     if shards[0].startswith("{"):
         raise DataError(f"{path}:1: not the path of a tar; a list of utterances is read with --data_type raw")
     folder = path.with_name(f"{path.name}.index")
@@ -112,7 +112,7 @@ def _version(shard: str) -> str:
             return " ".join(str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime"))
         status = Path(shard).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
-    except (SourceFault, OSError):
+    except (SourceError, OSError):
         return ""  # the index is written again, which names the fault
 
 
@@ -135,7 +135,11 @@ def _write_index(path: Path, folder: Path, shards: Sequence[str], pool: Executor
 
 
 def _scan_shard(path: str) -> tuple[list[Utterance], list[str]]:
-    """The utterances of a shard in the order of their first members, and its faults."""
+    """The utterances of a shard in the order of their first members, and its faults.
+
+    If the shard cannot be opened or is not a tar, there are no utterances and one fault. Wrong members of one utterance
+    are one fault, and the other utterances are returned.
+    """
     utterances, faults = [], []
     try:
         with call_fsspec(path, lambda fs, name: fs.open(name, "rb")) if is_url(path) else open_local(path) as file:
@@ -144,11 +148,13 @@ def _scan_shard(path: str) -> tuple[list[Utterance], list[str]]:
                     utterances.append(_utterance(path, file, key, parts))
                 except (ValueError, DataError) as error:
                     faults.append(f"utterance {key!r}: {error}")
-    except SourceFault as fault:
-        return [], [str(fault)]
+    except SourceError as error:
+        return [], [str(error)]
     except (tarfile.TarError, OSError, EOFError) as error:
-        return [], [f"not a whole, uncompressed tar ({error})"]
-    return utterances, faults if utterances or faults else ["no utterances in it"]
+        return [], [f"not a complete, uncompressed tar file ({error})"]
+    if not utterances and not faults:
+        faults = ["contains no utterances"]
+    return utterances, faults
 
 
 def _members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
@@ -175,7 +181,7 @@ def _utterance(path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.Ta
     if len(audio) != 1 or "txt" not in parts:
         missing = "txt" if "txt" not in parts else "/".join(AUDIO_SUFFIXES)
         there = ", ".join(f".{suffix}" for suffix in parts)
-        raise ValueError(f"two audio members: {there}" if len(audio) > 1 else f"no .{missing} beside {there}")
+        raise ValueError(f"two audio members: {there}" if len(audio) > 1 else f"no .{missing} member, only {there}")
     record: dict[str, Any] = json.loads(_text(file, parts["json"])) if "json" in parts else {}
     if not isinstance(record, dict):
         raise ValueError(f"{key}.json is not a JSON object")

@@ -224,7 +224,7 @@ def align_units(
     targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in joined], batch_first=True)
     target_lengths_B = torch.tensor([len(ids) for ids in joined])
     alphabet = compact_alphabet(targets_BL, target_lengths_B, ctc.blank)
-    log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.labels.to(memory.device))
-    all_classes = alphabet.classes.tolist()
+    log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.unit_ids.to(memory.device))
+    all_classes = alphabet.target_classes.tolist()
     classes = [all_classes[row][begin : begin + len(ids)] for row, begin, ids in zip(rows, begins, labels, strict=True)]
     return viterbi_align(log_probs_BTC, lengths, classes, rows)

@@ -4,6 +4,8 @@
 The loss of an utterance needs only the probabilities of blank and of its own labels. Heads that compute these faster
 than those of all units are asked for them only.
 
+`memory` is the encoder output, as in torch.nn.TransformerDecoder.
+
 Dimension key: B batch, T time, L label, D width, V units, K best, C classes of an utterance: blank (0), then its
 distinct labels.
 """
@@ -55,10 +57,12 @@ class Ctc(nn.Module):
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
         """
-        loss = self._partial_loss if self.head.has_partial_log_probs else self._full_loss
+        loss = self._loss_of_label_probs if self.head.has_partial_log_probs else self._loss_of_all_probs
         return loss(memory, memory_lengths, targets, target_lengths)
 
-    def _full_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
+    def _loss_of_all_probs(
+        self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor
+    ) -> Tensor:
         """From the log-probabilities of all units."""
         log_probs_TBV = self.log_probs(memory).transpose(0, 1)
         return F.ctc_loss(
@@ -71,40 +75,44 @@ class Ctc(nn.Module):
             zero_infinity=True,
         )
 
-    def _partial_loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """The same loss and gradients from the log-probabilities of blank and of each utterance's labels."""
+    def _loss_of_label_probs(
+        self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor
+    ) -> Tensor:
+        """The loss and gradients of `_loss_of_all_probs`, from the log-probabilities of blank and the labels only."""
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
         frames_BTD = self.dropout(memory).masked_fill(~valid_BT[..., None], 0.0)
-        log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.labels)
-        log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.used[:, None], UNUSED_LOG_PROB)
+        log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.unit_ids)
+        log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
         cost = F.ctc_loss(
             log_probs_BTC.transpose(0, 1),
-            alphabet.classes,
+            alphabet.target_classes,
             memory_lengths,
             target_lengths,
             blank=0,
             reduction="sum",
             zero_infinity=True,
         )
-        # torch's gradient is p - posterior. It is right for rows that sum to one, because the gradient of log_softmax
-        # subtracts p again. These rows do not sum to one, so the gradient of Σ p is subtracted here. The value stays.
-        counted_BT = valid_BT & (alphabet.frames_needed <= memory_lengths)[:, None]
+        # Let p be the probability of a class in a frame, and q its posterior given the transcript. The derivative of
+        # the loss by log p is -q, but F.ctc_loss returns p - q. After a log-softmax both give the same gradient of the
+        # scores, because the p of a frame sum to one. Here they do not, because the classes are not all units. So p,
+        # the derivative of Σ p by log p, is subtracted. `surplus - surplus.detach()` is 0: the loss keeps its value.
+        counted_BT = valid_BT & (alphabet.min_frames <= memory_lengths)[:, None]
         surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
         return cost - (surplus - surplus.detach())
 
 
 class Alphabet(NamedTuple):
-    """The classes of each transcript in a batch: its own labels; class 0 is blank."""
+    """The classes of each utterance in a batch: class 0 is blank, the others are its distinct labels."""
 
-    labels: Tensor
-    """(B, C) int64: the unit of each class; blank where `used` is False."""
-    used: Tensor
-    """(B, C) bool: which classes are in use."""
-    classes: Tensor
+    unit_ids: Tensor
+    """(B, C) int64: the unit of each class; blank where `is_used` is False."""
+    is_used: Tensor
+    """(B, C) bool: False for the padding of utterances with fewer classes."""
+    target_classes: Tensor
     """(B, L) int64: the transcripts as classes, 0 in the padding."""
-    frames_needed: Tensor
-    """(B,) int64: the fewest frames for each: one per label, and a blank between equal labels."""
+    min_frames: Tensor
+    """(B,) int64: the fewest frames for the transcript: one per label, and a blank between equal labels."""
 
 
 def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alphabet:
@@ -112,7 +120,7 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
 
     Args:
         targets: (B, L) unit ids, with any values in the padding; target_lengths: (B,) in L.
-        blank: its unit id, which no transcript holds.
+        blank: its unit id, which no transcript contains.
     """
     valid_BL = length_mask(target_lengths, targets.size(1))
     padding = torch.iinfo(torch.int64).max  # sorts after all labels
@@ -126,8 +134,8 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
     labels_BC.scatter_(1, class_of_sorted_BL, sorted_BL.masked_fill(~real_BL, blank))
     repeats_B = ((targets[:, 1:] == targets[:, :-1]) & valid_BL[:, 1:]).sum(dim=1)
     return Alphabet(
-        labels=labels_BC,
-        used=length_mask(num_classes_B, labels_BC.size(1)),
-        classes=torch.zeros_like(sorted_BL).scatter(1, order_BL, class_of_sorted_BL),
-        frames_needed=target_lengths + repeats_B,
+        unit_ids=labels_BC,
+        is_used=length_mask(num_classes_B, labels_BC.size(1)),
+        target_classes=torch.zeros_like(sorted_BL).scatter(1, order_BL, class_of_sorted_BL),
+        min_frames=target_lengths + repeats_B,
     )

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead, compile_disable, with_sparse_gradient
-from wenet_hs.heads.kernels import tree as reference
+from wenet_hs.heads.kernels import tree as torch_kernels
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
 from wenet_hs.heads.kernels.tree import CostWeights
 from wenet_hs.nn.cpu import linear
@@ -112,16 +112,16 @@ class HSoftmaxHead(OutputHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        """(N,) the cost of `weights`, by the chosen route."""
-        target, every, turn = weights
+    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, cost_weights: CostWeights) -> Tensor:
+        """The cost of each row (N,): the three terms of `CostWeights`, computed by the route of `cost_route`."""
+        target, every, turn = cost_weights
         route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=every != 0)
         if route == "nodes":
             from wenet_hs.heads.kernels.tree_numba import node_cost
 
             inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
             arrays = self.edges, self.path_lengths, self.leaf_counts
-            return node_cost(*inputs, tables=arrays, weights=weights)
+            return node_cost(*inputs, tables=arrays, weights=cost_weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         sparse = self._is_sparse(weight_ID)
         if route == "path":
@@ -134,9 +134,10 @@ class HSoftmaxHead(OutputHead):
         nodes_NP, turns_NP = self._paths(targets_N)
         if route == "torch-nodes":
             leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
-            return reference.node_cost(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
-        scores_NP = reference.path_scores(hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=sparse)
-        return reference.path_cost(scores_NP, turns_NP, target, turn)
+            return torch_kernels.node_cost(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, cost_weights)
+        # The route is "torch-path".
+        scores_NP = torch_kernels.path_scores(hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=sparse)
+        return torch_kernels.path_cost(scores_NP, turns_NP, target, turn)
 
     def _paths(self, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1 right, 0 padding."""
@@ -155,7 +156,7 @@ class HSoftmaxHead(OutputHead):
             from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
-        return reference.leaf_log_probs(scores_NI, self.edges, self.tree.level_starts)
+        return torch_kernels.leaf_log_probs(scores_NI, self.edges, self.tree.level_starts)
 
     @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -187,7 +188,7 @@ class HSoftmaxHead(OutputHead):
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
         nodes, masks = [], []
         for labels_L in labels_BL.cpu().numpy():
-            label_M, edge_M = reference.path_edges(self.tree, labels_L)
+            label_M, edge_M = torch_kernels.path_edges(self.tree, labels_L)
             nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
             is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
             is_on_path[edge_M & 1, node_M, label_M] = True

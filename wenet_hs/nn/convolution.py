@@ -36,13 +36,19 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = valid → (B, T, D) in the dtype of the weights."""
+        """x (B, T, D), mask (B, T), False for padding → (B, T, D) in the dtype of the weights.
+
+        Training uses the statistics of the batch and updates the running ones; evaluation uses the running ones.
+        """
         x_BTD = x.to(self.weight.dtype)
-        mean_D, var_D = self._batch_statistics(x_BTD, mask) if self.training else (self.running_mean, self.running_var)
+        mean_D, var_D = self.running_mean, self.running_var
+        if self.training:
+            mean_D, var_D = self._compute_statistics(x_BTD, mask)
         scale_D = self.weight * torch.rsqrt(var_D + self.eps)
         return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
 
-    def _batch_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (D,) of the valid frames of all ranks. Updates the running statistics."""
         # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
         weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
         count = weight_BT1.sum()

@@ -196,7 +196,6 @@ def speed_section(data: ReportData) -> dict[str, Any]:
     names = dict.fromkeys(name for of in conditions for name in of)
     differing = [name for name in names if len({of.get(name) for of in conditions}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
-    speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
     for found, of in zip(measured, conditions, strict=True):
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
@@ -389,24 +388,26 @@ MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance wit
 
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
-    """Rates per length of the reference, and of each utterance over its length."""
-    metric = data.shown[0][2].rules.metric
+    """Two charts: the error rate per range of reference lengths, and the error rate of each utterance by its length."""
+    _, _, first_report = data.shown[0]
+    metric = first_report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
     dots: list[Dot] = []
-    clouds, num_clipped = [], 0
+    points_of_systems, num_clipped = list[Line](), 0
     for index, experiment, report in data.shown:
         for name, score in by_length(report).by[LENGTH].groups.items():
             label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
             dots += rate_dots(score, f"{name} (n={score.utterances:,})", index, label)
-        counts = [found.counts for found in report.utterances.values()]
+        counts = [utterance.counts for utterance in report.utterances.values()]
         points = [(float(count.num_units), count.rate) for count in counts if count.rate is not None]
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
-        clouds.append(Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index))
+        drawn = [(length, min(MAX_RATE, rate)) for length, rate in points]
+        points_of_systems.append(Line(points=drawn, colour=index))
     label = f"Error rate of each utterance by its length in {unit}"
     return {
         "metric": metric.upper(),
         "bins": interval_chart(dots, label=f"Error rates by length of the reference in {unit}"),
-        "scatter": scatter_chart(clouds, label=label, unit=unit),
+        "scatter": scatter_chart(points_of_systems, label=label, unit=unit),
         "num_clipped": num_clipped,
         "max_percent": format(100 * MAX_RATE, "g"),
     }

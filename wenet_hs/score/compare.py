@@ -92,7 +92,7 @@ def compare(
     errors = {lang: _collect_errors(report_a, report_b, keys_of[lang]) for lang in sorted(keys_of)}
     errors = {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
     if not errors:
-        raise DataError("the reference: no units in it; there is nothing to compare")
+        raise DataError("the reference: contains no units; there is nothing to compare")
     by_utterance = _resample(errors, num_resamples, seed)
     by_speaker: dict[str, Significance] = {}
     few_speakers: tuple[str, ...] = ()

@@ -151,7 +151,7 @@ def _score_one(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtte
 def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
     """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
     if not reference:
-        raise DataError(f"{names[0]}: no utterances in it; check that it is the reference")
+        raise DataError(f"{names[0]}: contains no utterances; check that it is the reference")
     extra = sorted(hypothesis - reference)
     number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):

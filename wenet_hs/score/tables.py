@@ -216,7 +216,7 @@ def read_report(path: Path | str) -> Report:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: not a file of `score --json` ({fault}); run `wenet-hs score` again") from error
+        raise DataError(f"{path}: not written by `score --json` ({fault}); run `wenet-hs score` again") from error
 
 
 def _dump(value: object) -> str:

@@ -75,12 +75,12 @@ def normalize(text: str, lang: str | None) -> str:
 
 def normalize_counted(text: str, lang: str | None) -> tuple[str, Counter[str]]:
     """Like `normalize`, with the frequencies of the removed characters; white space is not counted."""
-    return _cleaned(text, lang, keep_case=False)
+    return _normalize_until_stable(text, lang, keep_case=False)
 
 
 def remove_punctuation(text: str, lang: str | None) -> str:
     """The text without the characters that `normalize` removes; its case is kept, apostrophes in words become `'`."""
-    return _cleaned(text, lang, keep_case=True)[0]
+    return _normalize_until_stable(text, lang, keep_case=True)[0]
 
 
 def normalize_phones(text: str) -> str:
@@ -88,17 +88,22 @@ def normalize_phones(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def _cleaned(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Counter[str]]:
+def _normalize_until_stable(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Counter[str]]:
+    """The text after all passes, and the frequencies of the characters that they removed.
+
+    A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
+    """
     rules = _RULES.get((lang or "").replace("_", "-").partition("-")[0].lower(), _DEFAULT)
     removed: Counter[str] = Counter()
     while True:
-        text, newly_removed = _one_pass(text, rules, keep_case=keep_case)
+        text, newly_removed = _normalize_once(text, rules, keep_case=keep_case)
         removed += newly_removed
-        if not newly_removed:  # else the new neighbours may combine, or follow other rules: repeat
+        if not newly_removed:
             return text, removed
 
 
-def _one_pass(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counter[str]]:
+def _normalize_once(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counter[str]]:
+    """The text after one pass, and the frequencies of the characters that the pass removed."""
     text = unicodedata.normalize("NFC", text)
     text = text if keep_case else _lower(text, rules.dotless_i)
     lower = _lower_in_place(text) if keep_case else text  # the patterns are in lower case

@@ -173,7 +173,7 @@ def bpe_units(model: bytes) -> list[str]:
 def _explain(message: str) -> str:
     """Sentencepiece's message about the size in our words."""
     if found := re.search(r"set it to a value <= (\d+)", message):
-        return f"the transcripts give at most {found[1]} pieces; ask for at most that"
+        return f"the transcripts give at most {found[1]} pieces; use {found[1]} or less"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"the characters of the transcripts are already {found[1]} pieces; ask for at least that"
+        return f"the characters of the transcripts are already {found[1]} pieces; use {found[1]} or more"
     return message

@@ -275,7 +275,7 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
 
     Args:
-        names: beginnings of names in the state_dict, up to a dot: `encoder.encoders.1` is not the eleventh layer.
+        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
         where: the file of the config, for error messages.
 
     Raises: ConfigError if no parameter has such a name, or no parameter is left to train.

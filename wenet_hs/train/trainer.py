@@ -75,7 +75,7 @@ def train(options: TrainOptions) -> Path:
     with (
         join_process_group(find_device(options.device)) as world,
         report_full_disk(options.model_dir, options.model_dir / "checkpoints"),
-        locked(options.model_dir, flag="--model_dir", work="training", fault=CheckpointError)
+        locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
         if world.is_first
         else nullcontext(),
     ):

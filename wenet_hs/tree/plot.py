@@ -86,14 +86,14 @@ class TreeLayout:
 def tree_svg(tree: UnitTree, *, max_leaves: int = 60) -> str:
     """The drawing as one self-contained `<svg>` element in the colour of the surrounding text (`currentColor`)."""
     layout = layout_tree(tree, max_leaves=max_leaves)
-    return _rendered("tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}")
+    return _render_template("tree.svg", layout=layout, width=f"{layout.width:.0f}", height=f"{layout.height:.0f}")
 
 
-def _rendered(template: str, **values: Any) -> str:
+def _render_template(template: str, **values: Any) -> str:
     import jinja2  # not needed by most commands that import this module
 
-    folder = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
-    environment = jinja2.Environment(loader=folder, autoescape=True, undefined=jinja2.StrictUndefined)
+    loader = jinja2.FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return environment.get_template(template).render(values) + "\n"
 
@@ -287,7 +287,7 @@ def tree_page(
     """
     if max_units < 1:
         raise ValueError(f"max_units: must be at least 1, got {max_units}")
-    return _rendered(
+    return _render_template(
         "explorer.html",
         title=f"{tree.kind} tree of {tree.num_units:,} units",
         figures=summary.split(" | "),

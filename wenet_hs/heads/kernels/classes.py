@@ -4,8 +4,9 @@
 Import it inside the function that runs a kernel, because it imports numba.
 
 Dimension key: N rows, D width, V units, I inner nodes, E edges (the children of all nodes), C children of one node,
-K best units, M decisions (pairs of a row and a node on its path, node by node), R decisions at one node,
-S scores of all decisions, T rows of the weight's gradient.
+K best units, M decisions (pairs of a row and a node on its path, node by node), G groups (all decisions at one node),
+R decisions of one group, S scores of all decisions (one per child of the decision's node, decision by decision),
+T rows of the weight's gradient: E, or for a sparse gradient the edges of the nodes that have a group.
 """
 
 import math
@@ -184,19 +185,22 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
         if not is_product:
             grad_D[:] = _ZERO
             for child in range(degree):
-                slope, vector_D = scores[child], weight_ED[edge + child]
+                score_grad, vector_D = scores[child], weight_ED[edge + child]
                 for d in range(dim):
-                    grad_D[d] += slope * vector_D[d]
+                    grad_D[d] += score_grad * vector_D[d]
     return costs
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, slopes_S):  # type: ignore[no-untyped-def]
-    """Add the gradients of the nodes' vectors and biases to zeros.
+def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_grads_S):  # type: ignore[no-untyped-def]
+    """Add the gradients of the nodes' vectors to `grad_TD` and those of their biases to `grad_E`, which are zeros.
 
     Args:
-        groups_G6: first decision, number of decisions, first edge, number of edges, where the slopes start, and the
-            first row of the gradient.
+        scaled_MD: the hidden states of the decisions, times `upstream_M`.
+        upstream_M: the derivative of the loss by the cost of each decision.
+        groups_G6: first decision, number of decisions, first edge, number of edges, the first of the group's
+            `score_grads_S`, and its first row in `grad_TD`.
+        score_grads_S: the derivative of a decision's cost by each of its scores.
     """
     dim = scaled_MD.shape[1]
     for group in prange(len(groups_G6)):
@@ -204,10 +208,10 @@ def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, slopes_
         for child in range(degree):
             grad_D = grad_TD[out + child]
             for index in range(size):
-                slope, scaled_D = slopes_S[start + index * degree + child], scaled_MD[first + index]
-                grad_E[edge + child] += slope * upstream_M[first + index]
+                score_grad, scaled_D = score_grads_S[start + index * degree + child], scaled_MD[first + index]
+                grad_E[edge + child] += score_grad * upstream_M[first + index]
                 for d in range(dim):
-                    grad_D[d] += slope * scaled_D[d]
+                    grad_D[d] += score_grad * scaled_D[d]
 
 
 class _PathCost(torch.autograd.Function):
@@ -220,21 +224,23 @@ class _PathCost(torch.autograd.Function):
     def forward(ctx: Any, hidden_ND: Tensor, weight_ED: Tensor, bias_E: Tensor, *plan: Any) -> Tensor:
         groups, smoothing, ctx.sparse = plan
         weight_ED, bias_E = weight_ED.contiguous(), bias_E.contiguous()
-        ctx.rows_M, ctx.num_edges = torch.from_numpy(groups.rows), len(weight_ED)
+        ctx.groups, ctx.rows_M, ctx.num_edges = groups, torch.from_numpy(groups.rows), len(weight_ED)
         hidden_MD = hidden_ND.index_select(0, ctx.rows_M)
         num_scores_G = groups.sizes * groups.degrees
         starts_G = np.cumsum(num_scores_G) - num_scores_G
-        slopes_S, grad_MD = hidden_ND.new_empty(int(num_scores_G.sum())), torch.empty_like(hidden_MD)
+        score_grads_S, grad_MD = hidden_ND.new_empty(int(num_scores_G.sum())), torch.empty_like(hidden_MD)
         is_product_G = (groups.sizes >= MIN_PRODUCT_ROWS) & (num_scores_G >= MIN_PRODUCT_SCORES)
-        # The first row of the gradient: the edge itself, or, in a sparse one, the sum of all degrees before.
+        # The first row of a group in the weight's gradient: its first edge; in a sparse gradient, which has only the
+        # edges of the groups, the number of the edges of all groups before.
         outs_G = np.cumsum(groups.degrees) - groups.degrees if ctx.sparse else groups.edges
         ctx.groups_G6 = np.column_stack([*groups[2:], starts_G, outs_G])
-        ctx.is_product_G, ctx.slopes_S, ctx.products = is_product_G, slopes_S, []
+        ctx.is_product_G, ctx.score_grads_S, ctx.products = is_product_G, score_grads_S, []
         for first, size, edge, degree, start, out in ctx.groups_G6[is_product_G].tolist():
             decisions, edges, outs = slice(first, first + size), slice(edge, edge + degree), slice(out, out + degree)
-            slopes_RC = slopes_S[start : start + size * degree].view(size, degree)
-            torch.addmm(bias_E[edges], hidden_MD[decisions], weight_ED[edges].T, out=slopes_RC)
-            ctx.products.append((decisions, edges, outs, slopes_RC))
+            # It contains the scores until `_costs_of_decisions` replaces them by the derivatives.
+            score_grads_RC = score_grads_S[start : start + size * degree].view(size, degree)
+            torch.addmm(bias_E[edges], hidden_MD[decisions], weight_ED[edges].T, out=score_grads_RC)
+            ctx.products.append((decisions, edges, outs, score_grads_RC))
 
         costs_N, grad_ND = hidden_ND.new_zeros(len(hidden_ND)), torch.zeros_like(hidden_ND)
         if len(groups.rows):
@@ -244,10 +250,10 @@ class _PathCost(torch.autograd.Function):
             decisions_M5 = np.column_stack([*columns, is_product_G[group_M]])
             use_torch_threads()
             arrays = (tensor.numpy() for tensor in (hidden_MD, weight_ED, bias_E))
-            results = slopes_S.numpy(), grad_MD.numpy()
+            results = score_grads_S.numpy(), grad_MD.numpy()
             costs_M = torch.from_numpy(_costs_of_decisions(*arrays, decisions_M5, *results, np.float32(smoothing)))
-            for decisions, edges, _, slopes_RC in ctx.products:
-                torch.mm(slopes_RC, weight_ED[edges], out=grad_MD[decisions])
+            for decisions, edges, _, score_grads_RC in ctx.products:
+                torch.mm(score_grads_RC, weight_ED[edges], out=grad_MD[decisions])
             costs_N.index_add_(0, ctx.rows_M, costs_M)
             grad_ND.index_add_(0, ctx.rows_M, grad_MD)
         ctx.save_for_backward(hidden_MD, grad_ND)
@@ -260,21 +266,23 @@ class _PathCost(torch.autograd.Function):
         grad_hidden = grads[0][:, None] * grad_ND if ctx.needs_input_grad[0] else None
         if not any(ctx.needs_input_grad[1:3]):
             return grad_hidden, None, None, None, None, None
-        num_rows = int(ctx.groups_G6[:, 3].sum()) if ctx.sparse else ctx.num_edges
-        # Zeros of NumPy, because the system clears their pages only when they are touched.
+        num_rows = int(ctx.groups.degrees.sum()) if ctx.sparse else ctx.num_edges
+        # np.zeros, because torch.zeros writes all of the memory here. For np.zeros the operating system clears a page
+        # when it is first used.
         grad_TD = torch.from_numpy(np.zeros((num_rows, hidden_MD.size(1)), np.float32))
         grad_E = torch.from_numpy(np.zeros(ctx.num_edges, np.float32))
         upstream_M = grads[0].index_select(0, ctx.rows_M)
         scaled_MD = upstream_M[:, None] * hidden_MD
-        for decisions, edges, outs, slopes_RC in ctx.products:
-            torch.mm(slopes_RC.T, scaled_MD[decisions], out=grad_TD[outs])
-            torch.mv(slopes_RC.T, upstream_M[decisions], out=grad_E[edges])
+        for decisions, edges, outs, score_grads_RC in ctx.products:
+            torch.mm(score_grads_RC.T, scaled_MD[decisions], out=grad_TD[outs])
+            torch.mv(score_grads_RC.T, upstream_M[decisions], out=grad_E[edges])
         use_torch_threads()
         arrays = (tensor.numpy() for tensor in (grad_TD, grad_E, scaled_MD, upstream_M))
-        _vector_gradients(*arrays, ctx.groups_G6[~ctx.is_product_G], ctx.slopes_S.numpy())
+        _vector_gradients(*arrays, ctx.groups_G6[~ctx.is_product_G], ctx.score_grads_S.numpy())
         if ctx.sparse:
-            touched = [np.arange(edge, edge + degree) for edge, degree in ctx.groups_G6[:, 2:4].tolist()]
-            edges_T = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *touched]))
+            ranges = zip(ctx.groups.edges.tolist(), ctx.groups.degrees.tolist(), strict=True)
+            edges = [np.arange(edge, edge + degree) for edge, degree in ranges]
+            edges_T = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *edges]))
             grad_TD = sparse_rows(edges_T, grad_TD, torch.Size((ctx.num_edges, hidden_MD.size(1))))
         return grad_hidden, grad_TD, grad_E, None, None, None
 
