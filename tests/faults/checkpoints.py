@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of checkpoints: killed saves, resumed trainings, damaged files, full disks."""
 
-import contextlib
+import hashlib
 import io
+import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -16,14 +16,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from harness import Ended, Report, Tally, call, call_in_child, log_to, run_child, run_reporting, without_fsync
+import torch
+from harness import Report, Tally, call, call_in_child, limit_files, log_to, run_child, run_reporting, without_fsync
 from tiny_corpus import TinyCorpus, bits, cut_back, metrics, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
 from wenet_hs.errors import CheckpointError
-from wenet_hs.files import write_atomic
+from wenet_hs.train.average import write_final
 
 KEPT = 2
 CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync")
@@ -49,7 +50,7 @@ def save_kills(folder: Path, tally: Tally, kills: int, size: int = 200_000, scen
 def make_contents(step: int, size: int) -> dict[str, bytes]:
     """Files of a checkpoint, different for each step."""
     weights = random.Random(step).randbytes(size)
-    state = b'{"step": %d}' % step
+    state = b'{"progress": {"step": %d}}' % step
     return {"model.pt": weights, "optimizer.pt": 2 * weights[::-1], "rng.pt": weights[:5000], "state.json": state}
 
 
@@ -139,6 +140,11 @@ class CountedFile(io.FileIO):
         return super().write(content)
 
 
+def _write_final(folder: Path, step: int, size: int) -> None:
+    weights = torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)
+    write_final(folder.parent / "final.pt", {"w": weights}, [ckpt.checkpoint_path(folder, step)], by="last")
+
+
 def _save_after_a_kill(folder: Path, size: int, report: Report) -> None:
     for name in (".step-00000003.tmp", ".step-00000001.doomed"):
         (folder / name).mkdir(exist_ok=True)
@@ -151,21 +157,20 @@ SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
     "save and rotate": lambda folder, size, report: save_and_rotate(folder, 3, size, report),
     "the same step again": lambda folder, size, report: save_and_rotate(folder, 2, size, report),
     "after a kill": _save_after_a_kill,
-    "final.pt": lambda folder, size, report: write_atomic(
-        folder.parent / "final.pt", make_contents(3, size)["model.pt"]
-    ),
+    "final.pt": lambda folder, size, report: _write_final(folder, 1, size),
 }
 
 
 def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
     """Kill a scenario once at each of its calls. Returns their number."""
-    work, checkpoints = SCENARIOS[name], folder / "checkpoints"
+    work, checkpoints, final, finals = SCENARIOS[name], folder / "checkpoints", folder / "final.pt", [b"", b""]
 
     def prepare() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         for step in (1, 2):
             ckpt.save_checkpoint(checkpoints, step, make_contents(step, size))
-        (folder / "final.pt").write_bytes(make_contents(2, size)["model.pt"])
+            _write_final(checkpoints, step, size)
+            finals[step - 1] = final.read_bytes()
 
     def work_until(number: int | None, report: Report) -> int:
         calls = CallCounter(at=number)
@@ -180,8 +185,11 @@ def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
         where = f"{name}, killed at call {number} of {num_calls}"
         tally.check(code == -signal.SIGKILL, f"{where}: the call was never made (exit code {code})")
         newest = _verify(checkpoints, max([2, *steps]), size, tally, where)
-        allowed = [make_contents(step, size)["model.pt"] for step in (2, 3)]
-        tally.check((folder / "final.pt").read_bytes() in allowed, f"{where}: final.pt is neither the old nor the new")
+        tally.check(final.read_bytes() in finals, f"{where}: final.pt is neither the old nor the new")
+        beside = final.with_suffix(".json")
+        recorded = json.loads(beside.read_text())["sha256"] if beside.exists() else None
+        sums = (None, hashlib.sha256(final.read_bytes()).hexdigest())
+        tally.check(recorded in sums, f"{where}: final.json describes another final.pt")
         save_and_rotate(checkpoints, newest + 1, size)  # the next run
         left = sorted(path.name for path in checkpoints.iterdir())
         expected = [path.name for path in ckpt.list_checkpoints(checkpoints)]
@@ -342,17 +350,49 @@ def full_disk(folder: Path, tally: Tally, limits: int, trainings: int = 8, disks
     for number in range(limits):
         limit = largest * number // limits
         _check_save(first, files, f"limit {limit}", tally, limit=limit)
-    largest = max(path.stat().st_size for path in (whole / "checkpoints").rglob("*") if path.is_file())
+    again, line = folder / "training", corpus.arguments(folder / "training", "max_epoch=1")
     for number in range(trainings):
-        _check_training(corpus, whole, folder / "training", 1000 + (largest - 1000) * number // trainings, tally)
-    with _small_disk(folder / "disk") as resize:
-        num_disks = _sweep_disks(folder / "disk", resize, files, disks, tally) if resize else 0
-    full = f"{num_disks} full disks" if resize else "no disk can be mounted here"
+        shutil.rmtree(again, ignore_errors=True)
+        where = f"limit {1000 + (largest - 1000) * number // trainings}"
+        ended = call_in_child(train_command, *line, limit=int(where.split()[1]))
+        is_line = ended.is_user_error() and ended.err.count("\n") == 1 and ": disk full while writing" in ended.err
+        tally.check(is_line, f"training, {where}: {ended.summary()}")
+        ended = call_in_child(train_command, *line)  # continues without the limit
+        is_equal = ended.code == 0 and bits(again) == bits(whole)
+        tally.check(is_equal, f"training after {where}: {ended.summary()} or other bits")
+    num_disks = _fill_disks(folder / "disk", files, disks, tally)
+    full = f"{num_disks} full disks" if num_disks else "no disk can be mounted here"
     tried = limits + trainings + num_disks
     return (
-        f"{limits} limits over the {max(map(len, files.values()))} bytes of a checkpoint's largest file | {trainings} "
-        f"whole trainings | {full} | last good one loads, message names the disk, no incomplete files: {tried} tried"
+        f"{limits} limits over the {largest} bytes of a checkpoint's largest file | {trainings} whole trainings | "
+        f"{full} | last good one loads, message names the disk, no incomplete files: {tried} tried"
     )
+
+
+def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tally) -> int:
+    """Save a second checkpoint on a tmpfs with room for the first and a part of the second.
+
+    Returns the number of disks, 0 if none can be mounted.
+    """
+    disk.mkdir()
+
+    def mount(options: str) -> bool:
+        line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
+        return subprocess.run(line, capture_output=True, check=False).returncode == 0
+
+    if os.geteuid() != 0 or not shutil.which("mount") or not mount("size=64m"):
+        return 0
+    try:
+        first = ckpt.save_checkpoint(disk / "checkpoints", 1, files)
+        used, needed, page = shutil.disk_usage(disk).used, sum(map(len, files.values())), 4096
+        for number in range(2 * num_sizes):
+            size = used + (needed * (number // 2) // num_sizes) // page * page
+            where = f"disk of {size} bytes{' that fills while writing' if number % 2 else ''}"
+            tally.check(mount(f"remount,size={size}"), f"{where}: cannot be made")
+            _check_save(first, files, where, tally, hide=bool(number % 2))
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    return 2 * num_sizes
 
 
 def _check_save(
@@ -364,8 +404,7 @@ def _check_save(
     """
 
     def save() -> str:
-        if limit is not None:
-            set_limit(limit)
+        limit_files(limit)
         if hide:
             actual, calls = shutil.disk_usage, iter([shutil.disk_usage("/")._replace(free=2**60)])
             shutil.disk_usage = lambda path: next(calls, None) or actual(path)  # type: ignore[assignment]
@@ -381,65 +420,3 @@ def _check_save(
     left = [path.name for path in first.parent.iterdir()]
     fault = ckpt.verification_error(first)
     tally.check(left == [first.name] and fault is None, f"{where}: left {left}, {fault}")
-
-
-def set_limit(limit: int) -> None:
-    """Limit the size of the files of this process; a write beyond it fails as on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-
-def train_with_limit(corpus: TinyCorpus, model_dir: Path, limit: int, *overrides: str) -> Ended:
-    """A training in a process whose files may not exceed `limit` bytes."""
-    module = type(train_command)("wenet_hs.bin.train")
-
-    def run(args: Any) -> None:
-        set_limit(limit)
-        train_command.run(args)
-
-    vars(module).update(vars(train_command), run=run)
-    return call_in_child(module, *corpus.arguments(model_dir, *overrides))
-
-
-def _check_training(corpus: TinyCorpus, whole: Path, model_dir: Path, limit: int, tally: Tally) -> None:
-    """A training that meets the limit, and continues without it."""
-    shutil.rmtree(model_dir, ignore_errors=True)
-    ended = train_with_limit(corpus, model_dir, limit, "max_epoch=1")
-    is_line = ended.is_user_error() and ended.err.count("\n") == 1 and ": disk full while writing" in ended.err
-    tally.check(is_line, f"training, limit {limit}: {ended.summary()}")
-    ended = call_in_child(train_command, *corpus.arguments(model_dir, "max_epoch=1"))
-    is_equal = ended.code == 0 and bits(model_dir) == bits(whole)
-    tally.check(is_equal, f"training after limit {limit}: {ended.summary()} or other bits")
-
-
-@contextlib.contextmanager
-def _small_disk(folder: Path) -> Iterator[Callable[[int], bool] | None]:
-    """A tmpfs, and a function that gives it a size in bytes; None where none can be mounted."""
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def mount(options: str) -> bool:
-        line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        return subprocess.run(line, capture_output=True, check=False).returncode == 0
-
-    if os.geteuid() != 0 or not shutil.which("mount") or not mount("size=64m"):
-        yield None
-        return
-    try:
-        yield lambda size: mount(f"remount,size={size}")
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _sweep_disks(
-    disk: Path, resize: Callable[[int], bool], files: dict[str, bytes], num_sizes: int, tally: Tally
-) -> int:
-    """Save a second checkpoint on disks with room for the first and a part of the second. Returns their number."""
-    first = ckpt.save_checkpoint(disk / "checkpoints", 1, files)
-    status = os.statvfs(disk)
-    used, needed, page = (status.f_blocks - status.f_bfree) * status.f_frsize, sum(map(len, files.values())), 4096
-    for number in range(2 * num_sizes):
-        size = used + (needed * (number // 2) // num_sizes) // page * page
-        where = f"disk of {size} bytes{' that fills while writing' if number % 2 else ''}"
-        tally.check(resize(size), f"{where}: cannot be made")
-        _check_save(first, files, where, tally, hide=bool(number % 2))
-    return 2 * num_sizes

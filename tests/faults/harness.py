@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 sys.path.extend(str(Path(__file__).parents[1] / name) for name in (".", "score", "corpus"))
 
@@ -54,9 +56,8 @@ class Ended:
     code: int
     out: str
     err: str
-    """Its stderr without the log."""
     log: str
-    """Warnings of the log."""
+    """Warnings of the log, which `err` does not contain."""
     crash: str | None = None
     """The traceback, if any."""
 
@@ -133,21 +134,29 @@ def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
     return values[0] if values and code == 0 else None, code
 
 
-def call_in_child(module: ModuleType, *arguments: object) -> Ended:
-    """`call` in a forked process: nothing that it changes remains."""
-    record, _ = run_child(lambda: asdict(call(module, *arguments)))
+def call_in_child(module: ModuleType, *arguments: object, limit: int | None = None) -> Ended:
+    """`call` in a forked process: nothing that it changes remains. `limit` as for `limit_files`."""
+
+    def work() -> dict[str, Any]:
+        limit_files(limit)
+        return asdict(call(module, *arguments))
+
+    record, _ = run_child(work)
     return Ended(**record) if record else Ended(-1, "", "", "", "the process died")
+
+
+def limit_files(limit: int | None) -> None:
+    """Limit the size in bytes of the files of this process; a write beyond it fails as on a full disk."""
+    if limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 
 @contextlib.contextmanager
 def without_fsync() -> Iterator[None]:
     """Make fsync do nothing, which is faster. No power failure is tested here."""
-    original = os.fsync
-    os.fsync = lambda fd: None
-    try:
+    with mock.patch.object(os, "fsync"):
         yield
-    finally:
-        os.fsync = original
 
 
 # ---- programs
@@ -179,32 +188,24 @@ class Program:
 
     def finish(self) -> None:
         """Wait for its success."""
-        code = self.wait()
-        if code != 0:
+        if (code := self.wait()) != 0:
             raise SystemExit(f"exit code {code}:\n{self.log.read_text()}")
-
-    def is_running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self.process.poll() is None
 
     def wait_until(self, is_reached: Callable[[], bool]) -> bool:
         """Wait for a condition. Returns False if the program ended first, or made no progress in time."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_reached():
-            if not self.is_running() or time.monotonic() > deadline:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 return False
             time.sleep(0.001)
         return True
 
     def rank_processes(self) -> dict[int, int]:
         """Rank → process id of the ranks that torchrun is running, from Linux's /proc."""
-        ranks = {}
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            for pid in _read(task).split():
-                rank = re.search(r"(?:^|\0)RANK=(\d+)\0", _read(Path(f"/proc/{pid}/environ")))
-                if rank is not None:
-                    ranks[int(rank[1])] = int(pid)
-        return ranks
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        pids = [int(pid) for task in tasks for pid in _read(task).split()]
+        found = [(re.search(r"(?:^|\0)RANK=(\d+)\0", _read(Path(f"/proc/{pid}/environ"))), pid) for pid in pids]
+        return {int(rank[1]): pid for rank, pid in found if rank is not None}
 
 
 def _read(path: Path) -> str:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every fault with few trials, and violations that the fault tests must notice."""
 
-import io
 import json
 import os
 import signal
@@ -14,16 +13,12 @@ import checkpoints
 import hostile
 import pytest
 import run_all
-import torch
 import user_errors
-from harness import Tally, last_step, start_training
-from tiny_corpus import TinyCorpus, bits, cut_back, outcome, write_tiny_corpus
+from harness import Tally, call_in_child, last_step, start_training
+from tiny_corpus import TinyCorpus, bits, outcome, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
-from wenet_hs.bin import train as train_command
-from wenet_hs.bin.command import run_command
-from wenet_hs.checkpoint import load_dict
-from wenet_hs.errors import CheckpointError
+from wenet_hs.bin import train
 from wenet_hs.score import score
 
 pytestmark = [
@@ -69,12 +64,14 @@ def test_no_promise_is_violated(
 
 @pytest.mark.slow
 def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = ckpt.save_checkpoint
+
     def save_in_place(folder: Path, step: int, files: dict[str, bytes]) -> Path:
-        path = ckpt.checkpoint_path(folder, step)
+        path, made = folder / f"step-{step:08d}", save(folder.parent / "elsewhere", step, files)
         path.mkdir(parents=True, exist_ok=True)
-        for name, content in {**files, ckpt.MANIFEST: ckpt._manifest(files)}.items():
-            with (path / name).open("wb") as file:
-                file.write(content)
+        for item in made.iterdir():
+            with (path / item.name).open("wb") as file:
+                file.write(item.read_bytes())
         return path
 
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -108,18 +105,13 @@ def test_the_scan_finds_ways_to_run_code(text: str, tmp_path: Path) -> None:
     (tmp_path / "wenet_hs" / "unsafe.py").write_text(f"{imports}model.eval()\nnp.load(p, allow_pickle=False)\n{text}\n")
     (tmp_path / "wenet_hs" / "unsafe.sh").write_text('# eval is evil\ncurl x | sh\neval "$line"\n')
     num_files, found = hostile.scan_sources(tmp_path)
-    assert num_files == 2
-    assert [line.rpartition("/")[2].split(":")[:2] for line in found if ".sh" in line] == [
-        ["unsafe.sh", "2"],
-        ["unsafe.sh", "3"],
-    ]
-    assert {line.split(":")[1] for line in found if ".py" in line} == {"10"}
+    places = {tuple(line.removeprefix(f"{tmp_path}/wenet_hs/").split(":")[:2]) for line in found}
+    assert (num_files, places) == (2, {("unsafe.sh", "2"), ("unsafe.sh", "3"), ("unsafe.py", "10")})
 
 
 def test_no_source_runs_code_that_came_with_data() -> None:
     num_files, found = hostile.scan_sources()
-    assert found == []
-    assert num_files > 80
+    assert (found, num_files > 80) == ([], True)
 
 
 def test_the_note_has_a_row_per_fault(
@@ -145,82 +137,26 @@ def test_the_note_has_a_row_per_fault(
         run_all.main(["earthquake"])
 
 
-# ---- what a checkpoint promises, case by case
-
-
-def test_a_checkpoint_that_was_being_replaced_comes_back(tmp_path: Path) -> None:
-    """Killed between the two renames of a save of the same step."""
-    path = ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"weights"})
-    path.rename(tmp_path / ".step-00000007.replaced")
-    ckpt.remove_incomplete(tmp_path)
-    assert ckpt.read_checkpoint(path) == {"model.pt": b"weights"}
-    path.rename(tmp_path / ".step-00000007.replaced")
-    ckpt.save_checkpoint(tmp_path, 7, {"model.pt": b"newer"})
-    ckpt.remove_incomplete(tmp_path)
-    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
-
-
-def to_bytes(content: object) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"cos\nsystem\n(S'true'\ntR.", r"cannot be read \(Weights only load failed.*; use an earlier check"),
-        (b"", r"cannot be read \(.*\); use an earlier checkpoint$"),
-        (to_bytes([1, 2]), "is no dict of names; use an earlier checkpoint$"),
-        (to_bytes({1: 2}), "is no dict of names; use an earlier checkpoint$"),
-    ],
-)
-def test_an_invalid_file_of_a_checkpoint_is_named(content: bytes, message: str) -> None:
-    with pytest.raises(CheckpointError, match=f"^model.pt: {message}"):
-        load_dict(content, Path("model.pt"))
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
     return write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
-def whole(corpus: TinyCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed training of two epochs."""
-    return corpus.train(tmp_path_factory.mktemp("whole") / "m")
-
-
-@pytest.mark.slow
-def test_files_of_another_training_are_named(corpus: TinyCorpus, tmp_path: Path) -> None:
-    whole = corpus.train(tmp_path / "whole", "max_epoch=1")
-    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
-    for name in ("optimizer.pt", "rng.pt"):
-        copy = cut_back(whole, tmp_path / name, 4)
-        ckpt.save_checkpoint(copy / "checkpoints", 4, {**files, name: to_bytes({"state": 1})})
-        with pytest.raises(
-            CheckpointError, match=r"step-00000004: does not fit this training \(.*\); use an earlier checkp"
-        ):
-            corpus.train(copy, "max_epoch=1")
-
-
-def test_a_full_disk_is_one_line_and_changes_no_bit(corpus: TinyCorpus, tmp_path: Path, whole: Path) -> None:
+def test_a_full_disk_is_one_line_and_changes_no_bit(corpus: TinyCorpus, tmp_path: Path) -> None:
     """The limit is met by the first checkpoint, and later by train.yaml, by TensorBoard and by the weights."""
-    folder = tmp_path / "m"
-    (line,) = checkpoints.train_with_limit(corpus, folder, 100_000).err.splitlines()
+    folder, whole = tmp_path / "m", corpus.train(tmp_path / "whole")
+    (line,) = call_in_child(train, *corpus.arguments(folder), limit=100_000).err.splitlines()
     assert line.startswith(f"{folder}/checkpoints/step-00000001: disk full while writing (File too large")
     assert "; no checkpoint was written before; make room" in line
     before = bits(corpus.train(folder, "max_epoch=1"))
     for limit in (500, 20_000, 151_000):
-        ended = checkpoints.train_with_limit(corpus, folder, limit)
+        ended = call_in_child(train, *corpus.arguments(folder), limit=limit)
         (line,) = ended.err.splitlines()
         assert ended.code == 2 and ": disk full while writing (File too large; " in line, limit
         assert line.endswith("; last good checkpoint: step-00000004; make room and run the same command again"), limit
         assert bits(folder) == before, limit
         assert [path.name for path in (folder / "checkpoints").glob(".*")] == []
-    assert run_command(train_command, corpus.arguments(folder)) == 0
-    assert outcome(folder) == outcome(whole)
+    assert outcome(corpus.train(folder)) == outcome(whole)
 
 
 @pytest.mark.slow
