@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -18,24 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
-import torch
 from harness import Tally, run_child, without_fsync
 from made_up_release import make_rows, parse_prepare, write_language
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, FilterConf
+from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.corpus import commonvoice
 from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.corpus.commonvoice import read_table
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.sampling import reason_to_reject
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
-from wenet_hs.heads.ctc import ctc_feasible
 from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.score.error_rate import score
-from wenet_hs.score.units import Rules
-from wenet_hs.text.normalize import normalize_counted, normalize_phones
-from wenet_hs.text.tokenizer import count_units, make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 HEADER = b"client_id\tpath\tsentence\tlocale\n"
@@ -52,12 +45,10 @@ _SENTENCES = (b"", b"   ", b"?!", "né à Gènes".encode(), b"word " * 300, b'"q
 # ---- tables
 
 
-def mutate_tables(folder: Path, tally: Tally, tables: int, spellings: int = 2000, repeats: bool = True) -> str:
+def mutate_tables(folder: Path, tally: Tally, tables: int, repeats: bool = True) -> str:
     """Damage tables of Common Voice: rows in = rows used + rows rejected with a reason, in memory and in the files.
 
-    Also: a text in NFC and in NFD has the same units and no error against itself; the labels left out before training
-    are those for which torch's CTC loss is infinite; `prepare` writes the same bytes in two locales, with one worker
-    and with two.
+    Also: `prepare` writes the same bytes in two locales, with one worker and with two.
     """
     language = folder / "tables" / "corpus" / "ca"
     (language / "clips").mkdir(parents=True)
@@ -71,15 +62,12 @@ def mutate_tables(folder: Path, tally: Tally, tables: int, spellings: int = 2000
         for number in range(tables):
             ids = tally.generator.sample(range(NUM_CLIPS + 3), tally.generator.randint(3, NUM_CLIPS))
             rows = [b"s%d\tc%d.mp3\tfrase %d\tca\n" % (n % 5, n, n) for n in ids]
-            content = _mutate_table(TABLE_MUTATIONS[number % len(TABLE_MUTATIONS)], tally.generator, rows)
+            content = _mutate_table(TABLE_DAMAGES[number % len(TABLE_DAMAGES)], tally.generator, rows)
             (language / "validated.tsv").write_bytes(content)
             _check_table(tally, f"table {number}: {content[:200]!r}", folder / "tables", content, counts)
-    _check_spellings(tally, spellings)
-    num_labels = _check_ctc(tally)
     num_runs = _check_repeats(tally, folder / "été x") if repeats else 0
     rows = f"{counts['used'] + counts['rejected']} rows = {counts['used']} used + {counts['rejected']} rejected"
-    rest = f"{spellings} spellings | {num_labels} CTC cases | {num_runs} preparations"
-    return f"{tables} tables | {rows} | {counts['refused']} tables refused | {rest}"
+    return f"{tables} tables | {rows} | {counts['refused']} tables refused | {num_runs} preparations"
 
 
 def _check_table(tally: Tally, where: str, folder: Path, content: bytes, counts: Counter[str]) -> None:
@@ -110,7 +98,7 @@ def _check_table(tally: Tally, where: str, folder: Path, content: bytes, counts:
     tally.check(is_complete, f"{where}: {num_rows} rows, {kept} in the lists, {rejected} in rejected.tsv")
 
 
-TABLE_MUTATIONS = ("pieces", "fields", "repeats", "Windows", "cut", "overwritten", "header")
+TABLE_DAMAGES = ("pieces", "fields", "repeats", "Windows", "cut", "overwritten", "header")
 
 
 def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
@@ -124,16 +112,9 @@ def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
         case "fields":  # another number of columns, hostile names, empty sentences
             for _ in range(rng.randint(1, 4)):
                 fields = rng.choice(rows).removesuffix(b"\n").split(b"\t")
-                place = rng.randrange(len(fields))
-                match rng.randrange(4):
-                    case 0:
-                        del fields[place]
-                    case 1:
-                        fields.insert(place, rng.choice(_SENTENCES))
-                    case 2:
-                        fields[1:2] = [rng.choice(_NAMES)]
-                    case _:
-                        fields[2:3] = [rng.choice(_SENTENCES)]
+                name, sentence, place = rng.choice(_NAMES), rng.choice(_SENTENCES), rng.randrange(len(fields))
+                start, end, new = rng.choice(((place, place + 1, []), (place, place, [sentence]), (1, 2, [name])))
+                fields[start:end] = new
                 rows.insert(rng.randrange(len(rows) + 1), b"\t".join(fields) + b"\n")
             content = bytearray(b"".join(rows))
         case "repeats":
@@ -155,47 +136,6 @@ def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
             changed = (other, other[1:], [*names, other[0]], [b'"' + name + b'"' for name in names])
             header = b"\t".join(rng.choice(changed)) + b"\n"
     return header + bytes(content)
-
-
-def _check_spellings(tally: Tally, count: int) -> None:
-    """NFC and NFD of a text are one text: when prepared, as units, when scored."""
-    ranges = (
-        *(range(0xC0, 0x180), range(0x1E00, 0x1F00), range(0x300, 0x330), range(0x410, 0x460), range(0x1F00, 0x2000)),
-        *(range(0xAC00, 0xD7A4, 97), range(0x915, 0x960), range(0x3041, 0x3097), range(0x621, 0x656)),
-    )
-    letters = [chr(code) for codes in ranges for code in codes if unicodedata.category(chr(code)) != "Cn"]
-    letters += [*"abcdefghijklmnopqrstuvwxyzIİ      '’-.,?!", "\u212b", "\u2126", "\u1100\u1161", "ʰ", "ɛ̃"]
-    langs = (None, "ca", "fr", "ko", "pt", "tr", "vi")
-    for number in range(count):
-        lang = langs[number % len(langs)]
-        text = "".join(tally.generator.choices(letters, k=tally.generator.randint(1, 20)))
-        forms = [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
-        texts = [normalize_counted(form, lang)[0] for form in forms]
-        units = [count_units("char", [normalized]) for normalized in texts]
-        phones = [count_units("phone", [normalize_phones(form)]) for form in forms]
-        is_equal = texts[0] == texts[1] and units[0] == units[1] and phones[0] == phones[1]
-        tally.check(is_equal, f"{lang}: {ascii(text)}: other units")
-        for metric in ("cer", "wer", "per"):
-            rates = score({"k": forms[0]}, {"k": forms[1]}, rules=Rules(metric=metric), num_resamples=0)
-            tally.check(not rates.micro.counts.errors, f"{ascii(text)}: errors against itself by {metric}")
-
-
-def _check_ctc(tally: Tally, max_frames: int = 8) -> int:
-    """Labels without an alignment, of up to four of two units, against torch. Returns their number."""
-    labels = [ids for length in range(5) for ids in product((1, 2), repeat=length)]
-    targets = torch.tensor([[*ids, *(0,) * (4 - len(ids))] for ids in labels])
-    target_lengths = torch.tensor([len(ids) for ids in labels])
-    for frames in range(max_frames + 1):
-        log_probs = torch.zeros(max(1, frames), len(labels), 3).log_softmax(-1)
-        lengths = torch.full((len(labels),), frames)
-        costs = torch.nn.functional.ctc_loss(log_probs, targets, lengths, target_lengths, reduction="none")
-        for ids, cost in zip(labels, costs.tolist(), strict=True):
-            is_possible = cost < float("inf")
-            tally.check(ctc_feasible(ids, frames) == is_possible, f"ctc_feasible: {ids} in {frames} frames: {cost}")
-            if ids and frames:
-                reason = reason_to_reject(ids, 1.0, frames, FilterConf(min_length=0))
-                tally.check((reason is None) == is_possible, f"{ids} in {frames} frames: {cost}, but {reason}")
-    return len(labels) * (max_frames + 1)
 
 
 def _check_repeats(tally: Tally, folder: Path) -> int:
@@ -222,21 +162,15 @@ HANG_S = 300
 _EDGES_S = 0.05  # headers contain no audio, and an mp3 begins and ends within frames
 
 
-class WholeClip(NamedTuple):
-    """A clip before the damage."""
+class Clip(NamedTuple):
+    """A clip of a format, before or after the damage of a kind."""
 
     format: str
     content: bytes
     duration_s: float
-
-
-class DamagedClip(NamedTuple):
-    """A clip after the damage."""
-
-    kind: str
-    whole: WholeClip
-    content: bytes
-    lost_s: float
+    """Before the damage."""
+    kind: str = ""
+    lost_s: float = 0.0
     """Seconds of audio whose bytes are missing. A flipped or zeroed byte in a frame changes no length."""
 
 
@@ -247,9 +181,9 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     utterances = []
     for number, clip in enumerate(damaged):
-        path = folder / f"{number}.{clip.whole.format.lower()}"
+        path = folder / f"{number}.{clip.format.lower()}"
         path.write_bytes(clip.content)
-        utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=clip.whole.duration_s))
+        utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=clip.duration_s))
     with _quiet_decoders():
         checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
         rejected = {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}
@@ -264,7 +198,7 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
     is_sound = trained["finite"] and trained["grown_mb"] <= MAX_GROWTH_MB
     tally.check(is_sound, f"features are not finite, or memory grew by {trained['grown_mb']} MB")
     total, caught = Counter(clip.kind for clip in damaged), Counter(damaged[int(key)].kind for key in rejected)
-    noticed_s = [max(0.1, 0.02 * clip.whole.duration_s) + _EDGES_S for clip in damaged]
+    noticed_s = [max(0.1, 0.02 * clip.duration_s) + _EDGES_S for clip in damaged]
     lost = {str(number) for number, clip in enumerate(damaged) if clip.lost_s > noticed_s[number]}
     tally.check(lost <= set(rejected), f"lost audio, not caught: {sorted(lost - set(rejected))}")
     by_kind = ", ".join(f"{kind} {caught[kind]}/{total[kind]}" for kind in sorted(total))
@@ -278,39 +212,36 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
 @contextlib.contextmanager
 def _quiet_decoders() -> Iterator[None]:
     """Discard what libmpg123 writes to the stderr of the process."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
 
 
-def _make_whole(name: str, seconds: float, seed: int) -> WholeClip:
+def _make_whole(name: str, seconds: float, seed: int) -> Clip:
     """Noise with a tone, which compression cannot make small."""
     times = np.arange(round(seconds * RATE)) / RATE
     noise = np.random.default_rng(seed).normal(size=len(times))
     file = io.BytesIO()
     soundfile.write(file, 0.3 * np.sin(2 * np.pi * 440 * times) + 0.05 * noise, RATE, format=name)
-    return WholeClip(name, file.getvalue(), len(times) / RATE)
+    return Clip(name, file.getvalue(), len(times) / RATE)
 
 
 KINDS = ("truncated", "holed", "zeroed", "flipped", "scribbled", "header", "huge", "page", "noise", "empty")
 
 
-def _damage(kind: str, rng: random.Random, whole: WholeClip) -> DamagedClip:
+def _damage(kind: str, rng: random.Random, whole: Clip) -> Clip:
     """Damage as by a disk, a download or an attacker."""
     content, size, lost_s = bytearray(whole.content), len(whole.content), 0.0
     start = rng.randrange(size)
     end = min(size, start + rng.randint(1, size // 2))
     match kind:
-        case "truncated":
-            del content[start:]
-            lost_s = whole.duration_s * (size - start) / size
-        case "holed":
+        case "truncated" | "holed":
+            end = size if kind == "truncated" else end
             del content[start:end]
             lost_s = whole.duration_s * (end - start) / size
         case "zeroed":
@@ -324,13 +255,11 @@ def _damage(kind: str, rng: random.Random, whole: WholeClip) -> DamagedClip:
                 content[rng.randrange(64)] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         case "huge":
             _declare_huge(rng, whole.format, content)
-        case "page":  # a server's answer instead of the file
-            content, lost_s = b"<html><body>404 Not Found</body></html>\n" * rng.randint(1, 200), whole.duration_s
-        case "noise":
-            content, lost_s = rng.randbytes(size), whole.duration_s
-        case "empty":
-            content, lost_s = bytes(rng.choice((0, 0, 1, 44, 4096))), whole.duration_s
-    return DamagedClip(kind, whole, bytes(content), lost_s)
+        case "page" | "noise" | "empty":  # page: a server's answer instead of the file
+            page, empty = b"<html><body>404 Not Found</body></html>\n", bytes(rng.choice((0, 0, 1, 44, 4096)))
+            content = bytearray({"page": page * 20, "noise": rng.randbytes(size), "empty": empty}[kind])
+            lost_s = whole.duration_s
+    return whole._replace(content=bytes(content), kind=kind, lost_s=lost_s)
 
 
 def _declare_huge(rng: random.Random, name: str, content: bytearray) -> None:

@@ -14,7 +14,6 @@ from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 from harness import Tally, call_in_child, run_child, without_fsync
 from tiny_corpus import cut_back, write_tiny_corpus
 
@@ -77,9 +76,7 @@ class TestBed:
     def take_marker(self) -> bool:
         """Whether the marker exists; it is removed."""
         exists = self.marker.exists()
-        if self.marker.is_dir():
-            shutil.rmtree(self.marker)
-        self.marker.unlink(missing_ok=True)
+        self.marker.rmdir() if self.marker.is_dir() else self.marker.unlink(missing_ok=True)
         return exists
 
     def copy_model(self, name: str, content: bytes) -> None:
@@ -166,15 +163,9 @@ def make_calls(marker: Path) -> list[tuple[str, str, tuple[object, ...]]]:
         *(("os", "mkdir", (path,)), ("os", "popen", (shell,)), ("subprocess", "call", (["touch", path],))),
         *(("builtins", name, (code,)) for name in ("exec", "eval")),
         *((module, "open", (path, "w")) for module in ("builtins", "io", "codecs")),
-        *(("pathlib", "Path.touch", (marker,)), ("timeit", "timeit", (code,))),
-        ("code", "InteractiveInterpreter.runcode", (None, code)),
-        ("cProfile", "run", (code,)),
-        ("tempfile", "NamedTemporaryFile", ("w", -1, None, None, None, marker.name, str(marker.parent), False)),
-        ("shutil", "copyfile", ("/dev/null", path)),
-        ("logging", "FileHandler", (path,)),
-        *(("numpy", "save", (path, 0)), ("torch", "save", (0, path))),
-        ("torch.utils.collect_env", "run", (shell,)),
-        ("zipfile", "ZipFile", (path, "w")),
+        *(("pathlib", "Path.touch", (marker,)), ("timeit", "timeit", (code,)), ("cProfile", "run", (code,))),
+        *(("shutil", "copyfile", ("/dev/null", path)), ("logging", "FileHandler", (path,))),
+        *(("numpy", "save", (path, 0)), ("torch", "save", (0, path)), ("torch.utils.collect_env", "run", (shell,))),
     ]
 
 
@@ -191,23 +182,18 @@ def make_pickles(module: str, function: str, arguments: tuple[object, ...]) -> I
         yield f"{name} as a value in a dict", b"\x80\x02}X\x01\x00\x00\x00wc" + called + pushed + b"tRs."
         yield f"{name} with its result as a state", b"\x80\x02}c" + called + pushed + b"tRb."
     yield f"{name} by STACK_GLOBAL", b"\x80\x04" + stacked + pushed + b"tR."
-    frame = b"\x80\x04\x95" + (len(stacked + pushed) + 3).to_bytes(8, "little")
-    yield f"{name} in a frame", frame + stacked + pushed + b"tR."
-    if name in ("logging.FileHandler", "zipfile.ZipFile"):
+    if name == "logging.FileHandler":
         yield f"{name} by NEWOBJ_EX", b"\x80\x04" + stacked + pushed + b"t}\x92."
 
 
 ODD_PICKLES = {
     "persistent id": b"P../../etc/passwd\n.",
     "extension code": b"\x80\x02\x82\x01.",
-    "nested a million times": b"(" * 1_000_000 + b".",
     "lists in lists": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
     "a text of 8 EB": b"\x80\x04\x8d" + b"\xff" * 7 + b"\x0fx.",
     "a memo index of 4 billion": b"\x80\x02Nr\xff\xff\xff\xff.",
-    "protocol 200": b"\x80\xc8N.",
     "an integer of 2 GB": b"\x80\x02\x8b\xff\xff\xff\x7f\x01.",
     "no end": b"\x80\x02}",
-    "only an end": b".",
 }
 """Pickles that break a reader in other ways."""
 
@@ -236,21 +222,15 @@ ODD_YAMLS = {
     + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)),
     "merged maps": "a0: &a0 {k: 1}\n"
     + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 30)),
-    "an alias of itself": "a: &a [*a]\n",
     "a section in itself": "encoder_conf: &a {num_blocks: *a}\n",
     "an unknown alias": "a: *nowhere\n",
     "a key twice": "max_epoch: 1\nmax_epoch: 2\n",
-    "a key twice in two spellings": "max_epoch: 1\n'max_epoch': 2\n",
     "ten thousand brackets": "a: " + "[" * 10_000,
     "deep indentation": "".join(" " * n + f"k{n}:\n" for n in range(300)),
     "an integer of 100,000 digits": "max_epoch: " + "9" * 100_000 + "\n",
     "two documents": "max_epoch: 1\n---\nmax_epoch: 2\n",
-    "a directive": "%YAML 9.9\n---\nmax_epoch: 1\n",
     "a list as a key": "? [a, b]\n: 1\n",
-    "20,000 keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
-    "a tab": "encoder_conf:\n\tnum_blocks: 1\n",
     "nothing": "",
-    "a list": "- 1\n",
     "NUL bytes": "a: \x00\n",
 }
 """Files that explode, contradict themselves, or are no config."""
@@ -261,15 +241,12 @@ def choose_yamls(marker: Path, number: int) -> Iterator[tuple[str, bytes]]:
     command, code = f"touch {marker}", f"\"open('{marker}','w')\""
     tags = [
         *(f"!!python/object/{kind}:os.system ['{command}']" for kind in ("apply", "new")),
-        f"!!python/object/apply:subprocess.call [[touch, '{marker}']]",
         f"!!python/object/apply:os.mkdir ['{marker}']",
         *(f"!!python/object/apply:builtins.{name} [{code}]" for name in ("exec", "eval")),
-        f"!!python/object/apply:builtins.open ['{marker}', w]",
         f"!!python/object/new:type {{args: [x, !!python/tuple [], {{}}], state: '{command}'}}",
         *("!!python/name:os.system", "!!python/module:os", "!!python/object:pathlib.Path {}", "!!python/tuple [1, 2]"),
-        *("!!python/bytes aGFsbG8=", "!!python/complex 1j", "!!binary aGFsbG8=", "!!set {a, b}", "!!omap [a: 1]"),
+        *("!!python/bytes aGFsbG8=", "!!binary aGFsbG8=", "!!set {a, b}", "!!omap [a: 1]", "!ruby/object:Gem {}"),
         f"!<tag:yaml.org,2002:python/object/apply:os.system> ['{command}']",
-        *("!ruby/object:Gem::Installer {}", "!!javax.script.ScriptEngineManager []"),
     ]
     odd = {name: text.encode() for name, text in ODD_YAMLS.items()}
     odd |= {"not UTF-8": b"a: \xff\xfe\n", "UTF-16": "max_epoch: 1\n".encode("utf-16")}
@@ -278,32 +255,18 @@ def choose_yamls(marker: Path, number: int) -> Iterator[tuple[str, bytes]]:
     return islice(cycle([*odd.items(), *tagged, *keys]), number)
 
 
-class Touch:
-    """An object whose pickle creates a folder."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        """What an unpickler calls."""
-        return os.mkdir, (str(self._marker),)
-
-
 def make_arrays(marker: Path) -> Iterator[tuple[str, bytes]]:
-    """NumPy files with objects, and with false headers."""
-    for shape in ((8, 4), (8,), ()):
-        buffer = io.BytesIO()
-        np.save(buffer, np.full(shape, Touch(marker), dtype=object), allow_pickle=True)
-        yield f"objects of shape {shape}", buffer.getvalue()
-    for header in (
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 1000000)}",
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 4)}",
-        f"{{'descr': '<f8', 'fortran_order': False, 'shape': __import__('os').mkdir({str(marker)!r})}}",
-        "{'descr': [('a', 'O'), ('b', '<f8')], 'fortran_order': False, 'shape': (8,)}",
-        "(" * 5000,
+    """NumPy files with objects, whose pickle creates a folder, and with false headers."""
+    code = f"__import__('os').mkdir({str(marker)!r})"
+    (pickled,) = [content for name, content in make_pickles("os", "mkdir", (str(marker),)) if "REDUCE" in name]
+    for dtype, shape, content in (
+        *(("'|O'", shape, pickled) for shape in ("(8, 4)", "(8,)", "()")),
+        *(("'<f8'", shape, bytes(256)) for shape in ("(1000000000000, 1000000)", "(-1, 4)", code, "(" * 5000)),
+        ("[('a', 'O'), ('b', '<f8')]", "(8,)", bytes(256)),
     ):
-        padded = header.encode() + b" " * 20 + b"\n"
-        yield f"header {header[:60]}", b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + bytes(256)
+        header = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}}}".encode() + b" " * 20 + b"\n"
+        what = f"of {dtype} and shape {shape[:30]}"
+        yield what, b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
 
 
 # ---- source

@@ -80,7 +80,7 @@ FAULTS = {
     ),
     "mutate_tables": Fault(
         "Every row of a table is used or rejected with a reason",
-        *(corpora.mutate_tables, 2000, 20, {"spellings": 100}),
+        *(corpora.mutate_tables, 2000, 20, {}),
     ),
     "mutate_clips": Fault(
         "Every clip is used or quarantined with a reason",

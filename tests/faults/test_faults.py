@@ -35,7 +35,7 @@ def run_slow(name: str, trials: int, expected: str, **options: object) -> Any:
     ("name", "trials", "options", "expected"),
     [
         ("save_kills", 3, {"size": 500, "scenarios": 1}, "3 kills at random instants ("),
-        ("mutate_tables", 30, {"spellings": 50, "repeats": False}, "30 tables | "),
+        ("mutate_tables", 30, {"repeats": False}, "30 tables | "),
         ("mutate_clips", 30, {}, "page 3/3"),
         ("scored_sets", 12, {"pairs": 20}, "silent rates 0/12 | 20 random pairs"),
         run_slow("save_kills", 100, "unloadable or lost 0/2"),
@@ -44,7 +44,7 @@ def run_slow(name: str, trials: int, expected: str, **options: object) -> Any:
         run_slow("damaged_checkpoints", 60, "named, and the checkpoint before used,", cuts=20, trainings=3),
         run_slow("full_disk", 20, "20 limits over the", trainings=2, disks=4),
         run_slow("hostile_files", 16, "code run by the commands 0/32", yamls=8, arrays=8),
-        run_slow("mutate_tables", 700, "4 preparations", spellings=1500),
+        run_slow("mutate_tables", 700, "4 preparations"),
         run_slow("mutate_clips", 1000, "page 100/100"),
         run_slow("kill_ranks", 1, "2 ranks | 16 steps | 1 runs | rank 0 killed "),
         run_slow("kill_recognition", 4, " | 4 kills in "),
@@ -142,6 +142,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
     return write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_changes_no_bit(corpus: TinyCorpus, tmp_path: Path) -> None:
     """The limit is met by the first checkpoint, and later by train.yaml, by TensorBoard and by the weights."""
     folder, whole = tmp_path / "m", corpus.train(tmp_path / "whole")

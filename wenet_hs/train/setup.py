@@ -100,7 +100,7 @@ def prepare_folder(
     Raises: ConfigError if a resumed run has another config or file than before.
     """
     model_dir = options.model_dir
-    config, sources = _with_folder_names(config, options.config.parent)
+    config, sources = _with_folder_names(config, options.config)
     try:
         contents = {name: source.read_bytes() for name, source in sources.items()}
     except OSError as error:
@@ -131,13 +131,15 @@ def prepare_folder(
     return config, hashes
 
 
-def _with_folder_names(config: ExperimentConfig, config_dir: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
+def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
     """The config with the file names of an experiment folder, and the source of the file of each name.
 
-    A base name that is not in the working folder refers to the folder of the config.
+    A base name that is not in the working folder refers to the folder of the config, `where`.
     """
     if config.tokenizer_conf.symbol_table_path is None:
-        raise ConfigError("tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made")
+        raise ConfigError(
+            f"{where}: tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made"
+        )
     sources: dict[str, Path] = {}
 
     def renamed(section: Section, **names: str) -> Section:
@@ -145,7 +147,7 @@ def _with_folder_names(config: ExperimentConfig, config_dir: Path) -> tuple[Expe
         for setting, name in names.items():
             if getattr(section, setting, None) is not None:
                 path = Path(getattr(section, setting))
-                beside = config_dir / path
+                beside = where.parent / path
                 is_beside = path.name == str(path) and not path.exists() and beside.exists()
                 changes[setting], sources[name] = name, beside if is_beside else path
         return section.model_copy(update=changes)
