@@ -72,13 +72,15 @@ def test_a_hand_worked_alignment() -> None:
     assert found.confidence == pytest.approx(0.7)
 
 
-def test_no_labels_are_aligned_as_blank() -> None:
+def test_no_labels_are_aligned_as_blank_and_nan_is_an_error() -> None:
     log_probs = random_log_probs(1, 1, 5, 3)
     (found,) = viterbi_align(log_probs, torch.tensor([5]), [[]])
     assert found is not None
     assert (found.spans, found.log_probs, found.confidence) == ((), (), None)
     assert found.score == pytest.approx(float(log_probs[0, :, 0].sum()), abs=1e-5)
     assert viterbi_align(log_probs, torch.tensor([5]), []) == []
+    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"):
+        viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
 
 
 def test_batch_and_padding_change_nothing() -> None:
@@ -117,11 +119,6 @@ def test_alignment_of_units_equals_that_of_the_whole_distribution(name: str) -> 
     assert align_units(Ctc(head), memory, lengths, [[0, 5], []])[1] is not None  # a decoder may write blank
 
 
-def test_nan_raises_an_error() -> None:
-    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged .* use another checkpoint"):
-        viterbi_align(torch.full((1, 4, 3), math.nan), torch.tensor([4]), [[1, 2]])
-
-
 # ---- seconds and words
 
 
@@ -141,27 +138,21 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field(
     assert unit_times(alignment, encoder, conf, 2.0)[0] == pytest.approx((2 + first[0], 2 + first[1]), abs=1e-4)
 
 
-def word_list(units: list[TimedText], tokenizer: CharTokenizer | PhoneTokenizer) -> list[tuple[str, float, float]]:
-    return [(word.text, word.start, word.end) for word in timed_words(units, tokenizer)]
-
-
 def test_units_and_words_in_seconds() -> None:
     table = UnitTable.from_units(["▁", "a", "b", "▁c"])
     texts = ["a", "b", "▁", "b", "▁c", "a"]
-    alignment = Alignment(
-        tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1))), -9.0
-    )
+    spans, log_probs = tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1)))
+    alignment = Alignment(spans, log_probs, -9.0)
     times = unit_times(alignment, small_model().encoder, small_config().dataset_conf)
     units = timed_units(texts, times, alignment.log_probs)
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
-    assert word_list(units, CharTokenizer(table)) == [
-        ("ab", 0.0225, 0.1425),
-        ("b", 0.2625, 0.3025),
-        ("ca", 0.3425, 0.4625),
-    ]
-    assert timed_words(units, CharTokenizer(table))[0].confidence == pytest.approx(0.6)
+    words = timed_words(units, CharTokenizer(table))
+    expected = [("ab", 0.0225, 0.1425), ("b", 0.2625, 0.3025), ("ca", 0.3425, 0.4625)]
+    assert [(word.text, word.start, word.end) for word in words] == expected
+    assert words[0].confidence == pytest.approx(0.6)
     phones = [unit for unit in units if "▁" not in unit.text]
-    assert word_list(phones, PhoneTokenizer(table)) == [("a b b a", 0.0225, 0.4625)]
+    (word,) = timed_words(phones, PhoneTokenizer(table))
+    assert (word.text, word.start, word.end) == ("a b b a", 0.0225, 0.4625)
     never = [TimedText(text="a", start=0.0, end=1.0, confidence=0.0)]
     assert timed_words(never, PhoneTokenizer(table))[0].confidence == 0.0
     assert timed_words([], PhoneTokenizer(table)) == []

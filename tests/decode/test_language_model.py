@@ -135,19 +135,6 @@ def test_files_without_a_model_of_these_units(tmp_path: Path) -> None:
         load_language_model(tmp_path / "latin.arpa", UNITS)
 
 
-def test_a_binary_file_needs_kenlm(tmp_path: Path) -> None:
-    path = tmp_path / "lm.bin"
-    path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0")
-    try:
-        import kenlm  # noqa: F401
-    except ImportError:
-        with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install kenlm`"):
-            load_language_model(path, UNITS)
-    else:
-        with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
-            load_language_model(path, UNITS)
-
-
 def test_a_warning_names_units_that_the_file_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5")
     warn_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
@@ -158,12 +145,18 @@ def test_a_warning_names_units_that_the_file_does_not_know(tmp_path: Path, caplo
     assert not caplog.text
 
 
-def test_unknown_units_of_a_kenlm_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kenlm, model = MagicMock(), MagicMock()
-    model.__contains__.side_effect = lambda word: word in ("a", "▁")
-    kenlm.Model.return_value = model
+def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, kenlm = tmp_path / "lm.bin", MagicMock()
+    path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0")
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install kenlm`"):
+        load_language_model(path, UNITS)
     monkeypatch.setitem(sys.modules, "kenlm", kenlm)
-    assert KenlmModel(tmp_path / "lm.bin", UNITS).unknown == ["b", "c"]
+    kenlm.Model.return_value.__contains__.side_effect = lambda word: word in ("a", "▁")
+    assert load_language_model(path, UNITS).unknown == ["b", "c"]
+    kenlm.Model.side_effect = OSError
+    with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
+        load_language_model(path, UNITS)
 
 
 def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:

@@ -143,10 +143,8 @@ def test_ranks_share_the_batches_with_the_same_results(
     assert sorted(found.seconds) == [0, 1, 2]
     assert results(found, utterances, experiment, tmp_path) == whole
     (tmp_path / "partial" / "batches-1.jsonl").unlink()  # this rank failed; two ranks continue
-    assert (
-        results(recognize_by_ranks(experiment, utterances, tmp_path / "partial", 2), utterances, experiment, tmp_path)
-        == whole
-    )
+    found = recognize_by_ranks(experiment, utterances, tmp_path / "partial", 2)
+    assert results(found, utterances, experiment, tmp_path) == whole
 
 
 def test_only_what_failed_is_decoded_again(
@@ -156,32 +154,31 @@ def test_only_what_failed_is_decoded_again(
     late = replace(clips[0], duration=None)  # its header is read when the batches are planned
     clips = [late, *clips[1:]]
     good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
-    decoded: list[list[int]] = []
-    decode_batch = job._decode_batch
+    decode_batch = Mock(side_effect=job._decode_batch)
+    monkeypatch.setattr(job, "_decode_batch", decode_batch)
 
-    def recording(*args: Any) -> DecodedBatch:
-        decoded.append([piece.row for piece in args[2]])
-        return decode_batch(*args)
+    def decoded() -> list[list[int]]:
+        """The rows of the list in each batch since the last call."""
+        batches = [[piece.row for piece in call.args[2]] for call in decode_batch.call_args_list]
+        decode_batch.reset_mock()
+        return sorted(batches)
 
-    monkeypatch.setattr(job, "_decode_batch", recording)
     Path(late.wav).unlink()
     for broken in (clips[2], clips[4]):
         Path(broken.wav).write_bytes(b"")
     assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", 2).failed) == {"utt0", "utt2", "utt4"}
-    assert len(decoded) == 3
+    assert len(decoded()) == 3
 
-    decoded.clear()
     Path(clips[2].wav).write_bytes(good["utt2"])  # one of three is repaired
     found = recognize_by_ranks(experiment, clips, tmp_path / "partial", 2)
     assert set(found.failed) == {"utt0", "utt4"}
-    assert decoded == [[4, 2]]
+    assert decoded() == [[4, 2]]
 
-    decoded.clear()
     for key in ("utt0", "utt4"):
         (tmp_path / f"{key}.wav").write_bytes(good[key])
     found = recognize_by_ranks(experiment, clips, tmp_path / "partial", 2)
     assert not found.failed
-    assert sorted(decoded) == [[0], [4, 2]]
+    assert decoded() == [[0], [4, 2]]
     assert found.audio_seconds["tr"] == pytest.approx(sum(SECONDS))
     spent = sum(seconds for of_rank in found.seconds.values() for seconds in of_rank.values())
     assert spent == pytest.approx(sum(found.seconds_by_lang["tr"].values()))
@@ -200,7 +197,7 @@ def test_the_attempt_without_failures_or_the_last_one_is_used(tmp_path: Path) ->
     assert best == {0: (1, "b"), 1: (1, {}), 2: (0, {})}
 
 
-def test_a_missing_batch_is_an_error(
+def test_a_missing_batch_and_out_of_memory_are_one_line(
     experiment: Experiment, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Any = PartialResults.read
@@ -209,11 +206,6 @@ def test_a_missing_batch_is_an_error(
         message = "partial: 1 of 4 batches are missing (the first is 2); run the same command again"
         with pytest.raises(DataError, match=re.escape(message)):
             recognize(experiment, utterances, JOB, tmp_path / "partial")
-
-
-def test_out_of_memory_is_one_line(
-    experiment: Experiment, utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     text = "DefaultCPUAllocator: can't allocate memory: 8 bytes."
     monkeypatch.setattr(job, "utterance_features", Mock(side_effect=RuntimeError(text)))
     line = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt5); lower --batch_size or --max_segment_s"

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wenet_hs.decode.segments import FRAMES_PER_SECOND, check_max_segment, cut_at_pauses, frame_levels
-from wenet_hs.errors import ConfigError
+from wenet_hs.decode.segments import FRAMES_PER_SECOND, cut_at_pauses, frame_levels
 
 RATE = 8000
 
@@ -75,11 +74,3 @@ def test_levels_per_10_ms_at_every_sample_rate() -> None:
         assert len(levels) == 10 * FRAMES_PER_SECOND
         assert levels == pytest.approx(np.full(len(levels), -20.0), abs=1e-3)
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
-
-
-def test_minimum_segment_length() -> None:
-    for seconds in (0, 4.0, 60):
-        check_max_segment(seconds)
-    for wrong in (3.9, -1.0, float("nan")):
-        with pytest.raises(ConfigError, match=rf"--max_segment_s {wrong:g}: must be at least 4, or 0 to cut nothing"):
-            check_max_segment(wrong)
