@@ -2,6 +2,7 @@
 """`wenet-hs tree build | import | export`; `tree show` is tested in test_bin_tree_show.py."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -13,135 +14,128 @@ from wenet_hs.bin import tree as command
 from wenet_hs.bin.command import run_command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree import Tree, load_tree
+from wenet_hs.tree import NaryTree, Tree, load_tree
+
+UNITS = ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    UnitTable.from_units("abc▁").write(tmp_path / "units.txt")
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    UnitTable.from_units("abc▁").write("units.txt")
     texts = [("ca", "aab a"), ("es", "b"), ("es", "c")]
     utterances = [Utterance(key=f"u{i}", wav="x.wav", txt=txt, lang=lang) for i, (lang, txt) in enumerate(texts)]
-    write_data_list(tmp_path / "data.list", utterances)
+    write_data_list("data.list", utterances)
     return tmp_path
 
 
-def build(folder: Path, *flags: str) -> int:
-    files = ["--units", f"{folder}/units.txt", "--data_list", f"{folder}/data.list", "--out", f"{folder}/tree.json"]
-    return run_command(command, ["build", *files, *flags])
+def call(line: str) -> int:
+    return run_command(command, shlex.split(line))
 
 
-def pairs_of(tree: Tree) -> set[frozenset[int]]:
+def build(flags: str) -> int:
+    source = "" if "--text" in flags else "--data_list data.list"
+    return call(f"build --units units.txt --out tree.json {source} {flags}")
+
+
+def built(flags: str) -> Tree | NaryTree:
+    assert build(flags) == 0
+    return load_tree(Path("tree.json"))
+
+
+def pairs_of(tree: Tree | NaryTree) -> set[frozenset[int]]:
     """The two children of each inner node: units are their ids, inner nodes are negative."""
-    return {frozenset(pair) for pair in (tree.children - len(tree.children)).tolist()}
+    return {frozenset(child - tree.num_inner for child in tree.children_of(node)) for node in range(tree.num_inner)}
 
 
-def test_build_writes_the_tree_and_one_line(corpus: Path, capsys: Capsys) -> None:
-    assert build(corpus, "--kind", "huffman") == 0
-    tree = Tree.load(corpus / "tree.json")
-    assert tree.units == ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
+def test_build_writes_the_tree_and_one_line(capsys: Capsys) -> None:
+    tree = built("--kind huffman")
+    assert tree.units == UNITS
     assert tree.frequencies.tolist() == [0, 0, 3, 3, 2, 1, 1]
-    source = {"weighting": "pooled", "tokenizer": "char", "data_list": str(corpus / "data.list"), "num_utterances": 3}
+    source = {"weighting": "pooled", "tokenizer": "char", "data_list": "data.list", "num_utterances": 3}
     assert tree.options == source
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert "huffman tree of 7 units | depth 5 | mean code length 2.300 bits | entropy 2.171 bits" in out
 
 
-def test_weighting_and_tokenizer(corpus: Path) -> None:
-    assert build(corpus, "--weighting", "per_language", "--tokenizer", "phone") == 0
-    tree = Tree.load(corpus / "tree.json")
+def test_weighting_and_tokenizer() -> None:
+    tree = built("--weighting per_language --tokenizer phone")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
     assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4, 0])
     assert tree.options["weighting"] == "per_language"
 
 
-def test_words_of_text(corpus: Path, capsys: Capsys) -> None:
-    for name, text in (("1.txt", "a b a\n"), ("2.txt", "b\n\nc a d\n")):
-        (corpus / name).write_text(text, "utf-8")
-    files = ["--units", f"{corpus}/units.txt", "--text", f"{corpus}/1.txt", f"{corpus}/2.txt"]
-    line = ["build", "--tokenizer", "word", *files, "--out", f"{corpus}/tree.json"]
-    assert run_command(command, line) == 0
-    tree = Tree.load(corpus / "tree.json")
+def test_words_of_text(folder: Path) -> None:
+    (folder / "1.txt").write_text("a b a\n")
+    (folder / "2.txt").write_text("b\n\nc a d\n")
+    tree = built("--tokenizer word --text 1.txt 2.txt")
     assert tree.frequencies.tolist() == [0, 1, 3, 3, 2, 1, 0]
-    text = f"{corpus}/1.txt {corpus}/2.txt"
-    assert tree.options == {"weighting": "pooled", "tokenizer": "word", "text": text, "num_utterances": 3}
-    found = error_line(run_command(command, [*line, "--weighting", "per_language"]), capsys)
-    assert "--weighting per_language: --text has no languages; use --data_list" in found
+    assert tree.options == {"weighting": "pooled", "tokenizer": "word", "text": "1.txt 2.txt", "num_utterances": 3}
 
 
 @pytest.mark.parametrize(
     ("flags", "recorded"),
     [
-        (["--kind", "huffman", "--max_depth", "3"], {"max_depth": 3}),
-        (["--kind", "random", "--seed", "7"], {"seed": 7}),
-        pytest.param(["--kind", "brown"], {}, marks=pytest.mark.slow),  # compiles a kernel
-        (["--kind", "huffman", "--blank_share", "0.5"], {"blank_share": 0.5}),
-        (["--kind", "classes", "--by", "frequency"], {"by": "frequency", "num_classes": 3}),
-        (["--kind", "classes", "--by", "top-of", "fano"], {"by": "top-of fano", "from": "fano", "num_classes": 3}),
-        (["--kind", "classes", "--by", "top-of random"], {"by": "top-of random", "seed": 0}),
+        ("--kind huffman --max_depth 3", {"max_depth": 3}),
+        ("--kind random --seed 7", {"seed": 7}),
+        pytest.param("--kind brown", {}, marks=pytest.mark.slow),  # compiles a kernel
+        ("--kind huffman --blank_share 0.5", {"blank_share": 0.5}),
+        ("--kind classes --by frequency", {"by": "frequency", "num_classes": 3}),
+        ("--kind classes --by top-of fano", {"by": "top-of fano", "from": "fano", "num_classes": 3}),
+        ("--kind classes --by 'top-of random'", {"by": "top-of random", "seed": 0}),
     ],
 )
-def test_kinds_and_their_options(corpus: Path, flags: list[str], recorded: dict[str, object]) -> None:
-    assert build(corpus, *flags) == 0
-    tree = load_tree(corpus / "tree.json")
-    assert (tree.kind, tree.num_units) == (flags[1], 7)
+def test_kinds_and_their_options(folder: Path, flags: str, recorded: dict[str, object]) -> None:
+    tree = built(flags)
+    assert (tree.kind, tree.num_units) == (flags.split()[1], 7)
     assert recorded.items() <= tree.options.items()
     if "--blank_share" in flags:
         assert tree.frequencies[0] == 10
-    before = (corpus / "tree.json").read_bytes()
-    assert build(corpus, *flags) == 0
-    assert (corpus / "tree.json").read_bytes() == before
+    before = (folder / "tree.json").read_bytes()
+    assert build(flags) == 0
+    assert (folder / "tree.json").read_bytes() == before
 
 
-def test_a_tree_of_phones_by_their_features(corpus: Path) -> None:
+def test_a_tree_of_phones_by_their_features() -> None:
     pytest.importorskip("panphon")
-    assert build(corpus, "--kind", "articulatory", "--tokenizer", "phone") == 0
-    tree = Tree.load(corpus / "tree.json")
-    assert frozenset({tree.units.index("b"), tree.units.index("c")}) in pairs_of(tree)  # two stops beside one vowel
+    tree = built("--kind articulatory --tokenizer phone")
+    assert frozenset({UNITS.index("b"), UNITS.index("c")}) in pairs_of(tree)  # two stops beside one vowel
     assert tree.options["tokenizer"] == "phone"
 
 
-def test_a_tree_of_embeddings_from_a_file(corpus: Path) -> None:
-    vectors = {"a": (1, 0.1), "b": (0, 1), "c": (-1, 0.1), "▁": (1, 0), "<sos/eos>": (-1, 0)}
-    lines = [f"{unit} {x} {y}\n" for unit, (x, y) in vectors.items()]
-    (corpus / "vectors.txt").write_text(f"{len(lines)} 2\n" + "".join(lines), "utf-8")
-    assert build(corpus, "--kind", "embedding", "--embeddings", f"{corpus}/vectors.txt") == 0
-    tree = Tree.load(corpus / "tree.json")
-    assert frozenset({tree.units.index("a"), tree.units.index("▁")}) in pairs_of(tree)
+def test_a_tree_of_embeddings_from_a_file(folder: Path) -> None:
+    (folder / "vectors.txt").write_text("5 2\na 1 0.1\nb 0 1\nc -1 0.1\n▁ 1 0\n<sos/eos> -1 0\n", "utf-8")
+    tree = built("--kind embedding --embeddings vectors.txt")
+    assert frozenset({UNITS.index("a"), UNITS.index("▁")}) in pairs_of(tree)
     # <blank> and <unk>, which never occur, are beside c, the least frequent unit.
-    assert tree.codes()[tree.units.index("c")][:-2] == tree.codes()[tree.units.index("<sos/eos>")][:-1]
-    assert tree.options["embeddings"] == f"{corpus}/vectors.txt"
+    assert tree.codes()[UNITS.index("c")][:-2] == tree.codes()[UNITS.index("<sos/eos>")][:-1]
+    assert tree.options["embeddings"] == "vectors.txt"
 
 
-def test_trained_embeddings_are_saved_and_read_again(corpus: Path) -> None:
+def test_trained_embeddings_are_saved_and_read_again(folder: Path) -> None:
     pytest.importorskip("gensim")
-    file = corpus / "vectors.txt"
-    assert build(corpus, "--kind", "embedding", "--seed", "3", "--save_embeddings", str(file)) == 0
-    trained = Tree.load(corpus / "tree.json")
+    trained = built("--kind embedding --seed 3 --save_embeddings vectors.txt")
     assert (trained.kind, trained.options["seed"]) == ("embedding", 3)
-    lines = file.read_text("utf-8").splitlines()
+    lines = (folder / "vectors.txt").read_text("utf-8").splitlines()
     assert [line.split(" ")[0] for line in lines] == ["5", "<sos/eos>", "a", "b", "c", "▁"]
-    assert build(corpus, "--kind", "embedding", "--embeddings", str(file)) == 0
-    assert (Tree.load(corpus / "tree.json").children == trained.children).all()
+    assert built("--kind embedding --embeddings vectors.txt").codes() == trained.codes()
 
 
-def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: Capsys) -> None:
-    model = corpus / "exp"
-    (model / "checkpoints").mkdir(parents=True)
+def test_a_tree_of_the_output_rows_of_a_trained_model(folder: Path, capsys: Capsys) -> None:
+    (folder / "exp/checkpoints").mkdir(parents=True)
     rows = torch.tensor([[0.0, 1], [0, 1.1], [5, 0.1], [-1, 0], [-1, 0.1], [0.1, -1], [4, 0]])
-    torch.save({"head.output.weight": rows, "head.output.bias": torch.zeros(7)}, model / "final.pt")
-    torch.save({"decoder.output_layer.weight": rows}, model / "checkpoints" / "step_4.pt")
+    torch.save({"head.output.weight": rows, "head.output.bias": torch.zeros(7)}, "exp/final.pt")
+    torch.save({"decoder.output_layer.weight": rows}, "exp/checkpoints/step_4.pt")
     for name in ("exp", "exp/final.pt", "exp/checkpoints/step_4.pt"):
-        assert build(corpus, "--kind", "embedding", "--checkpoint", f"{corpus}/{name}") == 0
-        tree = Tree.load(corpus / "tree.json")
-        assert tree.options["checkpoint"] == f"{corpus}/{name}"
+        tree = built(f"--kind embedding --checkpoint {name}")
+        assert tree.options["checkpoint"] == name
         assert {frozenset({0, 1}), frozenset({2, 6}), frozenset({3, 4})} <= pairs_of(tree)
-    own = model / "units.txt"
-    UnitTable.from_units("abcd").write(own)
+    UnitTable.from_units("abcd").write("exp/units.txt")
     capsys.readouterr()
     for name in ("exp", "exp/checkpoints/step_4.pt"):
-        found = error_line(build(corpus, "--kind", "embedding", "--checkpoint", f"{corpus}/{name}"), capsys)
-        assert f"{own}: the model has other units than {corpus}/units.txt; use --units {own}" in found
+        found = error_line(build(f"--kind embedding --checkpoint {name}"), capsys)
+        assert found == "exp/units.txt: the model has other units than units.txt; use --units exp/units.txt"
 
 
 @pytest.mark.parametrize(
@@ -151,66 +145,59 @@ def test_a_tree_of_the_output_rows_of_a_trained_model(corpus: Path, capsys: Caps
         ("--blank_share 1", "--blank_share: must be greater than 0 and less than 1"),
         ("--bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
         ("--tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
-        (
-            "--kind embedding --embeddings x --save_embeddings y",
-            "--save_embeddings: --embeddings gives the vectors, so",
-        ),
+        ("--kind embedding --embeddings x --save_embeddings y", "--save_embeddings: --embeddings gives the vectors"),
         ("--save_embeddings y", "--save_embeddings: --kind huffman does not use it, embedding does; leave it out"),
         ("--kind embedding --embeddings none.txt", "none.txt: cannot be read"),
         ("--kind embedding --checkpoint none.pt", "none.pt: no such file; `wenet-hs train` writes"),
+        ("--text x --weighting per_language", "--weighting per_language: --text has no languages; use --data_list"),
     ],
 )
-def test_a_flag_that_does_not_fit_is_one_line(corpus: Path, flags: str, message: str, capsys: Capsys) -> None:
-    assert message in error_line(build(corpus, *flags.split()), capsys)
-    assert not (corpus / "tree.json").exists()
+def test_a_flag_that_does_not_fit_is_one_line(flags: str, message: str, capsys: Capsys) -> None:
+    assert message in error_line(build(flags), capsys)
+    assert not Path("tree.json").exists()
 
 
 # ---- import and export
 
-
-def import_tree(folder: Path, *flags: str | Path) -> int:
-    files = ["--units", f"{folder}/units.txt", "--out", f"{folder}/back.json"]
-    return run_command(command, ["import", *map(str, flags), *files])
+IMPORT = "import --units units.txt --out back.json"
 
 
-def test_a_tree_folder_of_the_original_implementation(corpus: Path, capsys: Capsys) -> None:
-    tree = Tree.huffman([1.0, 2, 3, 4, 5, 6, 7], units=UnitTable.read(corpus / "units.txt").units)
-    tree.save(corpus / "tree.json")
-    assert run_command(command, ["export", f"{corpus}/tree.json", "--original", f"{corpus}/their"]) == 0
-    assert capsys.readouterr().out == f"{corpus / 'their'}: tree of 7 units, depth {tree.depth}\n"
-    assert import_tree(corpus, "--original", corpus / "their") == 0
-    assert capsys.readouterr().out.startswith(f"{corpus / 'back.json'}: original tree of 7 units | depth {tree.depth}")
-    back = Tree.load(corpus / "back.json")
+def test_a_tree_folder_of_the_original_implementation(capsys: Capsys) -> None:
+    tree = Tree.huffman([1.0, 2, 3, 4, 5, 6, 7], units=UNITS)
+    tree.save("tree.json")
+    assert call("export tree.json --original their") == 0
+    assert capsys.readouterr().out == f"their: tree of 7 units, depth {tree.depth}\n"
+    assert call(f"{IMPORT} --original their") == 0
+    assert capsys.readouterr().out.startswith(f"back.json: original tree of 7 units | depth {tree.depth}")
+    back = Tree.load("back.json")
     assert (back.units, back.codes(), back.frequencies.tolist()) == (tree.units, tree.codes(), [1, 2, 3, 4, 5, 6, 7])
-    assert back.options == {"source": "hsoftmax original", "folder": str(corpus / "their")}
+    assert back.options == {"source": "hsoftmax original", "folder": "their"}
 
 
-def test_import_of_a_gensim_model(corpus: Path, capsys: Capsys) -> None:
+def test_import_of_a_gensim_model(capsys: Capsys) -> None:
     models = pytest.importorskip("gensim.models")
     words = np.random.default_rng(0).choice(list("abcx"), size=(50, 5)).tolist()
-    model = models.Word2Vec(words, vector_size=4, hs=1, negative=0, min_count=1, epochs=1, workers=1)
-    model.save(str(corpus / "w2v"))
-    assert "add --trust_pickle" in error_line(import_tree(corpus, "--gensim", corpus / "w2v"), capsys)
-    found = error_line(import_tree(corpus, "--gensim", corpus / "w2v", "--trust_pickle"), capsys)
+    models.Word2Vec(words, vector_size=4, hs=1, negative=0, min_count=1, epochs=1, workers=1).save("w2v")
+    line = f"{IMPORT} --gensim w2v"
+    assert "add --trust_pickle" in error_line(call(line), capsys)
     missing = "4 of 7 are not words of this model (<blank>, <unk>, <sos/eos>, ▁); --add_missing"
-    assert found.startswith(f"{corpus / 'w2v'}: units: {missing}")
-    assert import_tree(corpus, "--gensim", corpus / "w2v", "--trust_pickle", "--add_missing") == 0
+    assert error_line(call(f"{line} --trust_pickle"), capsys).startswith(f"w2v: units: {missing}")
+    assert call(f"{line} --trust_pickle --add_missing") == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == f"{corpus / 'w2v'}: 1 of 4 words are not units and were left out"
-    assert out[1].startswith(f"{corpus / 'back.json'}: gensim tree of 7 units | depth ")
-    tree = Tree.load(corpus / "back.json")
+    assert out[0] == "w2v: 1 of 4 words are not units and were left out"
+    assert out[1].startswith("back.json: gensim tree of 7 units | depth ")
+    tree = Tree.load("back.json")
     assert [code[0] for code in tree.codes()] == ["1", "1", "1", "0", "0", "0", "1"]
     assert tree.frequencies[3:6].sum() == 250 - sum(row.count("x") for row in words)
 
 
-def test_a_fault_of_import_is_one_line(corpus: Path, capsys: Capsys) -> None:
-    found = error_line(import_tree(corpus, "--original", corpus), capsys)
-    assert found.startswith(f"{corpus / 'tree_struct'}: cannot be read")
-    found = error_line(import_tree(corpus, "--original", corpus, "--add_missing"), capsys)
+def test_a_fault_of_import_is_one_line(folder: Path, capsys: Capsys) -> None:
+    assert error_line(call(f"{IMPORT} --original ."), capsys).startswith("tree_struct: cannot be read")
+    found = error_line(call(f"{IMPORT} --original . --add_missing"), capsys)
     assert found == "--add_missing: belongs to --gensim; leave it out with --original"
-    (corpus / "tree.json").write_text(json.dumps({"format": "other"}), "utf-8")
-    found = error_line(run_command(command, ["export", f"{corpus}/tree.json", "--original", "their"]), capsys)
+    (folder / "tree.json").write_text(json.dumps({"format": "other"}), "utf-8")
+    found = error_line(call("export tree.json --original their"), capsys)
     assert "tree.json: format: Input should be 'wenet_hs.tree/1', found 'other'; build" in found
     with pytest.raises(SystemExit, match="2"):
-        import_tree(corpus)
+        call(IMPORT)
     assert "one of the arguments --original --gensim is required" in capsys.readouterr().err
