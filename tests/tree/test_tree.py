@@ -78,12 +78,8 @@ def test_figures_worked_by_hand() -> None:
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
     single = Tree.huffman([4.0], units=["a"])
     assert [table.shape for table in (*single.paths(), single.leaf_counts())] == [(1, 0), (1, 0), (0, 2)]
-    for one in (
-        single,
-        NaryTree.from_binary(single),
-        NaryTree.frequency_bins([4.0]),
-        NaryTree.frequency_bins([4.0]).binary(),
-    ):
+    flat = NaryTree.frequency_bins([4.0])
+    for one in (single, flat, flat.binary(), NaryTree.from_binary(single)):
         assert (one.depth, one.num_inner, one.mean_code_length(), one.entropy()) == (0, 0, 0.0, 0.0)
     assert (SIX.num_units, SIX.num_inner, SIX.num_edges, SIX.depth) == (6, 3, 8, 2)
     assert SIX.level_starts.tolist() == [0, 1, 3]
@@ -168,18 +164,16 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
     assert mass.options == {"bins": "mass", "num_classes": 4}
     assert NaryTree.frequency_bins([0, 0, 0, 0], 2).rows() == [[1, 2], [3, 4], [5, 6]]
     assert NaryTree.frequency_bins([1] * 100).num_inner == 11
+    assert NaryTree.frequency_bins([1] * 4, 1).rows() == [[1, 2, 3, 4]]  # a single class is a flat softmax
     two_levels = NaryTree.from_binary(comb(3000), 50)  # thousands of levels need no recursion
     assert len(two_levels.rows()[0]) == 50
     assert two_levels.binary().num_units == 3000
 
 
-FLAT = NaryTree.frequency_bins([1.0] * 4, 1)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dataclasses.replace(FLAT, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 4"),
+        (lambda: dataclasses.replace(SIX, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 8"),
         (lambda: NaryTree.from_rows([], [1.0] * 2), "0 inner nodes with 0 children for 2 units"),
         (lambda: NaryTree.from_rows([[1, 2, 3]], [1.0] * 4), "3 children for 4 units; every node except the root must"),
         (lambda: NaryTree.from_rows([[1, 2, 3, 3]], [1.0] * 4), "node 3 is a child 2 times"),
