@@ -42,8 +42,8 @@ def test_equal_systems_have_no_difference_and_swapped_ones_the_opposite() -> Non
     there, back = (compare(*pair, num_resamples=300).differences["es"] for pair in ((a, b), (b, a)))
     assert there.difference == -back.difference
     assert there.by_utterance.p == back.by_utterance.p
-    assert there.by_utterance.interval is not None and back.by_utterance.interval is not None
-    assert there.by_utterance.interval.low == pytest.approx(-back.by_utterance.interval.high)
+    assert back.by_utterance.interval is not None
+    assert there.by_utterance.interval == pytest.approx([-bound for bound in reversed(back.by_utterance.interval)])
 
 
 def test_a_clear_difference_has_a_small_p() -> None:
@@ -95,7 +95,6 @@ def test_utterances_of_one_speaker_are_drawn_together() -> None:
         (5, 4, ["es", MACRO, MICRO], ", and the averages' are too narrow: ky"),
         (3, 2, [MACRO, MICRO], ", and the averages' are too narrow: es, ky"),
         (2, 2, [], ": es, ky"),
-        (1, 1, [], ": es, ky"),
         (5, 6, ["es", "ky", MACRO, MICRO], None),
     ],
 )
@@ -118,11 +117,8 @@ def test_few_speakers_have_no_interval(in_es: int, in_ky: int, known: list[str],
 def test_a_language_without_reference_units_has_no_line() -> None:
     reference = {"es1": "ab", "es2": "cd", "xx1": ""}
     langs = {key: key[:2] for key in reference}
-    reports = [
-        score(reference, hypothesis, rules=RULES, langs=langs, num_resamples=0)
-        for hypothesis in ({"es1": "ab", "es2": "cx", "xx1": "a"}, {"es1": "ab", "es2": "cd", "xx1": ""})
-    ]
-    assert list(compare(*reports, num_resamples=20).differences) == ["es", MACRO, MICRO]
+    report = score(reference, {**reference, "xx1": "a"}, rules=RULES, langs=langs, num_resamples=0)
+    assert list(compare(report, report, num_resamples=20).differences) == ["es", MACRO, MICRO]
 
 
 def test_reports_that_cannot_be_compared_are_refused() -> None:

@@ -26,11 +26,6 @@ def cost(ref: str, hyp: str) -> float:
     return float(substitution_costs([ref, hyp])[0, 1])
 
 
-def test_one_feature_of_weight_an_eighth() -> None:
-    """p and b differ only in voice: weight 0.125 of 7.75 (panphon's 7.25, and 0.25 for each of two tones)."""
-    assert cost("p", "b") == cost("b", "p") == pytest.approx(0.125 / 7.75)
-
-
 @pytest.mark.parametrize(("ref", "hyp"), [("t", "a"), ("s", "m"), ("i", "u"), ("q", "w")])
 def test_share_of_weighted_features(ref: str, hyp: str) -> None:
     folder = Path(importlib.util.find_spec("panphon").submodule_search_locations[0]) / "data"  # type: ignore[union-attr, index]
@@ -44,18 +39,15 @@ def test_share_of_weighted_features(ref: str, hyp: str) -> None:
     assert cost(ref, hyp) == pytest.approx(apart / (2 * sum(weights.get(name, 0.25) for name in names)))
 
 
-def test_costs_are_a_share_and_the_same_both_ways() -> None:
-    units = ["p", "tʃ", "aɪ", "ⁿd", "ǃ", "e˥", "ə̃", "<unk>", "r", "ɾ", "aː"]
-    costs = substitution_costs(units)
-    assert (costs >= 0).all() and (costs <= 1).all() and (costs == costs.T).all() and not costs.diagonal().any()
-    unknown = units.index("<unk>")
-    assert (np.delete(costs[unknown], unknown) == 1).all()
+def test_costs_by_hand() -> None:
+    # p and b differ only in voice: weight 0.125 of 7.75 (panphon's 7.25, and 0.25 for each of two tones)
+    assert cost("p", "b") == cost("b", "p") == pytest.approx(0.125 / 7.75)
     assert cost("r", "ɾ") == 0.0, "panphon's table does not tell them apart"
-
-
-def test_a_diphthong_is_compared_end_by_end() -> None:
-    assert cost("aɪ", "a") == pytest.approx(cost("a", "ɪ") / 2)
+    assert cost("aɪ", "a") == pytest.approx(cost("a", "ɪ") / 2), "end by end"
     assert cost("aɪ", "ɪa") == pytest.approx(cost("a", "ɪ"))
+    costs = substitution_costs(["<unk>", "p", "tʃ", "aɪ", "ⁿd", "ǃ", "e˥", "ə̃", "r", "aː"])
+    assert (costs >= 0).all() and (costs <= 1).all() and (costs == costs.T).all() and not costs.diagonal().any()
+    assert (costs[0, 1:] == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -91,5 +83,5 @@ def test_rates_beside_the_phone_error_rates() -> None:
     assert report.micro.features is not None and report.micro.features.interval is not None
     assert report.micro.counts.errors == 3 and "|features:panphon-" in report.signature
     header = next(line for line in format_report(report).splitlines() if line.startswith("language"))
-    assert header.split()[-7:] == ["PER", "%", "95%", "interval", "PFER", "%", "95%", "interval"][-7:]
+    assert header.split()[-4:] == ["PFER", "%", "95%", "interval"]
     assert json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate

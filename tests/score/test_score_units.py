@@ -8,7 +8,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.score import ErrorCounts, Rules, count_errors, score, split_units
+from wenet_hs.score import ErrorCounts, Rules, count_errors, split_units
 from wenet_hs.text.normalize import UNKNOWN_SHOWN
 
 SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलയാളംქართ日本語ə̃tʃʰ "
@@ -16,6 +16,7 @@ SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)
 CER, WER, PER = (Rules(metric=metric) for metric in ("cer", "wer", "per"))
 LOWER = Rules(metric="cer", normalization="nfc+lower")
 SPACED = Rules(metric="cer", spaces="count")
+LOWER_WER = Rules(metric="wer", normalization="nfc+lower", punctuation="remove")
 
 
 @pytest.mark.parametrize(
@@ -24,14 +25,12 @@ SPACED = Rules(metric="cer", spaces="count")
         (CER, "été", ["é", "t", "é"]),
         (CER, "Straße", ["S", "t", "r", "a", "ß", "e"]),
         (CER, "Қазақ тілі", list("Қазақтілі")),
-        (CER, "ə̃", ["ə̃"]),
         (CER, "n̥g͡b", ["n̥", "g͡", "b"]),
         (CER, "日本", ["日", "本"]),
         (CER, "a <unk>b", ["a", "<unk>", "b"]),
         (CER, "a<b", ["a", "<", "b"]),
         (CER, "", []),
         (CER, " \t\u00a0 ", []),
-        (CER, "  ab \t c\u3000", ["a", "b", "c"]),
         (CER, "a \u0303b", ["a", "\u0303", "b"]),  # a mark after a space does not join the letter before it
         (CER, "Ab", ["A", "b"]),
         (SPACED, "  ab \t c\u3000", ["a", "b", " ", "c"]),
@@ -83,21 +82,20 @@ def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None,
     assert split_units(text, WER, lang) == text.split()
 
 
-@pytest.mark.parametrize("punctuation", ["keep", "remove"])
 @pytest.mark.parametrize("unknown", ["<unk>", UNKNOWN_SHOWN])
-def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str, punctuation: str) -> None:
+def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str) -> None:
     """`recognize` writes `<unk>` as a character that Unicode classifies as punctuation."""
-    words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
-    for rules, ref, hyp, counts in (
-        (words, "hello", f"hello {unknown}", ErrorCounts(1, insertions=1)),
-        (words, "hello", f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
-        (letters, "hello", f"h{unknown}llo", ErrorCounts(5, substitutions=1)),
-        (letters, "hello", f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
-    ):
-        assert score({"k": ref}, {"k": hyp}, rules=rules, num_resamples=0).micro.counts == counts
-    text = f"\U00020000{unknown}, l'{unknown}!"
-    expected = [f"\U00020000{unknown}", f"l'{unknown}"]
-    assert split_units(text, Rules(metric="wer", punctuation="remove"), "fr") == expected
+    for punctuation in ("keep", "remove"):
+        words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
+        for rules, hyp, counts in (
+            (words, f"hello {unknown}", ErrorCounts(1, insertions=1)),
+            (words, f"h{unknown}llo", ErrorCounts(1, substitutions=1)),
+            (letters, f"h{unknown}llo", ErrorCounts(5, substitutions=1)),
+            (letters, f"hello{unknown} <unk>{UNKNOWN_SHOWN}", ErrorCounts(5, insertions=3)),
+        ):
+            assert count_errors(split_units("hello", rules), split_units(hyp, rules)) == counts
+    found = split_units(f"\U00020000{unknown}, l'{unknown}!", Rules(metric="wer", punctuation="remove"), "fr")
+    assert found == [f"\U00020000{unknown}", f"l'{unknown}"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -124,18 +122,13 @@ def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
     [
         (CER, ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:"),
         (SPACED, [], "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:"),
-        (
-            Rules(metric="wer", normalization="nfc+lower", punctuation="remove"),
-            ["ca"],
-            "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:",
-        ),
+        (LOWER_WER, ["ca"], "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:"),
         (PER, ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
     ],
 )
 def test_signature_names_every_choice(rules: Rules, langs: list[str], signature: str) -> None:
-    head, _, version = rules.signature(langs).rpartition("v:")
-    assert head + "v:" == signature
-    assert version[0].isdigit()
+    found = rules.signature(langs)
+    assert found.startswith(signature) and found[len(signature)].isdigit()
 
 
 @pytest.mark.parametrize(
