@@ -341,23 +341,19 @@ def _write_language(
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
     """Write the Common Voice tables of a language, and remove the clips of earlier requests."""
     audible = {name: [clip for clip in clips[name] if clip.duration_s is not None] for name in SPLITS}
-    all_clips = list(chain.from_iterable(audible.values()))
-    for name, of_set in (*audible.items(), ("validated", all_clips)):
-        write_atomic(folder / f"{name}.tsv", _format_table(_COLUMNS, map(_format_row, of_set)))
-    durations = ((clip.name, str(round(1000 * (clip.duration_s or 0.0)))) for clip in all_clips)
-    write_atomic(folder / "clip_durations.tsv", _format_table(("clip", "duration[ms]"), durations))
-    names = {clip.name for clip in all_clips}
+    audible["validated"] = list(chain.from_iterable(audible.values()))
+    tables: dict[str, list[Sequence[str]]] = {name: [_COLUMNS] for name in audible}
+    for name, of_set in audible.items():
+        for clip in of_set:
+            request = clip.request
+            speaker, gender = f"{request.lang}-{request.voice}", VOICES[request.voice]
+            row = (speaker, clip.name, request.sentence, "2", "0", "", gender, "simulated", request.lang, "")
+            tables[name].append(row)
+    durations_ms = {clip.name: round(1000 * (clip.duration_s or 0.0)) for clip in audible["validated"]}
+    tables["clip_durations"] = [("clip", "duration[ms]"), *((name, str(ms)) for name, ms in durations_ms.items())]
+    for name, rows in tables.items():
+        write_atomic(folder / f"{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
     for pattern in ("simulated_*", ".simulated_*.tmp"):  # only files that this command made
         for path in (folder / "clips").glob(pattern):
-            if path.name not in names:
+            if path.name not in durations_ms:
                 path.unlink()
-
-
-def _format_row(clip: SpokenClip) -> tuple[str, ...]:
-    request = clip.request
-    speaker, gender = f"{request.lang}-{request.voice}", VOICES[request.voice]
-    return (speaker, clip.name, request.sentence, "2", "0", "", gender, "simulated", request.lang, "")
-
-
-def _format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "".join("\t".join(row) + "\n" for row in (header, *rows))
