@@ -95,8 +95,8 @@ def test_rows_in_are_rows_used_and_rows_rejected(tmp_path_factory: pytest.TempPa
 
 def test_durations_are_milliseconds(tmp_path: Path) -> None:
     path = write_bytes(tmp_path, HEADER + b"".join(b"a\tc%d.mp3\thola\n" % n for n in range(5)))
-    rows = "c0.mp3\t1234\nc1.mp3\t-5\nc2.mp3\tno\nc3.mp3\tnan\nc4.mp3\n"
-    path.with_name("clip_durations.tsv").write_text(f"clip\tduration[ms]\n{rows}", encoding="utf-8")
+    rows = "clip\tduration[ms]\nc0.mp3\t1234\nc1.mp3\t-5\nc2.mp3\tno\nc3.mp3\tnan\nc4.mp3\n"
+    path.with_name("clip_durations.tsv").write_text(rows)
     assert [u.duration for u in read_table(path, "ca").utterances] == [1.234, None, None, None, None]
 
 

@@ -79,10 +79,9 @@ def test_the_order_of_requests_changes_nothing() -> None:
 
 
 def test_rate_pitch_and_variant_are_heard() -> None:
-    assert len(speak(rate_wpm=120)) > 1.3 * len(speak(rate_wpm=220))
     plain = speak()
-    for changed in (speak(pitch=80), speak(pitch_range=0), speak(variant="f1")):
-        assert not np.array_equal(changed, plain)
+    assert len(speak(rate_wpm=120)) > 1.3 * len(speak(rate_wpm=220))
+    assert not any(np.array_equal(sound, plain) for sound in (speak(pitch=80), speak(pitch_range=0), speak("es", "f1")))
 
 
 def test_an_unknown_language_names_similar_ones() -> None:
@@ -182,16 +181,16 @@ def test_every_field_of_a_request_is_in_the_name() -> None:
     assert clip_name(REQUEST, "mp3").startswith("simulated_") and clip_name(REQUEST, "mp3").endswith(".mp3")
 
 
-@pytest.mark.parametrize(("audio_format", "tolerance"), [("flac", 1 / 32000), ("wav", 1 / 32000), ("mp3", None)])
-def test_each_format_can_be_read(tmp_path: Path, audio_format: str, tolerance: float | None) -> None:
+@pytest.mark.parametrize("audio_format", ["flac", "wav", "mp3"])
+def test_each_format_can_be_read(tmp_path: Path, audio_format: str) -> None:
     clip = ClipMaker(tmp_path, audio_format)(REQUEST)
     samples, rate = soundfile.read(tmp_path / "es" / "clips" / clip.name, dtype="float32")
     expected = sound()
     assert rate == SAMPLE_RATE and samples.ndim == 1
     assert clip.duration_s == pytest.approx(len(samples) / rate, abs=1e-6)
-    if tolerance:
-        np.testing.assert_allclose(samples, expected, atol=tolerance)
     assert clip.duration_s == pytest.approx(len(expected) / rate, abs=0.2)
+    if audio_format != "mp3":
+        np.testing.assert_allclose(samples, expected, atol=1 / 32000)
 
 
 def test_a_clip_is_spoken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,17 +216,12 @@ def test_workers_change_nothing(tmp_path: Path) -> None:
         assert (tmp_path / "here" / path).read_bytes() == (tmp_path / "there" / path).read_bytes()
 
 
-def kill_process(*_: object, **__: object) -> np.ndarray:
-    os.kill(os.getpid(), 9)
-    raise AssertionError
-
-
 def test_a_sentence_without_sound_or_that_kills_espeak_has_a_reason_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(espeak, "speak", lambda *_, **__: np.zeros(1000, np.float32))
     (silent,) = ClipMaker(tmp_path).make([REQUEST], "speak")
-    monkeypatch.setattr(espeak, "speak", kill_process)  # forked workers see it
+    monkeypatch.setattr(espeak, "speak", lambda *_, **__: os.kill(os.getpid(), 9))  # forked workers see it
     (killed,) = ClipMaker(tmp_path, num_workers=1).make([REQUEST], "speak")
     assert silent.duration_s is None and silent.reason == "silent: espeak-ng gives no sound for it"
     assert killed.duration_s is None and killed.reason == "crash: espeak-ng ended its process on this sentence"
