@@ -8,8 +8,8 @@ Each line of OUT is an utterance with its units and words: text, start, end (sec
 utterance) and confidence (its probability under CTC). A unit lasts from the first to the last encoder frame that emits
 it. The blank frames between two units belong to neither. A frame stands for frame shift × subsampling, usually 40 ms.
 
-An utterance that cannot be aligned (its audio cannot be read or is too short for its transcript, or the model does not
-know all its units) is named on stderr and makes the exit code 2; all others are aligned.
+Some utterances cannot be aligned: the audio cannot be read or is too short for the transcript, or the model does not
+have all units. They are listed on stderr, and the exit code is 2. All others are aligned.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 Example: wenet-hs score --metric cer --ref data/test/text --hyp exp/hsoftmax/test/attention_rescoring/text \\
              --data_list data/test/data.list --by lang speaker --confusions 10 --align -
 
-An utterance without a hypothesis counts as deletions and is named. A hypothesis without a reference is not counted, is
-named, and the exit code is 2. docs/scoring.md explains every number.
+An utterance without a hypothesis is scored as if all its units were deleted. A hypothesis without a reference does not
+count, and the exit code is 2. Messages list the keys of both. docs/scoring.md explains every number.
 """
 
 import argparse
