@@ -7,6 +7,7 @@ Dimension key: V units.
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.tree.tree import Tree, UnitTree
+from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class LanguageCost(NamedTuple):
         return (self.lang, f"{self.num_units:,}", *(f"{bits:.3f}" for bits in lengths), f"{excess:.3f}{share}")
 
 
-def language_costs(tree: UnitTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:
+def language_costs(tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:
     """One row per language, sorted by code, and one for all utterances unless there is exactly one language.
 
     The tokenizer's table has the units of the tree. Raises DataError when there are no utterances.
@@ -132,9 +133,9 @@ def language_costs(tree: UnitTree, utterances: Iterable[Utterance], tokenizer: T
     counts = {lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())}
     if len(counts) != 1:
         counts[ALL] = np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
-    lengths_V, costs = tree.code_lengths(), []
+    costs = []
     for lang, counts_V in counts.items():
-        own = Tree.huffman(counts_V[counts_V > 0])
-        bits = float(counts_V @ lengths_V / counts_V.sum())
-        costs.append(LanguageCost(lang, int(counts_V.sum()), own.entropy(), own.mean_code_length(), bits))
+        own, shown = Tree.huffman(counts_V[counts_V > 0]), replace(tree, frequencies=counts_V)
+        lengths = shown.entropy(), own.mean_code_length(), shown.mean_code_length()
+        costs.append(LanguageCost(lang, int(counts_V.sum()), *lengths))
     return costs
