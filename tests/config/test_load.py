@@ -143,7 +143,7 @@ def test_a_written_config_reads_back_equal(write: Write, tmp_path: Path, caplog:
     assert caplog.records == []
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
     config = ExperimentConfig(tokenizer_conf={"symbol_table_path": text}, provenance={text: text})  # type: ignore[arg-type]

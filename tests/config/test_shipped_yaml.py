@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = sorted({*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("**/conf/*.yaml")})
 BASE = (ROOT / "conf" / "train_conformer_hsoftmax.yaml").read_text("utf-8")
 JUNK = st.sampled_from([None, True, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}])
-QUIET = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUIET = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))

@@ -103,12 +103,11 @@ def test_a_recording_of_any_length_is_added(tmp_path: Path, seconds: float) -> N
 
 
 def test_a_pause_in_a_recording_is_not_silence(tmp_path: Path) -> None:
-    pause = torch.zeros(10 * RATE)
+    pause, speech = torch.zeros(10 * RATE), noise(8000)
     pause[5 * RATE : 5 * RATE + 100] = 0.3
-    clips, speech = write_list(tmp_path, p=pause), noise(8000)
-    distortions = Distortions(DatasetConf(noise_conf=NoiseConf(list=clips, prob=1.0, snr_db=(5.0, 5.0))))
-    for seed in range(5):
-        assert snr_db(speech, apply(distortions, speech, seed)) == pytest.approx(5.0, abs=0.01)
+    conf = NoiseConf(list=write_list(tmp_path, p=pause), prob=1.0, snr_db=(5.0, 5.0))
+    distortions = Distortions(DatasetConf(noise_conf=conf))
+    assert [snr_db(speech, apply(distortions, speech, seed)) for seed in range(5)] == pytest.approx([5.0] * 5, abs=0.01)
 
 
 def test_reverberation_keeps_length_position_and_power() -> None:

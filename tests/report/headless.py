@@ -95,11 +95,6 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write what the window shows, or the whole page, as PNG."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
-
     def print(self, path: Path) -> None:
         """Write the page as PDF, A4."""
         answer = self.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)
