@@ -319,12 +319,16 @@ def test_sizes_on_request(release: Path, tmp_path: Path) -> None:
     assert "dev" not in stats["total"]["utterances"] and not (tmp_path / "dev" / "data.list").exists()
 
 
-def test_a_release_without_durations_is_probed(tmp_path: Path) -> None:
+def test_a_release_without_durations_is_probed_and_one_without_clips_is_refused(tmp_path: Path) -> None:
     make_release(tmp_path / "cv", {"ca": 1.0}, 100, durations=False)
     stats = prepare(tmp_path / "cv", tmp_path / "out", "--langs ca --ratio 0.5")
     assert stats["langs"]["ca"]["hours_before"] == pytest.approx(90 * 2.0 / 3600, abs=1e-5)
     assert stats["langs"]["ca"]["rejected"] == {"unreadable": 10}
     assert {u.duration for u in read(tmp_path / "out")["train"]} == {2.0}
+    write_table(tmp_path / "cv" / "ca" / "validated.tsv", [Row("c.mp3", "...", "a", 1.0)])
+    message = "no clip of this language can be used (empty transcript after normalisation 1); leave ca out of --langs"
+    with pytest.raises(DataError, match=re.escape(message)):
+        prepare(tmp_path / "cv", tmp_path / "out", "--langs ca")
 
 
 def test_released_sets_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -341,13 +345,6 @@ def test_released_sets_are_taken_as_they_are(tmp_path: Path) -> None:
     assert stats["rejected"] == {"repeated": 1}
     half = prepare(tmp_path / "cv", tmp_path / "out", f"{released} --ratio 0.5")["langs"]["ca"]
     assert half["utterances"] == {"train": 40, "dev": 10, "test": 10}
-
-
-def test_a_language_without_a_usable_clip_is_named(tmp_path: Path) -> None:
-    write_table(tmp_path / "ca" / "validated.tsv", [Row("c.mp3", "...", "a", 1.0)])
-    message = "no clip of this language can be used (empty transcript after normalisation 1); leave ca out of --langs"
-    with pytest.raises(DataError, match=re.escape(message)):
-        prepare(tmp_path, tmp_path / "out", "--langs ca")
 
 
 @pytest.mark.parametrize(
