@@ -2,19 +2,17 @@
 """`wenet-hs cmvn`: the same file for any number of workers and ranks; clips that cannot be read."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from threading import Barrier
-from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 from command_line import Capsys, error_line
+from thread_ranks import run_on_ranks
 
 from wenet_hs.bin import cmvn
 from wenet_hs.bin.command import run_command
@@ -26,8 +24,6 @@ from wenet_hs.distributed import World
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -65,25 +61,14 @@ def test_three_ranks_give_the_bits_of_one(corpus: Path, monkeypatch: pytest.Monk
     """Each rank is a thread, and the ranks exchange one group at a time."""
     utterances = read_data_list(corpus / "data.list")
     utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(3) for u in utterances]  # 4 groups
-    conf, size = load_config(corpus / "c.yaml").dataset_conf, 3
+    conf = load_config(corpus / "c.yaml").dataset_conf
     monkeypatch.setattr(cmvn, "_EXCHANGE", 1)
-    barrier, gathered = Barrier(size), dict[int, Any]()
-
-    class Rank(World):
-        def all_gather(self, value: T) -> list[T]:
-            gathered[self.rank] = value
-            barrier.wait(60)
-            values = [gathered[rank] for rank in range(size)]
-            barrier.wait(60)
-            return values
 
     def total(world: World) -> torch.Tensor:
         return reduce(add, cmvn._all_sums(utterances, conf, 0, world)).row
 
-    with ThreadPoolExecutor(size) as pool:
-        found = list(pool.map(total, [Rank(rank, size) for rank in range(size)]))
     alone = total(World())
-    assert all(torch.equal(sums, alone) for sums in found)
+    assert all(torch.equal(sums, alone) for sums in run_on_ranks(total, 3))
 
 
 def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(corpus: Path, capsys: Capsys) -> None:

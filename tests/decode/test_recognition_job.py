@@ -4,22 +4,20 @@
 import json
 import logging
 import re
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
-from typing import Any, TypeVar
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from model_folders import write_clip, write_model_folder
+from thread_ranks import run_on_ranks
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.decode import DecodeOptions, job
 from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, assign_batches, recognize
 from wenet_hs.decode.output import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.decode.segments import Piece, plan_batches
-from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
@@ -104,36 +102,11 @@ def test_an_interrupted_run_continues_with_the_same_results(
     assert "plan.json: damaged; starting from the beginning" in caplog.text
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Threads(World):
-    """Ranks that are threads of one process."""
-
-    rendezvous: Barrier = field(default_factory=lambda: Barrier(1))
-    gathered: dict[int, Any] = field(default_factory=dict)
-
-    def all_gather(self, value: T) -> list[T]:
-        self.gathered[self.rank] = value
-        self.rendezvous.wait(60)
-        values = [self.gathered[rank] for rank in range(self.size)]
-        self.rendezvous.wait(60)
-        return values
-
-    def barrier(self) -> None:
-        self.rendezvous.wait(60)
-
-
 def recognize_by_ranks(experiment: Experiment, utterances: list[Utterance], partial: Path, size: int) -> Recognition:
     """The results of a list that is shared by `size` ranks."""
-    rendezvous, gathered = Barrier(size), dict[int, Any]()
-    ranks = [Threads(rank, size, rendezvous=rendezvous, gathered=gathered) for rank in range(size)]
-    with ThreadPoolExecutor(size) as pool:
-        found = list(pool.map(lambda r: recognize(experiment, utterances, JOB, partial, world=r), ranks))
-    assert found[1:] == [None] * (size - 1)
-    assert found[0] is not None
-    return found[0]
+    first, *others = run_on_ranks(lambda world: recognize(experiment, utterances, JOB, partial, world=world), size)
+    assert first is not None and others == [None] * (size - 1)
+    return first
 
 
 def test_ranks_share_the_batches_with_the_same_results(
