@@ -69,16 +69,17 @@ def padded(rows: Sequence[Tensor], value: float) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
 
 
-def row_of(batch: Batch, index: int) -> Batch:
-    """One utterance as a batch of its own, without padding."""
-    frames, labels = int(batch.feature_lengths[index]), int(batch.target_lengths[index])
+def row_of(batch: Batch, *indices: int) -> Batch:
+    """One utterance, or several, as a batch of their own, without more padding than they need."""
+    rows = list(indices)
+    frames, labels = batch.feature_lengths[rows], batch.target_lengths[rows]
     return Batch(
-        keys=[batch.keys[index]],
-        features=batch.features[index : index + 1, :frames],
-        feature_lengths=batch.feature_lengths[index : index + 1],
-        num_frames=frames,
-        targets=batch.targets[index : index + 1, :labels],
-        target_lengths=batch.target_lengths[index : index + 1],
-        audio_seconds=frames / 100,
-        num_targets=labels + 1,
+        keys=[batch.keys[index] for index in rows],
+        features=batch.features[rows, : int(frames.max())],
+        feature_lengths=frames,
+        num_frames=int(frames.sum()),
+        targets=batch.targets[rows, : int(labels.max())],
+        target_lengths=labels,
+        audio_seconds=int(frames.sum()) / 100,
+        num_targets=int(labels.sum()) + len(rows),
     )

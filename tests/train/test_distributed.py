@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -54,21 +55,9 @@ ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
 ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))
 """Unit 6 has its own cluster, which only the first utterance needs."""
 VALID = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
+ALTERED = "config: rank 1 has another one than rank 0; start every rank with the same files, flags and versions"
 _PATIENCE_S = 250.0
 """Time limit. The two processes take 10 s on two idle cores, and many times as long on busy ones."""
-
-
-class IdleOptimizer:
-    """An optimizer that changes nothing and keeps the gradients."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self.param_groups = optimizer.param_groups
-
-    def step(self) -> None:
-        pass
-
-    def zero_grad(self, set_to_none: bool) -> None:
-        pass
 
 
 def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> tuple[dict[str, torch.Tensor], Any]:
@@ -76,7 +65,7 @@ def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> 
     sections = {**PLAIN, **CASES[name]}
     config, model = small_config(**sections), small_model(seed=1, **sections)
     model.encoder.embed.requires_grad_(False)
-    optimizer: Any = IdleOptimizer(build_optimizer(model, config))
+    optimizer: Any = mock.Mock(param_groups=build_optimizer(model, config).param_groups)  # keeps the gradients
     state = TrainState(model, optimizer, CPU, world=world)
     (stats,) = run_epoch(state, micro_batches, config)
     found = {key: value.grad.to_dense() for key, value in model.named_parameters() if value.grad is not None}
@@ -84,30 +73,13 @@ def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> 
     return found, stats
 
 
-def merge_rows(first: int, second: int) -> Batch:
-    """Two utterances as the batch of one process."""
-    rows = [first, second]
-    frames, labels = int(ROWS.feature_lengths[rows].max()), int(ROWS.target_lengths[rows].max())
-    return Batch(
-        keys=[ROWS.keys[row] for row in rows],
-        features=ROWS.features[rows, :frames],
-        feature_lengths=ROWS.feature_lengths[rows],
-        num_frames=int(ROWS.feature_lengths[rows].sum()),
-        targets=ROWS.targets[rows, :labels],
-        target_lengths=ROWS.target_lengths[rows],
-        audio_seconds=float(ROWS.feature_lengths[rows].sum()) / 100,
-        num_targets=int(ROWS.target_lengths[rows].sum()) + 2,
-    )
-
-
 def use_collectives(world: World) -> dict[str, Any]:
     """The results of every collective."""
     values = torch.full((2,), 1.0 + world.rank, requires_grad=True)
     stacked = world.stack(values)
     ((stacked**2).sum() * (1 + world.rank)).backward()
-    order = []
     with world.first_before_others():
-        order = [float(world.rank)]
+        order = [world.rank]
     world.barrier()
     try:
         world.check_equal_across_ranks({"units.txt": "abc", "config": "x" if world.rank else "y"})
@@ -254,14 +226,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
     return run_pair(tmp_path_factory.mktemp("pair"), tiny_corpus)
 
 
-@pytest.fixture(scope="module")
-def found(pair: Path) -> list[dict[str, Any]]:
-    return read_results(pair)
-
-
 def check_equal_to_one_process(folder: Path, name: str) -> None:
     """The gradients of two ranks are those of one process with the batches of both."""
-    expected, stats = gradients_of_a_step(name, [merge_rows(0, 1), merge_rows(2, 3)], World())
+    expected, stats = gradients_of_a_step(name, [row_of(ROWS, 0, 1), row_of(ROWS, 2, 3)], World())
     ranks = [torch.load(folder / f"gradients{rank}.pt", weights_only=True)[name] for rank in range(2)]
     assert ranks[0].keys() == ranks[1].keys() == expected.keys()
     for key, value in expected.items():
@@ -283,9 +250,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         # The loss of both together is 3 * (1 + 1 + 4 + 4); each rank gets 6 times its own values.
         assert collectives["stack"] == [[[1, 1], [2, 2]], [6.0 * (1 + rank)] * 2]
         assert collectives["turn"] == [rank]
-        assert collectives["refused"] == (
-            "config: rank 1 has another one than rank 0; start every rank with the same files, flags and versions"
-        )
+        assert collectives["refused"] == ALTERED
     check_equal_to_one_process(tmp_path, "batch norm")
     assert [result["skipped"] for result in results] == [[["rank 1 utt0"], 1, True]] * 2
     expected = validate(small_model(seed=1), VALID, small_config(), CPU).per_target()
@@ -304,31 +269,10 @@ def test_two_ranks_compute_the_step_of_one_process(pair: Path, name: str) -> Non
 
 
 @pytest.mark.slow
-def test_two_ranks_resume_with_the_same_bits(pair: Path) -> None:
-    whole = metrics(pair / "whole")
+def test_two_ranks_resume_with_the_same_bits_and_only_rank_0_writes_and_logs(pair: Path) -> None:
     assert bits(pair / "cut") == bits(pair / "whole")
-    assert metrics(pair / "cut") == whole
+    assert metrics(pair / "cut") == metrics(pair / "whole")
     assert bits(pair / "whole")["step"] == 4
-
-
-@pytest.mark.slow
-def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) -> None:
-    def targets(model_dir: Path) -> list[int]:
-        return [record["num_targets"] for record in metrics(model_dir) if record["kind"] == "train"]
-
-    one = targets(trained)
-    assert targets(pair / "whole") == [sum(one[0:2]), sum(one[2:4]), sum(one[4:6]), sum(one[6:8])]
-    changed = targets(pair / "changed")
-    assert changed[:2] == [sum(one[0:2]), one[2]]
-    assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
-    assert changed[3:] == targets(pair / "whole")[2:]
-    log = (pair / "log0").read_text()
-    assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step" in log
-    assert "step-00000002: number of ranks was 1, is now 2: " in log
-
-
-@pytest.mark.slow
-def test_only_rank_0_writes_and_logs(pair: Path) -> None:
     assert "resuming from" in (pair / "log0").read_text()
     lines = (pair / "log1").read_text().splitlines()
     assert all(":rank 1: " in line for line in lines), lines
@@ -336,25 +280,30 @@ def test_only_rank_0_writes_and_logs(pair: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_model_outlives_its_process_group(found: list[dict[str, Any]]) -> None:
-    """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
-    for one in found:
-        assert len(one["wrappers"]) >= 4
-        assert set(one["wrappers"]) == {0}
+def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) -> None:
+    one, whole, changed = (
+        [record["num_targets"] for record in metrics(folder) if record["kind"] == "train"]
+        for folder in (trained, pair / "whole", pair / "changed")
+    )
+    assert whole == [sum(one[0:2]), sum(one[2:4]), sum(one[4:6]), sum(one[6:8])]
+    assert changed[:2] == [sum(one[0:2]), one[2]]
+    assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
+    assert changed[3:] == whole[2:]
+    log = (pair / "log0").read_text()
+    assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step" in log
+    assert "step-00000002: number of ranks was 1, is now 2: " in log
 
 
 @pytest.mark.slow
-def test_an_error_of_one_rank_ends_both(found: list[dict[str, Any]]) -> None:
-    altered = sorted(one["altered"] for one in found)
-    assert altered == [
-        "ConfigError: config: rank 1 has another one than rank 0; start every rank with the same files, flags and "
-        "versions",
-        "exit 2",
-    ]
-    first, second = (one["missing"] for one in found)
-    assert first == "exit 2"
-    assert second.startswith("ConfigError: ")
-    assert "nowhere.yaml" in second
+def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(pair: Path) -> None:
+    """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
+    results = read_results(pair)
+    assert sorted(one["altered"] for one in results) == [f"ConfigError: {ALTERED}", "exit 2"]
+    assert results[0]["missing"] == "exit 2"
+    assert results[1]["missing"].startswith("ConfigError: ") and "nowhere.yaml" in results[1]["missing"]
+    for one in results:
+        assert len(one["wrappers"]) >= 4
+        assert set(one["wrappers"]) == {0}
 
 
 def test_a_single_process_has_no_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,19 +320,17 @@ def test_a_single_process_has_no_process_group(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_wrong_variables_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(match: str, device: torch.device = CPU) -> None:
-        with pytest.raises(ConfigError, match=match), join_process_group(device):
-            pass
-
-    monkeypatch.setenv("WORLD_SIZE", "two")
-    refused(r"^WORLD_SIZE=two: must be a whole number of at least 1; set it so, or unset it$")
-    monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    refused(r"^WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun$")
-    refused(r"^--device cuda:1: is one GPU for several processes; use --device cuda", torch.device("cuda", 1))
-    monkeypatch.setenv("LOCAL_RANK", "99")
-    refused(r"^LOCAL_RANK=99: there are \d+ CUDA devices here; use --nproc_per_node", torch.device("cuda"))
+    for name, value, device, message in (
+        ("WORLD_SIZE", "two", "cpu", "WORLD_SIZE=two: must be a whole number of at least 1; set it so, or unset it$"),
+        ("WORLD_SIZE", "2", "cpu", "WORLD_SIZE=2 without MASTER_ADDR and MASTER_PORT; start it with torchrun$"),
+        ("WORLD_SIZE", "2", "cuda:1", "--device cuda:1: is one GPU for several processes; use --device cuda"),
+        ("LOCAL_RANK", "99", "cuda", r"LOCAL_RANK=99: there are \d+ CUDA devices here; use --nproc_per_node"),
+    ):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(ConfigError, match=f"^{message}"), join_process_group(torch.device(device)):
+            pass
 
 
 def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,13 +115,19 @@ def test_bits_per_unit_are_those_of_the_decoders_loss_without_smoothing(
     assert record["bits_per_unit"] == expected
 
 
-def test_log_lines_have_the_speed_since_the_last_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_have_the_speed_since_the_last_line_and_validations(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    valid = {"loss": 1.5, "loss_att": 1.0, "loss_ctc": 2.0, "accuracy": 0.25, "bits_per_unit": 3.217}
     with caplog.at_level(logging.INFO), monitored(tmp_path, log_interval=2) as monitor:
         monitor.step(stats(1, seconds=1.0, wait_seconds=1.0))
         monitor.step(stats(2, seconds=3.0, wait_seconds=0.0, loss=2.25, lr=0.001))
         monitor.step(stats(3))
         (record,) = records(tmp_path)  # both files are flushed per line: a kill loses nothing that a checkpoint counts
         assert scalars(tmp_path)["train/loss"] == [(2, 2.25)]
+        monitor.valid(7, 2, 61.0, valid)
+        assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
+    assert records(tmp_path)[1] == {"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **valid}
     assert (record["step"], record["loss"]) == (2, 2.25)
     assert record["audio_seconds_per_second"] == 12 / 4
     assert record["wait_share"] == 1 / 4
@@ -130,19 +136,11 @@ def test_log_lines_have_the_speed_since_the_last_line(tmp_path: Path, caplog: py
         "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 % | lr 1.00e-03 | grad 0.50 "
         "| 3 audio s/s | wait 25 %" in caplog.text
     )
-    assert caplog.text.count("step") == 1
-
-
-def test_a_validation_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), monitored(tmp_path) as monitor:
-        facts = {"loss": 1.5, "loss_att": 1.0, "loss_ctc": 2.0, "accuracy": 0.25, "bits_per_unit": 3.217}
-        monitor.valid(7, 2, 61.0, facts)
-        assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
     assert (
         "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit | acc 25.0 % "
         "| 61 s of training" in caplog.text
     )
-    assert records(tmp_path) == [{"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **facts}]
+    assert caplog.text.count("step") == 2
 
 
 def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

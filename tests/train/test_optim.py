@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from small_models import small_config
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from wenet_hs.heads import SoftmaxHead
@@ -103,10 +103,6 @@ def set_gradients(model: Model, seed: int, touched: list[int], *, is_dense: bool
     weight.grad = grad.to_dense() if is_dense else grad
 
 
-def equal_weights(one: nn.Module, other: nn.Module) -> bool:
-    return all(torch.equal(value, twin) for value, twin in zip(one.parameters(), other.parameters(), strict=True))
-
-
 def test_a_heads_sparse_parameters_have_their_own_adam() -> None:
     model = Model()
     dense, sparse = optimizer_of(model).param_groups
@@ -129,7 +125,7 @@ def test_with_all_rows_touched_it_is_adam() -> None:
     torch.testing.assert_close(model.state_dict(), expected.state_dict())
 
 
-@pytest.mark.parametrize("is_dense", [False, True], ids=["sparse", "dense, which a head may find cheaper"])
+@pytest.mark.parametrize("is_dense", [False, True])  # a head may find a dense one cheaper
 def test_rows_without_a_gradient_do_not_change(is_dense: bool) -> None:
     model = Model()
     optimizer, weight = optimizer_of(model), model.head.output.weight
@@ -158,7 +154,7 @@ def test_a_saved_state_resumes_with_the_same_bits() -> None:
         for seed in range(3, 6):
             set_gradients(one, seed, [1, 2, 3])
             other.step()
-    assert equal_weights(model, again)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize(("limit", "touched"), [(0.01, []), (1.0, [3, 0, 3]), (100.0, [1]), (1.0, [4, 4, 2, 0])])
@@ -174,13 +170,5 @@ def test_the_norm_includes_dense_and_sparse_gradients(limit: float, touched: lis
     for value, other in zip(model.parameters(), expected.parameters(), strict=True):
         assert value.grad is not None
         torch.testing.assert_close(value.grad.to_dense(), other.grad)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_sparse_gradient_that_is_not_finite_is_detected(value: float) -> None:
-    model = Model()
-    set_gradients(model, 0, [1, 2])
-    grad: Tensor | None = model.head.output.weight.grad
-    assert grad is not None
-    model.head.output.weight.grad = grad * value
-    assert not math.isfinite(float(clip_gradient(model.parameters(), 1.0)))
+    model.head.output.weight.grad = found * math.nan
+    assert not math.isfinite(float(clip_gradient(model.parameters(), limit)))
