@@ -223,7 +223,8 @@ def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(m
         "max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
         "encoder_conf.gradient_checkpointing$"
     )
-    for error in (torch.OutOfMemoryError(), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), MemoryError()):
+    of_gpu = ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+    for error in (torch.OutOfMemoryError("CUDA out of memory."), *map(RuntimeError, of_gpu), MemoryError()):
         with pytest.raises(ConfigError, match=f"^step 812: {line}"), report_out_of_memory(PAIR, "step 812"):
             raise error
     config = small_config(**ONE_LAYER)
