@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from wenet_hs.heads.adaptive import AdaptiveHead, default_cutoffs
 
@@ -28,29 +27,14 @@ def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.
     return head
 
 
-def rows(head: AdaptiveHead, num_rows: int = 9, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    hidden = torch.randn(num_rows, head.dim, generator=generator, dtype=dtype)
-    return hidden, torch.randint(head.num_units, (num_rows,), generator=generator)
-
-
-def test_units_are_ranked_by_descending_frequency_then_id() -> None:
-    head = AdaptiveHead(4, [1, 5, 0, 5, 1])
-    assert head.ranked_units.tolist() == [1, 3, 0, 4, 2]
-    assert head.rank_of_unit.tolist() == [2, 0, 4, 1, 3]
-
-
 @pytest.mark.parametrize(
     ("frequencies", "cutoffs"),
     [
         ([1], []),
-        ([3, 1], [1]),
         ([0, 0], [1]),
         ([1, 1, 1], [2]),
         ([8, 4, 2, 1, 1], [1, 2, 3]),
-        ([1, 2, 8, 4, 1], [1, 2, 3]),
         ([1] * 8, [4, 6, 7]),
-        ([100, 1, 1, 1, 1], [1]),
         ([0] * 100, [50, 75, 88]),
     ],
 )
@@ -72,35 +56,16 @@ def test_default_cutoffs_are_valid_for_any_frequencies(frequencies: list[float])
 def test_log_probs_are_those_of_pytorch_with_our_ids() -> None:
     head = make(50)
     assert head.adaptive is not None
-    hidden, targets = rows(head)
+    hidden, targets = torch.randn(9, DIM), torch.randint(50, (9,))
     expected_NV = head.adaptive.log_prob(hidden)[:, head.rank_of_unit]
     torch.testing.assert_close(head.log_probs(hidden), expected_NV)
     torch.testing.assert_close(head.nll(hidden, targets), -expected_NV.gather(1, targets[:, None])[:, 0])
 
 
-@settings(max_examples=15, deadline=None)
-@given(num_units=st.integers(1, 60), seed=st.integers(0, 99), scale=st.sampled_from([0.0, 0.3, 3.0]))
-def test_metrics_follow_from_the_log_probabilities(num_units: int, seed: int, scale: float) -> None:
-    head = make(num_units)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.mul_(scale)
-    hidden = torch.randn(40, DIM, generator=torch.Generator().manual_seed(seed))
-    log_probs = head.log_probs(hidden)
-    best = log_probs.max(-1).values
-    targets = torch.randint(num_units, (40,), generator=torch.Generator().manual_seed(seed))
-    targets[:20] = log_probs.argmax(-1)[:20]
-    nll, is_best = head.eval_metrics(hidden, targets)
-    torch.testing.assert_close(nll, head.nll(hidden, targets))
-    found = log_probs.gather(1, targets[:, None])[:, 0]
-    for row in range(40):  # except where rounding decides
-        rivals = int((log_probs[row] > best[row] - 1e-5).sum())
-        assert rivals > 1 or bool(is_best[row]) == bool(found[row] == best[row])
-    assert not nll.requires_grad
-
-
-def test_of_equally_probable_units_the_lowest_id_is_the_best() -> None:
+def test_units_are_ranked_by_descending_frequency_then_id() -> None:
     head = AdaptiveHead(4, [1, 2, 9, 9, 2], cutoffs=[2], div_value=1.0)
+    assert head.ranked_units.tolist() == [2, 3, 1, 4, 0]
+    assert head.rank_of_unit.tolist() == [4, 2, 0, 1, 3]
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     assert head.eval_metrics(torch.zeros(5, 4), torch.arange(5))[1].tolist() == [False, False, True, False, False]

@@ -7,7 +7,6 @@ Dimension key: N rows, D width, V units, E edges, K best.
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from trees import merge_levels
 
@@ -57,13 +56,6 @@ def test_a_softmax_at_each_node_by_hand() -> None:
     root, first, second = (scores[:, edges].log_softmax(-1) for edges in (slice(0, 3), slice(3, 6), slice(6, 8)))
     expected = torch.cat([root[:, 1:2], root[:, :1] + first, root[:, 2:] + second], dim=1)
     torch.testing.assert_close(head.log_probs(hidden), expected)
-
-
-def test_a_flat_tree_is_a_softmax() -> None:
-    head = trained(NaryTree.frequency_bins(np.ones(9), 1))
-    hidden, targets = torch.randn(5, DIM), torch.arange(5)
-    expected = F.cross_entropy(head.output(hidden), targets, reduction="none")
-    torch.testing.assert_close(head.nll(hidden, targets), expected)
 
 
 def test_groups_of_the_worked_example() -> None:
@@ -222,10 +214,3 @@ def test_settings_are_checked_and_printed() -> None:
         ClassHead(4, SIX, route="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='search: "best_first" is a Numba kernel for float32 on a CPU, here is'):
         ClassHead(4, SIX, search="best_first").double().topk(torch.zeros(1, 4, dtype=torch.float64), 2)
-
-
-def test_integer_tables_are_not_rounded_by_half_precision() -> None:
-    head = ClassHead(4, NaryTree.frequency_bins(np.ones(3000)))
-    before = head.leaves.clone()
-    head.to(torch.bfloat16)
-    assert torch.equal(head.leaves, before) and head.leaves.max() > 50

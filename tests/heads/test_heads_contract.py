@@ -111,10 +111,9 @@ def test_log_probs_and_losses_fit_together(kind: str, num_units: int) -> None:
     torch.testing.assert_close(nll, -log_probs.gather(-1, targets[:, None])[:, 0], atol=1e-5, rtol=1e-5)
     for smoothing_kind in ("leaf", "node"):
         torch.testing.assert_close(head.loss(hidden, targets, 0.0, smoothing_kind), nll)  # type: ignore[arg-type]
-    for smoothing in (0.1, 0.9):
-        loss = head.loss(hidden, targets, smoothing)
-        torch.testing.assert_close(loss, divergence(log_probs, targets, smoothing), atol=1e-5, rtol=1e-5)
-        assert (loss >= -1e-6).all()
+    loss = head.loss(hidden, targets, 0.9)
+    torch.testing.assert_close(loss, divergence(log_probs, targets, 0.9), atol=1e-5, rtol=1e-5)
+    assert (loss >= -1e-6).all()
 
 
 def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -268,16 +267,16 @@ def test_autocast_and_half_inputs_do_not_change_the_results(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", MAIN)
 def test_half_weights_are_computed_in_float32_and_float64_in_float64(kind: str) -> None:
-    head = make_head(kind, 50).to(torch.bfloat16)
+    head = make_head(kind, 600).to(torch.bfloat16)  # which rounds integers above 256, but not those of the tables
     hidden, targets = rows(head)
-    twin = make_head(kind, 50)
+    twin = make_head(kind, 600)
     assert set(head.state_dict()) == {name for name, _ in head.named_parameters()}
     twin.load_state_dict({name: value.float() for name, value in head.state_dict().items()})
     for smoothing in (0.0, 0.1):
         assert torch.equal(head.loss(hidden, targets, smoothing), twin.loss(hidden, targets, smoothing))
     log_probs = twin.double().log_probs(hidden.double())
     assert log_probs.dtype == twin.loss(hidden.double(), targets, 0.1).dtype == torch.float64
-    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(6, dtype=torch.float64), atol=1e-14, rtol=0)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(6, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(("smoothing", "smoothing_kind"), LOSSES)
@@ -305,16 +304,6 @@ def test_gradients_are_right(kind: str, num_units: int) -> None:
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_smoothed_gradients_equal_those_of_the_explicit_divergence(kind: str) -> None:
-    head = make_head(kind, 60).double()
-    hidden, targets = rows(head, dtype=torch.float64)
-    hidden.requires_grad_()
-    explicit = divergence(head.log_probs(hidden), targets, 0.1)
-    expected, found = (gradients(head, hidden, loss) for loss in (explicit, head.loss(hidden, targets, 0.1)))
-    torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("kind", HEADS)
 def test_topk_values_have_the_gradients_of_their_units(kind: str) -> None:
     head = make_head(kind, 60)
     hidden = rows(head)[0].requires_grad_()
@@ -330,28 +319,28 @@ def test_topk_values_have_the_gradients_of_their_units(kind: str) -> None:
 def test_wrong_calls_are_refused(kind: str) -> None:
     head = make_head(kind, 7)
     hidden, targets = rows(head)
+    zeros, low, high = torch.zeros(6, 9), targets.clone(), targets.clone()
+    low[0], high[0] = -1, 7
     shape = r"targets: expected integers of shape \(6,\), one per row of hidden, got "
-    calls: list[tuple[Callable[[], object], str]] = [
-        (lambda: head.topk(hidden, 8), "topk: k is 8; with 7 units it must be 1…7"),
-        (lambda: head.topk(hidden, 0), "topk: k is 0"),
-        (
-            lambda: head.loss(hidden, targets.index_fill(0, torch.tensor([0]), -1)),
-            "targets: values from -1 to [0-9], exp",
-        ),
-        (
-            lambda: head.nll(hidden, targets.index_fill(0, torch.tensor([0]), 7)),
-            "to 7, expected 0…6; remove padding bef",
-        ),
-        (lambda: head.nll(hidden, targets[:5]), shape + r"\(5,\)"),
-        (lambda: head.nll(hidden, targets.float()), shape + r"\(6,\) torch.float32"),
-        (lambda: head.log_probs(torch.zeros(6, 9)), r"hidden: expected \(..., 8\) of a float dtype, got \(6, 9\)"),
-        (lambda: head.log_probs(torch.zeros(6, 8, dtype=torch.int64)), "hidden: expected .* torch.int64"),
-        (lambda: head.label_log_probs(hidden, targets), r"label_log_probs: expected hidden \(B, T, D\) and labels"),
-        (lambda: head.loss(hidden, targets, -0.1), r"smoothing: must be in \[0, 1\), got -0.1"),
-        (lambda: head.loss(hidden, targets, 1.0), r"smoothing: must be in \[0, 1\), got 1.0"),
-        (lambda: head.loss(hidden, targets, 0.1, "path"), 'kind: must be "leaf" or "node", got \'path\''),  # type: ignore[arg-type]
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("topk: k is 8; with 7 units it must be 1…7", lambda: head.topk(hidden, 8)),
+        ("topk: k is 0", lambda: head.topk(hidden, 0)),
+        ("targets: values from -1 to [0-9], exp", lambda: head.loss(hidden, low)),
+        ("to 7, expected 0…6; remove padding bef", lambda: head.nll(hidden, high)),
+        (shape + r"\(5,\)", lambda: head.nll(hidden, targets[:5])),
+        (shape + r"\(6,\) torch.float32", lambda: head.nll(hidden, targets.float())),
+        (r"hidden: expected \(..., 8\) of a float dtype, got \(6, 9\)", lambda: head.log_probs(zeros)),
+        ("hidden: expected .* torch.int64", lambda: head.log_probs(zeros[:, :8].long())),
+        (r"label_log_probs: expected hidden \(B, T, D\) and labels", lambda: head.label_log_probs(hidden, targets)),
+        (r"smoothing: must be in \[0, 1\), got -0.1", lambda: head.loss(hidden, targets, -0.1)),
+        (r"smoothing: must be in \[0, 1\), got 1.0", lambda: head.loss(hidden, targets, 1.0)),
+        ('kind: must be "leaf" or "node", got \'path\'', lambda: head.loss(hidden, targets, 0.1, "path")),  # type: ignore[arg-type]
     ]
-    for call, message in calls:
+    calls += [
+        (f"head: dim {dim} and num_units {v} must be", lambda dim=dim, v=v: SoftmaxHead(dim, v))
+        for dim, v in ((0, 3), (3, 0))
+    ]
+    for message, call in calls:
         with pytest.raises(ValueError, match=message):
             call()
 
@@ -364,12 +353,6 @@ def test_leaf_smoothing_is_that_of_wenet() -> None:
     scores = F.linear(hidden, *head.parameters())
     cross = F.cross_entropy(scores, targets, reduction="none", label_smoothing=0.1 * 9 / 8)
     torch.testing.assert_close(head.loss(hidden, targets, 0.1), cross - entropy)
-
-
-@pytest.mark.parametrize(("dim", "num_units"), [(0, 3), (3, 0)])
-def test_sizes_must_be_positive(dim: int, num_units: int) -> None:
-    with pytest.raises(ValueError, match=f"head: dim {dim} and num_units {num_units} must be at least 1"):
-        SoftmaxHead(dim, num_units)
 
 
 @pytest.mark.slow

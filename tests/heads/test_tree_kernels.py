@@ -4,7 +4,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,9 +13,10 @@ from numba import njit
 from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.heads.kernels import numba_common, tree_numba
+from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels import tree as reference
 from wenet_hs.heads.kernels.tree import CostWeights
+from wenet_hs.heads.kernels.tree_numba import sort_by_node
 from wenet_hs.tree import Tree
 
 
@@ -41,83 +41,40 @@ def test_exp_and_log1p_to_2e_7() -> None:
     assert logarithms[0] == 0 and logarithms[2] == np.float32(1e-40) and np.isnan(logarithms[3])
 
 
+def small_head(num_units: int, dim: int = 5) -> HSoftmaxHead:
+    torch.manual_seed(0)
+    head = HSoftmaxHead(dim, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]), bias=True)
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter)
+    return head
+
+
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
 @pytest.mark.parametrize("num_units", [1, 2, 60])
-def test_costs_and_gradients_against_float64(num_units: int, scale: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    head = head_over(Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]))
-    hidden = (scale * torch.randn(9, 5, generator=generator)).requires_grad_()
-    weight, bias = (
-        torch.randn(*shape, generator=generator, requires_grad=True) for shape in ((num_units - 1, 5), (num_units - 1,))
-    )
-    targets = torch.randint(num_units, (9,), generator=generator)
-    inputs = (hidden, weight, bias)
-    exact = tuple(value.detach().double().requires_grad_() for value in inputs)
-    nodes, turns = head._paths(targets)
-    z = F.linear(exact[0], exact[1], exact[2])
-    scores = z.gather(1, nodes) * turns
-    for smoothing in (0.0, 0.2):
-        expected = (F.softplus(-scores, threshold=700) * turns.abs() + smoothing * scores).sum(-1)
-        wanted = torch.autograd.grad(expected.sum(), exact, retain_graph=True)
-        weights = CostWeights(1.0, 0.0, smoothing)
-        for cost in (
-            tree_numba.path_cost(
-                *inputs, targets, tables=(head.edges, head.path_lengths), turn_smoothing=smoothing, sparse=False
-            ),
-            tree_numba.node_cost(
-                *inputs, targets, tables=(head.edges, head.path_lengths, head.leaf_counts), weights=weights
-            ),
-        ):
-            assert_near(cost, expected)
-            for found, gradient in zip(torch.autograd.grad(cost.sum(), inputs), wanted, strict=True):
-                assert_near(found, gradient)
+def test_results_and_gradients_against_float64(num_units: int, scale: float) -> None:
+    head, twin = small_head(num_units), small_head(num_units).double()
+    hidden, targets = (scale * torch.randn(9, 5)).requires_grad_(), torch.randint(num_units, (9,))
+    exact_hidden = hidden.detach().double().requires_grad_()
+    for smoothing in (0.0, 0.2, None):
+        expected = results(twin, exact_hidden, targets, smoothing)
+        for head.route in ("path", "nodes"):
+            for found, exact in zip(results(head, hidden, targets, smoothing), expected, strict=True):
+                size = exact.abs().max().item() if exact.numel() else 0.0
+                torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=2e-6 * max(size, 1.0))
 
 
-def head_over(tree: Tree) -> HSoftmaxHead:
-    """Only its tables are used here."""
-    return HSoftmaxHead(2, tree)
-
-
-def assert_near(found: Tensor, exact: Tensor) -> None:
-    size = exact.abs().max().item() if exact.numel() else 0.0
-    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 * max(size, 1.0))
-
-
-def test_log_probs_and_their_gradient_against_float64() -> None:
-    head = head_over(Tree.huffman([2.0**-unit for unit in range(30)] + [1.0] * 30))
-    z = (4 * torch.randn(40, 59, generator=torch.Generator().manual_seed(0))).requires_grad_()
-    exact = z.detach().double().requires_grad_()
-    nodes, turns = head._paths(torch.arange(60))
-    expected = (F.logsigmoid(exact[:, nodes] * turns) * turns.abs()).sum(-1)
-    found = tree_numba.tree_log_probs(z, head.node_children)
-    assert_near(found, expected)
-    weights = torch.randn(40, 60)
-    (wanted,) = torch.autograd.grad((expected * weights).sum(), exact)
-    assert_near(torch.autograd.grad((found * weights).sum(), z)[0], wanted)
+def results(head: HSoftmaxHead, hidden: Tensor, targets: Tensor, smoothing: float | None) -> list[Tensor]:
+    """The node loss, without smoothing all log-probabilities, and their gradients."""
+    values = head.log_probs(hidden) if smoothing is None else head.loss(hidden, targets, smoothing, "node")
+    weighted = values * torch.linspace(-1, 2, values.numel(), dtype=values.dtype).view_as(values)
+    return [values, *torch.autograd.grad(weighted.sum(), (hidden, *head.parameters()))]
 
 
 def test_a_nan_stays_a_nan() -> None:
-    head = head_over(Tree.huffman(range(1, 8)))
-    hidden, weight = torch.full((1, 2), float("nan")), torch.ones(6, 2)
-    weights = CostWeights(0.9, 0.1, 0.0)
-    assert tree_numba.path_cost(
-        hidden,
-        weight,
-        None,
-        torch.tensor([0]),
-        tables=(head.edges, head.path_lengths),
-        turn_smoothing=0.0,
-        sparse=False,
-    ).isnan()
-    assert tree_numba.node_cost(
-        hidden,
-        weight,
-        None,
-        torch.tensor([0]),
-        tables=(head.edges, head.path_lengths, head.leaf_counts),
-        weights=weights,
-    ).isnan()
-    assert tree_numba.tree_log_probs(hidden @ weight.T, head.node_children).isnan().all()
+    head, hidden = small_head(7), torch.full((1, 5), torch.nan)
+    for head.route in ("path", "nodes"):
+        assert head.loss(hidden, torch.tensor([0]), 0.1).isnan() and head.nll(hidden, torch.tensor([0])).isnan()
+    assert head.log_probs(hidden).isnan().all()
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -128,35 +85,25 @@ def test_no_rows(sparse: bool) -> None:
     assert gradients[0].shape == (0, 2) and not gradients[1].to_dense().any()
 
 
-def test_decisions_are_sorted_by_node_then_row() -> None:
-    generator = np.random.default_rng(0)
-    for num_nodes in (1, 5, 3000, 5_000_000):
-        nodes = generator.integers(num_nodes, size=2000).astype(np.int32)
-        order, starts = tree_numba.sort_by_node(nodes, num_nodes)
-        assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
-        assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
+@pytest.mark.parametrize("num_nodes", [1, 3000, 5_000_000])
+def test_decisions_are_sorted_by_node_then_row(num_nodes: int) -> None:
+    nodes = np.random.default_rng(0).integers(num_nodes, size=2000).astype(np.int32)
+    order, starts = sort_by_node(nodes, num_nodes)
+    assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
+    assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
 
 
-@pytest.fixture
-def torch_threads() -> Iterator[Callable[[int], None]]:
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-def test_the_same_bits_on_any_number_of_threads(torch_threads: Callable[[int], None]) -> None:
-    head = head_over(Tree.huffman([1.0 / (1 + unit) for unit in range(700)]))
-    hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((301, 40), (699, 40), (699,)))
-    targets = torch.randint(700, (301,))
-    results = []
-    for threads in (1, 2):
-        torch_threads(threads)
-        cost = tree_numba.path_cost(
-            hidden, weight, bias, targets, tables=(head.edges, head.path_lengths), turn_smoothing=0.1, sparse=False
-        )
-        results.append((cost, *torch.autograd.grad(cost.square().sum(), (hidden, weight, bias))))
-        assert torch.get_num_threads() == threads
-    assert all(map(torch.equal, *results))
+def test_the_same_bits_on_any_number_of_threads() -> None:
+    head = small_head(700, dim=40)
+    hidden, targets = torch.randn(301, 40, requires_grad=True), torch.randint(700, (301,))
+    expected = results(head, hidden, targets, 0.1)
+    torch.set_num_threads(2)
+    try:
+        found = results(head, hidden, targets, 0.1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.slow
