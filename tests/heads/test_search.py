@@ -15,7 +15,8 @@ from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead, base
 from wenet_hs.heads.kernels import search, search_numba
-from wenet_hs.heads.kernels.search import choose_search, expected_opened, limits
+from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
+from wenet_hs.heads.kernels.search import KERNEL_MAX_K, choose_search, expected_opened, limits, topk_lowest_id_first
 from wenet_hs.tree import Tree
 
 METHODS = ("torch", "best_first", "dense")
@@ -113,13 +114,13 @@ def test_worked_examples(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("k", [1, 3, 8])
-def test_of_equal_units_the_lowest_ids_come_first(method: str, k: int) -> None:
+def test_of_equal_units_the_lowest_ids_come_first(method: str) -> None:
     children = Tree.huffman(np.ones(8)).children
     shuffled = np.where(children >= 7, 7 + (children - 7) * 3 % 8, children).tolist()
-    values, ids = topk(head_over(shuffled, torch.zeros(7, 4)), torch.ones(2, 4), k, method)
-    assert ids.tolist() == [list(range(k))] * 2
-    torch.testing.assert_close(values.exp(), torch.full((2, k), 1 / 8))
+    for k in (1, 3, 8):
+        values, ids = topk(head_over(shuffled, torch.zeros(7, 4)), torch.ones(2, 4), k, method)
+        assert ids.tolist() == [list(range(k))] * 2
+        torch.testing.assert_close(values.exp(), torch.full((2, k), 1 / 8))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -169,19 +170,17 @@ def test_few_nodes_are_opened() -> None:
     assert found[2] is None
 
 
-@pytest.mark.parametrize("method", ["best_first", "dense"])
 @pytest.mark.parametrize("num_rows", [2, 67])
-def test_the_number_of_threads_does_not_change_the_bits(method: str, num_rows: int) -> None:
+def test_the_number_of_threads_does_not_change_the_bits(num_rows: int) -> None:
     head, hidden = random_head("huffman", 400), torch.randn(num_rows, 16)
-    one = topk(head, hidden, 10, method)
-    torch.set_num_threads(2)
-    try:
-        two = topk(head, hidden, 10, method)
-    finally:
-        torch.set_num_threads(1)
-    assert torch.equal(one[1], two[1])
-    if method == "best_first":  # the dense route multiplies by the library
-        assert torch.equal(one[0], two[0])
+    scores = hidden @ head.inner_vector.weight.T
+    results = []
+    for num_threads in (1, 2, 1):
+        torch.set_num_threads(num_threads)
+        dense = search_numba.scan(scores, head.node_children, 10)
+        assert dense is not None
+        results.append((*topk(head, hidden, 10, "best_first"), *dense))
+    assert all(map(torch.equal, results[0], results[1]))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -204,13 +203,10 @@ def test_many_rows_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(whole[0], parts[0])
 
 
-def test_best_first_needs_float32() -> None:
-    head = random_head("huffman", 50).double()
-    with pytest.raises(ValueError, match='search: "best_first" needs float32, got torch.float64; use "dense"'):
-        topk(head, torch.randn(2, 16).double(), 5, "best_first")
-
-
 def test_choice_of_a_search() -> None:
+    with pytest.raises(ValueError, match='search: "best_first" needs float32, got torch.float64; use "dense"'):
+        topk(random_head("huffman", 50).double(), torch.randn(2, 16).double(), 5, "best_first")
+
     def choose(num_rows: int, num_units: int, k: int = 10, device: str = "cpu", dtype: Any = torch.float32) -> str:
         return choose_search(num_rows, num_units, k, device, dtype)
 
@@ -229,3 +225,48 @@ def test_limits_allow_more_than_is_expected(num_units: int, k: int) -> None:
     in_all, before_a_leaf = limits(num_units, k)
     assert min(num_units, 1.5 * expected_opened(num_units, k)) <= in_all <= num_units
     assert before_a_leaf >= 32
+
+
+# ---- the k greatest values of a row, by the kernel and by torch
+
+KERNEL_AND_TORCH = (torch.float32, torch.float64)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.data())
+def test_the_k_greatest_values_are_those_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(values)))
+    order = sorted(range(len(values)), key=lambda index: (-values[index], index))[:k]
+    for dtype in KERNEL_AND_TORCH:
+        best, ids = topk_lowest_id_first(torch.tensor(values, dtype=dtype), k)
+        assert ids.tolist() == order
+        assert best.tolist() == [values[index] for index in order]
+
+
+@pytest.mark.parametrize("dtype", KERNEL_AND_TORCH)
+def test_rows_with_and_without_ties_and_nans(dtype: torch.dtype) -> None:
+    inf, nan = torch.inf, torch.nan
+    rows = [[1.0, 3.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0], [-inf, 1.0, -inf, -inf]]
+    best, ids = topk_lowest_id_first(torch.tensor([rows], dtype=dtype), 2)
+    assert ids.tolist() == [[[1, 2], [0, 1], [1, 0]]]
+    assert best[0, 2].tolist() == [1.0, -inf]
+    best, ids = topk_lowest_id_first(torch.tensor([[1.0, nan, 3.0, 3.0], [2.0, 1.0, nan, 0.0]], dtype=dtype), 2)
+    assert ids.tolist() == [[1, 2], [2, 0]]  # a NaN is the greatest value
+    assert best.isnan().tolist() == [[True, False], [True, False]]
+    assert len(set(topk_lowest_id_first(torch.full((5,), nan), 3)[1].tolist())) == 3
+
+
+def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
+    scores = torch.tensor([2.0, 7.0, 7.0, 7.0], requires_grad=True)
+    best, _ = topk_lowest_id_first(scores, 2)
+    best.sum().backward()
+    assert scores.grad is not None and scores.grad.tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("num_rows", [1, 9, SERIAL_MAX_VALUES // 40 + 9])
+@pytest.mark.parametrize("k", [1, KERNEL_MAX_K, KERNEL_MAX_K + 1])
+def test_many_rows_are_as_single_rows(num_rows: int, k: int) -> None:
+    scores = torch.randint(0, 30, (40, num_rows), generator=torch.Generator().manual_seed(k)).float().T
+    order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]
+    best, ids = topk_lowest_id_first(scores, k)
+    assert torch.equal(ids, order) and torch.equal(best, scores.gather(1, order))
