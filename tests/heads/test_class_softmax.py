@@ -104,28 +104,6 @@ def test_a_sparse_gradient_contains_the_nodes_on_the_paths(dtype: torch.dtype) -
     assert head.sparse_parameters() == [head.output.weight] and dense.sparse_parameters() == []
 
 
-@pytest.mark.parametrize("route", ["auto", "all"])
-@pytest.mark.parametrize("tree", [SIX, TREES["two levels"]], ids=["8 edges", "624 edges"])
-def test_every_cost_of_a_sparse_head_has_a_sparse_gradient(tree: NaryTree, route: str) -> None:
-    head = trained(tree, sparse_grad=True, route=route)
-    hidden, labels = torch.randn(2, 3, DIM), torch.tensor([[1, 2, 1], [0, 1, 5]])
-    for cost in (
-        head.nll(hidden, labels),
-        head.loss(hidden, labels, 0.1),
-        head.loss(hidden, labels, 0.1, "node"),
-        head.log_probs(hidden),
-        head.label_log_probs(hidden, labels),
-        head.topk(hidden, 3)[0],
-    ):
-        head.zero_grad()
-        cost.sum().backward()
-        assert head.output.weight.grad is not None and head.output.weight.grad.is_sparse
-        torch.optim.SparseAdam(head.sparse_parameters()).step()
-    head = trained(tree, sparse_grad=True).to(torch.bfloat16)
-    head.nll(hidden, labels).sum().backward()
-    assert head.output.weight.grad is not None and not head.output.weight.grad.is_sparse
-
-
 def test_the_number_of_threads_does_not_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "MIN_PRODUCT_ROWS", 10**9)  # a matrix product may share its sums among threads
     head = trained(TREES["two levels"], search="best_first")

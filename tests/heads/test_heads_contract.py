@@ -315,6 +315,35 @@ def test_topk_values_have_the_gradients_of_their_units(kind: str) -> None:
     assert head.topk(hidden.detach(), 2)[0].requires_grad
 
 
+@pytest.mark.parametrize(
+    ("kind", "num_units", "route"),
+    [
+        *(("hsoftmax:zipf+bias", 600, route) for route in ("path", "nodes", "torch-path", "torch-nodes")),
+        *(("class:bins", num_units, route) for num_units in (7, 600) for route in ("path", "all")),
+    ],
+)
+def test_every_cost_of_a_sparse_head_has_a_sparse_gradient(kind: str, num_units: int, route: str) -> None:
+    head = make_head(kind, num_units)
+    head.sparse_grad, head.route = True, route  # type: ignore[assignment]
+    hidden, labels = torch.randn(2, 3, DIM), torch.tensor([[1, 2, 1], [0, 1, 5]])
+    (weight,) = head.sparse_parameters()
+    for dtype in (torch.float32, torch.bfloat16):  # gradients are dense after a conversion of half weights
+        head.to(dtype)
+        for cost in (
+            *(head.loss(hidden, labels, *loss) for loss in LOSSES),
+            head.log_probs(hidden),
+            head.label_log_probs(hidden, labels),
+            head.topk(hidden, 3)[0],
+        ):
+            head.zero_grad()
+            cost.sum().backward()
+            for parameter in head.parameters():
+                is_sparse = parameter is weight and dtype == torch.float32
+                assert parameter.grad is not None and parameter.grad.is_sparse == is_sparse
+        if dtype == torch.float32:
+            torch.optim.SparseAdam([weight]).step()
+
+
 @pytest.mark.parametrize("kind", MAIN)
 def test_wrong_calls_are_refused(kind: str) -> None:
     head = make_head(kind, 7)

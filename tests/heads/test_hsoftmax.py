@@ -138,24 +138,6 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     assert moved.tolist() == sorted(nodes[3, :9])
 
 
-def test_every_cost_of_a_sparse_head_has_a_sparse_gradient() -> None:
-    head = HSoftmaxHead(4, Tree.huffman([1.0] * 600), bias=True, sparse_grad=True)
-    hidden, targets = torch.randn(2, 3, 4), torch.randint(600, (2, 3))
-    for route in ("auto", "torch"):
-        head.route = route
-        for cost in (
-            head.loss(hidden, targets, 0.1),
-            head.log_probs(hidden),
-            head.label_log_probs(hidden, targets),
-            head.topk(hidden, 3)[0],
-        ):
-            head.zero_grad()
-            cost.sum().backward()
-            weight, bias = head.inner_vector.weight.grad, head.inner_vector.bias.grad
-            assert weight is not None and weight.is_sparse
-            assert bias is not None and not bias.is_sparse
-
-
 @pytest.mark.parametrize(("num_units", "route"), [(600, "auto"), (2000, "torch")])
 def test_labels_have_the_log_probabilities_of_all_units(num_units: int, route: Any) -> None:
     torch.manual_seed(0)
@@ -281,14 +263,3 @@ class LargestTensor(TorchFunctionMode):
             if isinstance(tensor, Tensor):
                 self.largest = max(self.largest, tensor.numel())
         return result
-
-
-def test_half_weights_have_dense_gradients() -> None:
-    head = HSoftmaxHead(4, Tree.huffman(range(1, 600)), sparse_grad=True).to(torch.bfloat16)
-    for route in ("path", "nodes", "torch-path", "torch-nodes"):
-        head.route = route  # type: ignore[assignment]
-        head.zero_grad()
-        head.nll(torch.randn(2, 4), torch.tensor([7, 598])).sum().backward()
-        gradient = head.inner_vector.weight.grad
-        assert gradient is not None and not gradient.is_sparse and gradient.dtype == torch.bfloat16
-        head.label_log_probs(torch.randn(1, 2, 4), torch.tensor([[7, 598]])).sum().backward()
