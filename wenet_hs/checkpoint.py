@@ -106,7 +106,7 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
         last_good = f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
         raise CheckpointError(
             f"{target}: disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}; "
-            "make room and run the same command again"
+            "free some space and run the same command again"
         ) from error
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """User errors: exceptions whose message has one line per fault. Other exceptions are bugs.
 
-A fault is what is wrong with the user's input. Its line says where it is, what was found, and what to do.
+A fault is what is wrong with the user's input. Its line names where it is, what was found, and what to do.
 """
 
 from collections.abc import Sequence

@@ -77,8 +77,8 @@ def read_lines(path: Path | str) -> list[str]:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
-        place = error.start - (content.rfind(b"\n", 0, error.start) + 1)
-        raise DataError(f"{path}:{number}: not UTF-8 at byte {place}; convert the file to UTF-8") from error
+        byte_index = error.start - (content.rfind(b"\n", 0, error.start) + 1)
+        raise DataError(f"{path}:{number}: not UTF-8 at byte {byte_index}; convert the file to UTF-8") from error
     if b"\r" in content:
         lines = [line.removesuffix("\r") for line in lines]
     if lines and not lines[-1]:

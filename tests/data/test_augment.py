@@ -152,8 +152,10 @@ def test_distortions_depend_only_on_seed_epoch_and_utterance(tmp_path: Path) -> 
 
 def test_a_list_without_recordings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "json").write_text('a.wav\n{"key": "a", "wav": "a.wav"}\n')
     for name, fault in (
         ("empty", "empty: contains no recordings; write one path per line"),
+        ("json", "json:2: not the path of a recording; write only the path, without JSON"),
         ("none", r"none: cannot be read \(No such file or directory\); check the path"),
     ):
         with pytest.raises(DataError, match=f"{fault}$"):

@@ -209,14 +209,14 @@ def test_warnings_about_short_texts_and_unused_options(
     ("setting", "message"),
     [
         ({"beam_size": 0}, "beam_size 0: must be at least 1"),
-        ({"ctc_weight": -0.5}, "ctc_weight -0.5: must be at least 0"),
-        ({"length_penalty": float("nan")}, "length_penalty nan: must be at least 0"),
+        ({"ctc_weight": -0.5}, "ctc_weight -0.5: must be a finite number of at least 0"),
+        ({"length_penalty": float("nan")}, "length_penalty nan: must be a finite number of at least 0"),
         ({"reverse_weight": 1.5}, "reverse_weight 1.5: must be from 0 to 1"),
         ({"nbest": 0}, "nbest 0: must be from 1 to beam_size, which is 10"),
         ({"nbest": 5, "beam_size": 4}, "nbest 5: must be from 1 to beam_size, which is 4"),
         ({"max_len_ratio": 0}, "max_len_ratio 0: must be above 0"),
         ({"min_len_ratio": 1.5}, "min_len_ratio 1.5: must be from 0 to max_len_ratio, which is 1"),
-        ({"lm_weight": -1}, "lm_weight -1: must be at least 0"),
+        ({"lm_weight": -1}, "lm_weight -1: must be a finite number of at least 0"),
         ({"length_bonus": float("inf")}, "length_bonus inf: must be a number"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
     [
         (("\\data\\", "data"), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
         (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
-        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header says 6; the file is damaged"),
+        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header has 6; the file is damaged"),
         (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
         (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
         (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),

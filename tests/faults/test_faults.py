@@ -148,13 +148,15 @@ def test_a_full_disk_is_one_line_and_changes_no_bit(corpus: TinyCorpus, tmp_path
     folder, whole = tmp_path / "m", corpus.train(tmp_path / "whole")
     (line,) = call_in_child(train, *corpus.arguments(folder), limit=100_000).err.splitlines()
     assert line.startswith(f"{folder}/checkpoints/step-00000001: disk full while writing (File too large")
-    assert "; no checkpoint was written before; make room" in line
+    assert "; no checkpoint was written before; free some space" in line
     before = bits(corpus.train(folder, "max_epoch=1"))
     for limit in (500, 20_000, 151_000):
         ended = call_in_child(train, *corpus.arguments(folder), limit=limit)
         (line,) = ended.err.splitlines()
         assert ended.code == 2 and ": disk full while writing (File too large; " in line, limit
-        assert line.endswith("; last good checkpoint: step-00000004; make room and run the same command again"), limit
+        assert line.endswith("; last good checkpoint: step-00000004; free some space and run the same command again"), (
+            limit
+        )
         assert bits(folder) == before, limit
         assert [path.name for path in (folder / "checkpoints").glob(".*")] == []
     assert outcome(corpus.train(folder)) == outcome(whole)

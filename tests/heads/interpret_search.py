@@ -50,7 +50,7 @@ def check_rows_given_up() -> None:
     assert (opened < 0).tolist() == [False, True, False], opened
     crowded = children_of(np.ones(1024))
     _, _, opened = search_triton.search(torch.ones(1, 2), torch.zeros(1023, 2), None, crowded, 2)
-    assert opened.item() < 0, "512 equal nodes and the ones above them are more than there is room for"
+    assert opened.item() < 0, "512 equal nodes and the ones above them are more than the list can contain"
     values, _, opened = search_triton.search(hidden[:0], weight, None, children, 4)
     assert values.shape == (0, 4) and opened.shape == (0,)
 

@@ -133,6 +133,8 @@ def test_reports_that_cannot_be_compared_are_refused() -> None:
     ):
         with pytest.raises(DataError, match=message):
             compare(a, b)
+    with pytest.raises(ValueError, match="^num_resamples: must be at least 1, got 0$"):
+        compare(report, report, num_resamples=0)
     with pytest.raises(DataError, match=r"the speakers: no speaker for 39 utterances of the reference \(es1, es2, "):
         compare(report, report, speakers={"es0": "x"})
     both = compare(scored(partial), scored(partial), num_resamples=10)  # decoded by neither: deletions for both

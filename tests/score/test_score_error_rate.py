@@ -50,11 +50,12 @@ def test_missing_and_additional_hypotheses_are_named() -> None:
         ({"langs": {"a1": "fr", "a2": "fr"}}, r"^the languages: no language for 2 utterances of .* \(b1, b2\)"),
         ({"reference": {}}, "^the reference: contains no utterances; check that it is the reference$"),
         ({"hypothesis": {"z": ""}}, r"^the hypotheses: no utterance of the reference among its 1 hyp.* \(z\); score"),
+        ({"num_resamples": -1}, "^num_resamples: must be at least 0, got -1$"),
     ],
 )
 def test_faults_are_one_line(options: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"reference": REF, "hypothesis": HYP, **options}
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((DataError, ValueError), match=message):
         score(**arguments, rules=CER)
 
 

@@ -85,3 +85,5 @@ def test_rates_beside_the_phone_error_rates() -> None:
     header = next(line for line in format_report(report).splitlines() if line.startswith("language"))
     assert header.split()[-4:] == ["PFER", "%", "95%", "interval"]
     assert json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate
+    with pytest.raises(ValueError, match="^PFER: the metric of the report is 'cer'; score phones with metric 'per'$"):
+        with_features(score(reference, hypothesis, rules=Rules(metric="cer"), num_resamples=0))

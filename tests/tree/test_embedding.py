@@ -130,7 +130,7 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
         ("2 3\na 1 2\nb 3 4\n", ":2: 2 numbers, expected a unit and 3 numbers"),
         ("a 1 2\n\nb 3 4\n", ":2: 0 numbers, expected a unit and 2 numbers"),
         ("a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
-        ("a 1 two\n", ":1: could not convert string to float: 'two'"),
+        ("a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
         ("é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
         ("9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
         ("2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
@@ -171,7 +171,7 @@ def units_and_vectors(units: list[Any], vectors: Any) -> dict[str, Any]:
     ("content", "message"),
     [
         ({"vectors": np.eye(2)}, ": expected the arrays `units` and `vectors`, found 'vectors'"),
-        (units_and_vectors(["a", "a"], np.eye(2)), ": units: a name occurs twice; keep one"),
+        (units_and_vectors(["a", "a"], np.eye(2)), ": units: 'a' occurs twice; keep one"),
         (units_and_vectors([1, 2], np.eye(2)), ": units: expected a list of names, found int64"),
         (units_and_vectors(["a", "b"], np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
         (

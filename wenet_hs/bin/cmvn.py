@@ -82,7 +82,7 @@ def _all_sums(
 ) -> Iterator[FeatureSums]:
     """The sums of all groups in the order of the list, whichever rank computes them, so that their total is the same.
 
-    The ranks exchange some groups at a time: memory does not grow with the list.
+    The ranks exchange some groups at a time: memory does not increase with the list.
     """
     num_groups = -(-len(utterances) // CMVN_GROUP)
     groups_per_rank = -(-num_groups // world.size)

@@ -56,12 +56,13 @@ def main_of(module_name: str) -> None:
     sys.exit(run_command(sys.modules[module_name]))
 
 
-def check_at_least(args: argparse.Namespace, least: int, *names: str) -> None:
-    """Raise ConfigError if one of these flags has a number below `least`; a flag that is not given has None."""
+def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str = "") -> None:
+    """Raise ConfigError if one of these flags has a number below `least` or not finite; one not given has None."""
     for name in names:
         value = getattr(args, name)
         if value is not None and not least <= value < math.inf:  # NaN too
-            raise ConfigError(f"--{name} {value}: must be at least {least}")
+            finite = "" if math.isfinite(value) else "a finite number of "
+            raise ConfigError(f"--{name} {value}: must be {finite}at least {least}{hint}")
 
 
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read the experiments, write the page, print the error rates and the page's path."""
-    check_at_least(args, 0, "audio_mb", "utterances")
+    check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
     experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)

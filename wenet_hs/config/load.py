@@ -387,7 +387,7 @@ def describe(value: object) -> str:
 
 
 def _unknown_key(location: Location, names: Sequence[str]) -> str:
-    """Says that a key is unknown, and which key may be meant: of this section, else the same name in another one."""
+    """The message for an unknown key. It names a similar key of this section, else the same name in another one."""
     *section, name = map(str, location)
     keys = [*schema_keys(ExperimentConfig), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
     own = {*names, *(key[-1] for key in keys if list(key[:-1]) == section)}

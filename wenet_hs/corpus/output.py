@@ -60,7 +60,7 @@ def write_corpus(
 
     Args:
         splits: utterances of each set; a set that is not wanted is omitted.
-        facts: what `stats.json` says of the corpus besides its counts.
+        facts: what `stats.json` contains about the corpus besides its counts.
         langs: the same for each language.
         max_rejected: accepted share of faulty clips.
     Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.

@@ -76,12 +76,15 @@ class RecordingList:
     """The recordings of `noise_conf` or `reverb_conf`, and how often one is used."""
 
     def __init__(self, conf: NoiseConf | ReverbConf) -> None:
-        """Read the list, one recording per line. Raises DataError if there are none."""
+        """Read the list, one recording per line. Raises DataError if there are none, or JSON."""
         self._prob = conf.prob
-        lines = enumerate(read_lines(conf.list), start=1)
-        self._entries = [
-            (line.strip(), f"{conf.list}:{number}: {line.strip()}") for number, line in lines if line.strip()
-        ]
+        self._entries: list[tuple[str, str]] = []
+        for number, line in enumerate(read_lines(conf.list), start=1):
+            where, path = f"{conf.list}:{number}", line.strip()
+            if path.startswith("{"):
+                raise DataError(f"{where}: not the path of a recording; write only the path, without JSON")
+            if path:
+                self._entries.append((path, f"{where}: {path}"))
         if not self._entries:
             raise DataError(f"{conf.list}: contains no recordings; write one path per line")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf
@@ -45,6 +46,16 @@ class FeatureSums:
             bad_clips=self.bad_clips + other.bad_clips,
             num_incomplete=self.num_incomplete + other.num_incomplete,
         )
+
+
+class CmvnFile(BaseModel):
+    """The fields of WeNet's `global_cmvn`: sums over all frames, per bin, and the number of frames."""
+
+    model_config = ConfigDict(strict=True)
+
+    mean_stat: list[float]
+    var_stat: list[float]
+    frame_num: float
 
 
 def global_sums(
@@ -109,14 +120,15 @@ def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor
 
 def _parse_json(path: Path) -> tuple[Row, Row, float]:
     try:
-        record = json.loads("\n".join(read_lines(path)))
-        sums, squares = (np.array(record[name], np.float64).reshape(-1) for name in ("mean_stat", "var_stat"))
-        return sums, squares, float(record["frame_num"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise DataError(
-            f"{path}: not a JSON object with lists of numbers mean_stat and var_stat and a number frame_num "
-            f"({type(error).__name__}: {error}); {_REMEDY}; Kaldi's text needs is_json_cmvn: false"
-        ) from error
+        record = CmvnFile.model_validate(json.loads("\n".join(read_lines(path))))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = "".join(f"{part}: " for part in fault["loc"])
+        expected = fault["msg"].removesuffix(" or instance of CmvnFile")
+        raise DataError(f"{path}: {where}{expected}, found {repr(fault['input'])[:40]}; {_REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON ({error}); {_REMEDY}; Kaldi's text needs is_json_cmvn: false") from error
+    return np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
 
 
 def _parse_kaldi(path: Path) -> tuple[Row, Row, float]:

@@ -228,8 +228,8 @@ class SpeechDataset:
 
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
         """Encoder frames of feature frames (N,) → (N,), with one call of the encoder's function per distinct number."""
-        numbers, places = np.unique(frames, return_inverse=True)
-        return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[places]
+        numbers, indexes = np.unique(frames, return_inverse=True)
+        return np.array([self._subsampled(number) for number in numbers.tolist()], np.int64)[indexes]
 
     def _speeds(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.float64]:
         """The speed of each item (N,): one of three in training, but never one at which CTC cannot align it."""

@@ -52,7 +52,7 @@ def align_utterances(
 ) -> dict[str, AlignedUtterance | str]:
     """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
-    An utterance is aligned as a whole, and the memory of the encoder grows with the square of its length: cut
+    An utterance is aligned as a whole, and the memory of the encoder increases with the square of its length: cut
     recordings of more than some minutes, with their transcripts, beforehand.
 
     Args:

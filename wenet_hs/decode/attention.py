@@ -208,7 +208,7 @@ class AttentionSearch(BeamSearch):
     ) -> None:
         """memory: (B, T, D) encoder output; lengths: (B,) in T, at least 1; lm: weighted by `lm_weight`."""
         super().__init__(model, memory, lengths, options, lm)
-        # An empty place in the beam has score -inf.
+        # An unused row of the beam has score -inf.
         self._scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float32)
         self._scores_BN[:, 0] = 0.0
         self._ended_BN = torch.zeros_like(self.live)

@@ -20,8 +20,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 _IMPOSSIBLE = -math.inf
-_PARENT, _UNIT, _CHILD, _SIBLING, _PLACE = range(5)
-"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, place in the beam.
+_PARENT, _UNIT, _CHILD, _SIBLING, _INDEX = range(5)
+"""Columns of the trie: parent, last unit, newest child, next older child of the same parent, index in the beam.
 Missing values are -1. The root is node 0, its own parent, and its unit is blank, which extends nothing."""
 _BLANK, _LABEL, _TOTAL = range(3)
 """Columns of a beam: log of the sum over the alignments that end in blank, in the prefix's last unit, in either."""
@@ -78,22 +78,22 @@ def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
     if not score > _IMPOSSIBLE:
         return count
     rank = (np.int64(source) << _HALF) | (_TOP - np.int64(unit))
-    place = count
+    index = count
     if count == len(scores_N):
-        place -= 1
-        if not _better(score, rank, scores_N[place], ranks_N[place]):
+        index -= 1
+        if not _better(score, rank, scores_N[index], ranks_N[index]):
             return count
-    while place > 0 and _better(score, rank, scores_N[place - 1], ranks_N[place - 1]):
-        scores_N[place], ranks_N[place] = scores_N[place - 1], ranks_N[place - 1]
-        place -= 1
-    scores_N[place], ranks_N[place] = score, rank
+    while index > 0 and _better(score, rank, scores_N[index - 1], ranks_N[index - 1]):
+        scores_N[index], ranks_N[index] = scores_N[index - 1], ranks_N[index - 1]
+        index -= 1
+    scores_N[index], ranks_N[index] = score, rank
     return min(count + 1, len(scores_N))
 
 
 @njit(cache=True)
 def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
     trie_M5[node, _PARENT], trie_M5[node, _UNIT] = parent, unit
-    trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _PLACE] = -1, sibling, -1
+    trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _INDEX] = -1, sibling, -1
 
 
 @njit(cache=True)
@@ -107,23 +107,23 @@ def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, 
     nodes_N, sums_N3 = beam
     taken_NK[:size] = False
     count = _ZERO
-    for place in range(size):
-        node = nodes_N[place]
+    for index in range(size):
+        node = nodes_N[index]
         unit = trie_M5[node, _UNIT]
         slot = slots_V[unit]
         repeated = _IMPOSSIBLE
         if slot >= 0:
-            repeated = sums_N3[place, _LABEL] + log_probs_K[slot]
+            repeated = sums_N3[index, _LABEL] + log_probs_K[slot]
             parent = trie_M5[node, _PARENT]
-            source = trie_M5[parent, _PLACE]
+            source = trie_M5[parent, _INDEX]
             if source >= 0:
                 # The same unit is a new one only after a blank; without it, the old one continues.
                 before = sums_N3[source, _BLANK if trie_M5[parent, _UNIT] == unit else _TOTAL]
                 repeated = _log_add(repeated, log_probs_K[slot] + before)
                 taken_NK[source, slot] = True
-        repeated_N[place] = repeated
-        score = _log_add(sums_N3[place, _TOTAL] + blank_log_prob, repeated)
-        count = _insert(best, count, score, place, _NONE)
+        repeated_N[index] = repeated
+        score = _log_add(sums_N3[index, _TOTAL] + blank_log_prob, repeated)
+        count = _insert(best, count, score, index, _NONE)
     return count
 
 
@@ -133,16 +133,16 @@ def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, c
     log_probs_K, ids_K, slots_V, _ = frame
     nodes_N, sums_N3 = beam
     scores_N, _ = best
-    for place in range(size):
-        last, total = trie_M5[nodes_N[place], _UNIT], sums_N3[place, _TOTAL]
+    for index in range(size):
+        last, total = trie_M5[nodes_N[index], _UNIT], sums_N3[index, _TOTAL]
         for slot in range(len(ids_K)):
             if count == len(scores_N) and log_probs_K[slot] + total < scores_N[count - 1]:
                 break  # the units of the frame are sorted: no later one is better
             unit = ids_K[slot]
-            if slots_V[unit] < 0 or taken_NK[place, slot]:
+            if slots_V[unit] < 0 or taken_NK[index, slot]:
                 continue
-            score = log_probs_K[slot] + sums_N3[place, _BLANK if unit == last else _TOTAL]
-            count = _insert(best, count, score, place, unit)
+            score = log_probs_K[slot] + sums_N3[index, _BLANK if unit == last else _TOTAL]
+            count = _insert(best, count, score, index, unit)
     return count
 
 
@@ -163,13 +163,13 @@ def _select(
     nodes_N, sums_N3 = beam
     next_nodes_N, next_sums_N3 = next_beam
     scores_N, ranks_N = best
-    for place in range(count):
-        source = ranks_N[place] >> _HALF
-        unit = _TOP - (ranks_N[place] & _LOW)
+    for index in range(count):
+        source = ranks_N[index] >> _HALF
+        unit = _TOP - (ranks_N[index] & _LOW)
         node = nodes_N[source]
         if unit < 0:
-            next_sums_N3[place, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
-            next_sums_N3[place, _LABEL] = repeated_N[source]
+            next_sums_N3[index, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
+            next_sums_N3[index, _LABEL] = repeated_N[source]
         else:
             parent, node = node, _child(trie_M5, node, unit)
             if node < 0:
@@ -177,11 +177,11 @@ def _select(
                 num_nodes += 1
                 _add_node(trie_M5, node, parent, unit, np.int64(trie_M5[parent, _CHILD]))
                 trie_M5[parent, _CHILD] = node
-            next_sums_N3[place, _BLANK] = _IMPOSSIBLE
-            next_sums_N3[place, _LABEL] = scores_N[place]
-        next_sums_N3[place, _TOTAL] = scores_N[place]
-        next_nodes_N[place] = node
-        trie_M5[node, _PLACE] = place
+            next_sums_N3[index, _BLANK] = _IMPOSSIBLE
+            next_sums_N3[index, _LABEL] = scores_N[index]
+        next_sums_N3[index, _TOTAL] = scores_N[index]
+        next_nodes_N[index] = node
+        trie_M5[node, _INDEX] = index
     return num_nodes
 
 
@@ -193,7 +193,7 @@ def _search_one(
     beam_size, num_best = len(scores_N), ids_TK.shape[1]
     trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
     _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
-    trie_M5[0, _PLACE] = 0
+    trie_M5[0, _INDEX] = 0
     beam = (np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
     beam[1][0, _LABEL] = _IMPOSSIBLE
     next_beam = (np.empty(beam_size, np.int64), np.empty((beam_size, 3)))
@@ -210,15 +210,15 @@ def _search_one(
         frame = (values_TK[t], ids_TK[t], slots_V, blank_log_prob)
         count = _score_unchanged(frame, beam, size, trie_M5, best, repeated_N, taken_NK)
         count = _score_extended(frame, beam, size, trie_M5, best, count, taken_NK)
-        for place in range(size):
-            trie_M5[beam[0][place], _PLACE] = -1
+        for index in range(size):
+            trie_M5[beam[0][index], _INDEX] = -1
         num_nodes = _select(beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes)
         beam, next_beam, size = next_beam, beam, count
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = -1
-    for place in range(size):
-        scores_N[place] = beam[1][place, _TOTAL]
-        sizes_N[place] = _write_units(trie_M5, beam[0][place], units_NT[place])
+    for index in range(size):
+        scores_N[index] = beam[1][index, _TOTAL]
+        sizes_N[index] = _write_units(trie_M5, beam[0][index], units_NT[index])
 
 
 @njit(cache=True)
@@ -228,8 +228,8 @@ def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
     while above > 0:
         size += 1
         above = trie_M5[above, _PARENT]
-    for place in range(size - 1, -1, -1):
-        units_T[place] = trie_M5[node, _UNIT]
+    for index in range(size - 1, -1, -1):
+        units_T[index] = trie_M5[node, _UNIT]
         node = trie_M5[node, _PARENT]
     return size
 

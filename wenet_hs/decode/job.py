@@ -215,7 +215,7 @@ class PartialResults:
         """The batches of an interrupted run with the same settings, and those that are done; None if there is none.
 
         A batch with a clip that could not be read is not done: the clip may have been repaired. If the settings differ,
-        a warning says so, and the results are not used.
+        a warning states this, and the results are not used.
         """
         try:
             record = json.loads(self._plan.read_bytes())

@@ -2,7 +2,7 @@
 """Joint attention and CTC beam search in one pass (Watanabe et al. 2017), with a list of finished hypotheses.
 
 At every step each hypothesis is also finished: its text so far is added to the list. The N best hypotheses that are one
-unit longer continue. So finished hypotheses take no place in the beam. The search stops when no continuing hypothesis
+unit longer continue. So finished hypotheses take no row of the beam. The search stops when no continuing hypothesis
 can get among the best of the list. This stopping rule is exact, because log-probabilities are never above 0.
 
 Dimension key: B utterances still searched, N beam, K candidates per hypothesis, C = N · K, L units so far (<sos>
@@ -53,7 +53,7 @@ class FinishedListSearch(BeamSearch):
         self._ctc_weight, self._ctc = ctc_weight, None
         if ctc_weight:
             self._ctc = CtcPrefixScorer(model.ctc.log_probs(memory), lengths, model.ctc.blank, options.beam_size)
-        # Scores without CTC's part; -inf for an empty place in the beam.
+        # Scores without CTC's part; -inf for an unused row of the beam.
         self._decoder_scores_BN = memory.new_full(self.live.shape, -math.inf, dtype=torch.float64)
         self._decoder_scores_BN[:, 0] = 0.0
         self._scores_BN = self._decoder_scores_BN

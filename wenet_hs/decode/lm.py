@@ -163,8 +163,8 @@ class NgramModel(LanguageModel):
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Whether there is an n-gram of each context and word, and its index."""
         keys_Q = contexts_Q * self._num_words + words_Q
-        places_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
-        return self._keys_G[places_Q] == keys_Q, places_Q
+        indexes_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
+        return self._keys_G[indexes_Q] == keys_Q, indexes_Q
 
 
 # ---- ARPA files
@@ -175,8 +175,8 @@ class _ArpaReader:
 
     def __init__(self, path: Path) -> None:
         """Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an
-        n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than the header
-        says, or there is no `</s>`.
+        n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than in the header,
+        or there is no `</s>`.
         """
         self._path, self._lines, self._line_number = path, read_lines(path), 0
         self.words: dict[str, int] = {}
@@ -210,7 +210,7 @@ class _ArpaReader:
             for count in range(size):
                 line = self._next_line()
                 if not line or line.startswith("\\"):
-                    raise self._error(f"{count} n-grams, but the header says {size}; the file is damaged")
+                    raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
                 self._read_ngram(line.split(), order, is_highest=order == len(sizes))
         self._expect("\\end\\")
 

@@ -214,7 +214,7 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
         )
 
 
-@torch.no_grad()  # not inference_mode: the model's positional tables grow here and may be used for training later
+@torch.no_grad()  # not inference_mode: the model's positional tables are extended here; training may use them later
 def decode(
     model: AsrModel,
     features: Tensor,

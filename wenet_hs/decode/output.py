@@ -195,7 +195,7 @@ def write_speed(
 ) -> dict[str, float]:
     """Write `rtf.json` and return the real-time factor of each mode: seconds of work per second of audio.
 
-    The seconds of a mode are those of the mode alone: features, encoder and its own searches (attention_rescoring
+    The seconds of a mode are those of the mode itself: features, encoder and its own searches (attention_rescoring
     includes the prefix search). The alignment is computed for all modes together and only listed in `seconds`.
     With several ranks, `wall_seconds` and `rtf` are those of the slowest rank; `seconds`, `sum_seconds` and `sum_rtf`
     are sums over the ranks. `sum_rtf_by_lang` gives each clip an equal part of the seconds of its batch, as padding

@@ -105,7 +105,7 @@ def check_max_segment(seconds: float) -> None:
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
     """The length of an utterance's audio and where to cut it, in seconds. The audio is read in blocks.
 
-    Raises: DataError if the audio cannot be read, or is not as long as the list says.
+    Raises: DataError if the audio cannot be read, or is not as long as stated in the list.
     """
     origin, length_s = utterance.start or 0.0, segment_duration(utterance)
     levels, read_s = [], 0.0

@@ -157,7 +157,7 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
 def _struct_tree(root: Any, num_units: int) -> tuple[RenumberedTree, NDArray[np.float64]]:
     """Check the nested nodes; their tree and the frequencies (V,). Raises ValueError."""
     nodes = [(root, -1, 0)]  # each with the `idx` of its parent, and which child it is
-    for node, parent, side in nodes:  # the list grows while it is read
+    for node, parent, side in nodes:  # children are appended while the list is read
         if not isinstance(node, dict) or not {"freq", "tokenid", "idx", "left", "right"} <= node.keys():
             raise ValueError(f"child {side} of node {parent} is not a node with freq, tokenid, idx, left and right")
         if type(node["idx"]) is not int:

@@ -23,7 +23,7 @@ def sinusoids(length: int, size: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """Base of the three positional encodings: a table that grows when needed and is not in the state_dict."""
+    """Base of the three positional encodings: a table that is extended when needed and is not in the state_dict."""
 
     def __init__(self, size: int, dropout_rate: float) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 
 Unit by unit, keys and values are cached: of the memory once per utterance, of the units once per node. The hypotheses
 of an utterance form a tree, because they share prefixes. A node is a unit after the units above it; its keys and values
-are the same for every hypothesis that contains it. So a beam is reordered by a mask that says which nodes each
+are the same for every hypothesis that contains it. So a beam is reordered by a mask of which nodes each
 hypothesis contains, and no key is copied.
 
 Dimension key: B utterances, T frames, L label, D width, H heads, E = 2 D; S nodes so far, R slots for new nodes per

@@ -70,7 +70,7 @@ def line_chart(
     """An SVG of curves over steps or another `unit`; empty without points.
 
     `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of more than one decade
-    get a logarithmic axis, and the chart says so.
+    get a logarithmic axis, which the chart states.
     """
     shown = [replace(line, points=thin(line.points)) for line in lines if line.points]
     points = [point for line in shown for point in line.points]

@@ -83,8 +83,10 @@ def compare(
         num_resamples: of the bootstrap. Each language keeps its number of clusters in every resample.
 
     Raises DataError if the two have hypotheses for different utterances, have different references or rules, or if an
-    utterance has no speaker.
+    utterance has no speaker, and ValueError for `num_resamples` below 1.
     """
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
     _check_comparable(report_a, report_b)
     keys_of: dict[str, list[str]] = {}
     for key, utterance in sorted(report_a.utterances.items()):

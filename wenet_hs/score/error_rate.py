@@ -120,8 +120,10 @@ def score(
       num_resamples: of the bootstrap; 0 for no intervals.
 
     Raises DataError for an empty reference, a key without a language, and (unless `allow_extra`) an additional
-    hypothesis.
+    hypothesis. Raises ValueError for `num_resamples` below 0.
     """
+    if num_resamples < 0:
+        raise ValueError(f"num_resamples: must be at least 0, got {num_resamples}")
     check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=allow_extra)
     if langs is not None:
         check_complete(langs, reference, what="language")

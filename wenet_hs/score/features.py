@@ -22,8 +22,10 @@ from wenet_hs.tree.articulatory import phone_features
 def with_features(report: Report) -> Report:
     """The report of phones with feature distances, and PFER beside the phone error rates.
 
-    Raises ConfigError if panphon is not installed.
+    Raises ConfigError if panphon is not installed, ValueError if the report is not one of phones.
     """
+    if report.rules.metric != "per":
+        raise ValueError(f"PFER: the metric of the report is {report.rules.metric!r}; score phones with metric 'per'")
     pairs = {key: utterance.split(report.rules) for key, utterance in report.utterances.items()}
     ids = {unit: index for index, unit in enumerate(sorted({u for pair in pairs.values() for of in pair for u in of}))}
     costs_VV = substitution_costs(list(ids))

@@ -198,7 +198,7 @@ def _git_hash() -> str:
 def load_parts(
     config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World
 ) -> tuple[TrainState, SpeechDataset, SpeechDataset]:
-    """Build a fresh model, frozen and compiled as the config says, with its optimizer, and both data sets.
+    """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
 
     Args:
         config: with base names, which refer to `options.model_dir`.

@@ -158,9 +158,9 @@ def _segments(parts: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np
 
 def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
     """The features of these letters as one segment, with as many of their diacritics as the table has together."""
-    places = _all_signs(parts)[:_MAX_SIGNS]
-    for num_kept in range(len(places), -1, -1):
-        for kept in combinations(places, num_kept):  # in this order the last diacritic is removed first
+    indexes = _all_signs(parts)[:_MAX_SIGNS]
+    for num_kept in range(len(indexes), -1, -1):
+        for kept in combinations(indexes, num_kept):  # in this order the last diacritic is removed first
             features = table.segments.get(_key(parts, kept))
             if features is not None:
                 return features

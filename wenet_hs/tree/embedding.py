@@ -109,13 +109,13 @@ def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
     from gensim.models.word2vec import train_batch_sg
 
     batches: list[list[list[str]]] = [[]]
-    room = _MAX_BATCH
+    num_left = _MAX_BATCH
     for sentence in sentences:
-        if len(sentence) > room:
+        if len(sentence) > num_left:
             batches.append([])
-            room = _MAX_BATCH
+            num_left = _MAX_BATCH
         batches[-1].append(sentence)
-        room -= len(sentence)
+        num_left -= len(sentence)
     scratch = np.zeros(model.layer1_size, dtype=np.float32)
     for step in range(passes * len(batches)):
         rate = model.alpha + (model.min_alpha - model.alpha) * step / (passes * len(batches))
@@ -211,9 +211,11 @@ def _read_archive(path: Path) -> dict[str, NDArray[np.float64]]:
     if names.dtype.kind != "U" or names.ndim != 1:
         raise DataError(f"{path}: units: expected a list of names, found {names.dtype} of shape {names.shape}")
     vectors = _checked(f"{path}: vectors", array, len(names))
-    rows = dict(zip([unicodedata.normalize("NFC", name) for name in names.tolist()], vectors, strict=True))
-    if len(rows) < len(names):
-        raise DataError(f"{path}: units: a name occurs twice; keep one")
+    rows: dict[str, NDArray[np.float64]] = {}
+    for name, vector in zip([unicodedata.normalize("NFC", name) for name in names.tolist()], vectors, strict=True):
+        if name in rows:
+            raise DataError(f"{path}: units: {name!r} occurs twice; keep one")
+        rows[name] = vector
     return rows
 
 
@@ -244,7 +246,7 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                     continue
                 if name in rows:
                     raise ValueError(f"{name!r} occurs a second time; keep one")
-                rows[name] = np.array(numbers, dtype=np.float64)
+                rows[name] = np.array([_to_float(text) for text in numbers])
                 if not np.isfinite(rows[name]).all():
                     raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
     except UnicodeDecodeError as error:
@@ -256,6 +258,13 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
     if num_expected not in (None, number - 1):
         raise DataError(f"{path}:1: announces {num_expected} vectors, but {number - 1} follow; copy the file again")
     return rows
+
+
+def _to_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:40]!r} is not a number; expected a unit and its vector") from error
 
 
 def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str) -> NDArray[np.float64]:

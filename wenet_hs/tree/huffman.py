@@ -136,11 +136,11 @@ def code_lengths(weights: NDArray[np.float64], max_depth: int) -> Ints:
     for _ in range(max_depth - 1):
         packages = items_M[0 : len(items_M) // 2 * 2 : 2] + items_M[1::2]
         # Both lists are in ascending order; a unit comes before a package of equal weight.
-        places = np.searchsorted(weights, packages, side="right") + np.arange(len(packages))
+        indexes = np.searchsorted(weights, packages, side="right") + np.arange(len(packages))
         is_unit_M = np.ones(num_units + len(packages), dtype=bool)
-        is_unit_M[places] = False
+        is_unit_M[indexes] = False
         items_M = np.empty(len(is_unit_M))
-        items_M[is_unit_M], items_M[places] = weights, packages
+        items_M[is_unit_M], items_M[indexes] = weights, packages
         levels.append(is_unit_M)
     lengths = np.zeros(num_units, dtype=np.int64)
     num_taken = 2 * num_units - 2

@@ -231,10 +231,10 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]
     while closed:
         _, node = heapq.heappop(closed)
         children = tree.children_of(node)
-        room = min(most, max_leaves - num_rows + 1)
-        if len(children) > room and (isinstance(tree, Tree) or room < 2):
+        max_children = min(most, max_leaves - num_rows + 1)
+        if len(children) > max_children and (isinstance(tree, Tree) or max_children < 2):
             continue
-        number = len(children) if len(children) <= room else room - 1
+        number = len(children) if len(children) <= max_children else max_children - 1
         best = sorted(range(len(children)), key=lambda i: (-float(tree.shares[children[i]]), i))[:number]
         shown[node] = [children[i] for i in sorted(best)]
         for child in shown[node]:

@@ -164,8 +164,8 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         ranked = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)  # a NaN is neither above nor equal to anything
         last = best[..., k - 1 : k].nan_to_num(torch.inf, torch.inf, -torch.inf)
         above, equal = ranked > last, ranked == last
-        room = k - above.sum(-1, keepdim=True)
-        keep = above | (equal & (equal.cumsum(-1) <= room))
+        num_equal_kept = k - above.sum(-1, keepdim=True)
+        keep = above | (equal & (equal.cumsum(-1) <= num_equal_kept))
         ids = keep.to(torch.float32).topk(k).indices.sort(-1).values
         order = ranked.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
         ids = ids.gather(-1, order)

@@ -53,7 +53,7 @@ def constants(dim: int, k: int, has_bias: bool) -> dict[str, int | bool]:
         "HAS_BIAS": has_bias,
         "BLOCK_D": min(MAX_BLOCK_D, triton.next_power_of_2(dim)),
         "AT_ONCE": OPENED_AT_ONCE,
-        "ROOM": 512 if k <= 16 else 1024,  # a search pushes about 2k·log2(V/k) nodes
+        "LIST_SIZE": 512 if k <= 16 else 1024,  # a search pushes about 2k·log2(V/k) nodes
         "KEPT": triton.next_power_of_2(k),
     }
 
@@ -122,11 +122,11 @@ def _keep_leaves(best_P, left_M, right_M):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _push(open_O, key_M, is_pushed_M, pushed, ROOM: tl.constexpr):  # type: ignore[no-untyped-def]
+def _push(open_O, key_M, is_pushed_M, pushed, LIST_SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """The open list with more keys after its first `pushed`, and the new number of keys."""
     push_M = is_pushed_M.to(tl.int32)
-    place_M = pushed + tl.cumsum(push_M, axis=0) - push_M
-    here_OM = (tl.arange(0, ROOM)[:, None] == place_M[None, :]) & (push_M[None, :] != 0)
+    index_M = pushed + tl.cumsum(push_M, axis=0) - push_M
+    here_OM = (tl.arange(0, LIST_SIZE)[:, None] == index_M[None, :]) & (push_M[None, :] != 0)
     open_O = tl.minimum(open_O, tl.min(tl.where(here_OM, key_M[None, :], NO_KEY), axis=1))
     return open_O, pushed + tl.sum(push_M, axis=0)
 
@@ -134,14 +134,14 @@ def _push(open_O, key_M, is_pushed_M, pushed, ROOM: tl.constexpr):  # type: igno
 @triton.jit
 def _write(best_P, values_row, ids_row, num_inner, k):  # type: ignore[no-untyped-def]
     """The k best leaves in order, as log-probabilities and unit ids."""
-    place = 0
-    while place < k:
+    index = 0
+    while index < k:
         key = tl.min(tl.where(best_P < 0, NO_KEY, best_P), axis=0)
         best_P = tl.where(best_P == key, NO_KEY, best_P)
         cost = (key >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-        tl.store(values_row + place, 0.0 - cost)
-        tl.store(ids_row + place, (key & 0xFFFFFFFF) - num_inner)
-        place += 1
+        tl.store(values_row + index, 0.0 - cost)
+        tl.store(ids_row + index, (key & 0xFFFFFFFF) - num_inner)
+        index += 1
 
 
 @triton.jit
@@ -159,15 +159,15 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     HAS_BIAS: tl.constexpr,
     BLOCK_D: tl.constexpr,
     AT_ONCE: tl.constexpr,
-    ROOM: tl.constexpr,
+    LIST_SIZE: tl.constexpr,
     KEPT: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    place_O = tl.arange(0, ROOM)
-    place_P = tl.arange(0, KEPT)
-    open_O = tl.where(place_O == 0, 0, NO_KEY).to(tl.int64)  # the root at cost 0
+    index_O = tl.arange(0, LIST_SIZE)
+    index_P = tl.arange(0, KEPT)
+    open_O = tl.where(index_O == 0, 0, NO_KEY).to(tl.int64)  # the root at cost 0
     # Not sorted: a new leaf replaces the greatest key. Entries beyond k hold a key that is never the greatest.
-    best_P = tl.where(place_P < k, NO_KEY - place_P.to(tl.int64), -1)
+    best_P = tl.where(index_P < k, NO_KEY - index_P.to(tl.int64), -1)
     pushed = 1
     num_opened = 0
     lost = 0
@@ -196,12 +196,12 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         bound = tl.minimum(tl.max(best_P, axis=0) >> 32, INFINITE)
         push_left_M = active_M & (left_is_leaf_M == 0) & ((left_M >> 32) <= bound)
         push_right_M = active_M & (right_is_leaf_M == 0) & ((right_M >> 32) <= bound)
-        open_O, pushed = _push(open_O, left_M, push_left_M, pushed, ROOM)
-        open_O, pushed = _push(open_O, right_M, push_right_M, pushed, ROOM)
+        open_O, pushed = _push(open_O, left_M, push_left_M, pushed, LIST_SIZE)
+        open_O, pushed = _push(open_O, right_M, push_right_M, pushed, LIST_SIZE)
 
         num_opened += tl.sum(active_M.to(tl.int32), axis=0)
         nans = tl.sum((active_M & (score_M != score_M)).to(tl.int32), axis=0)
-        lost = tl.where((pushed > ROOM) | (nans > 0), 1, 0)
+        lost = tl.where((pushed > LIST_SIZE) | (nans > 0), 1, 0)
         more = (tl.min(open_O, axis=0) >> 32) <= bound
         running = tl.where(more & (lost == 0), 1, 0)
 
