@@ -36,6 +36,23 @@ def has_a_bug(position: int) -> int:
     return 1 // position
 
 
+def total_of_squares(num_workers: int, position: int) -> int:
+    return sum(load_ahead(square, range(position), num_workers=num_workers))
+
+
+def compute_ffts(position: int) -> float:
+    return sum(float(torch.fft.rfft(torch.ones(20, 400 + size)).abs().sum()) for size in range(100))
+
+
+def load_in_threads_and_workers(rounds: int) -> None:
+    unfinished = []
+    for _ in range(rounds):
+        list(load_ahead(compute_ffts, range(3)))
+        unfinished.append(load_ahead(compute_ffts, range(100)))
+        next(unfinished[-1])
+        assert len(set(load_ahead(compute_ffts, range(4), num_workers=2))) == 1
+
+
 def stuck(path: Path, position: int) -> None:
     """Never returns."""
     path.write_text(f"{os.getpid()}\n")
@@ -96,11 +113,29 @@ def test_at_most_two_values_are_computed_ahead_in_one_thread() -> None:
     assert thread.is_alive()
 
 
-def test_a_worker_is_forked_only_between_two_values_of_the_thread() -> None:
-    """Else it would have copies of the locks that MKL holds during an FFT, and wait for them without end."""
+@pytest.mark.parametrize("outer", [0, 1])
+@pytest.mark.parametrize("inner", [0, 1])
+def test_load_may_call_load_ahead(outer: int, inner: int) -> None:
+    assert list(load_ahead(partial(total_of_squares, inner), range(5), num_workers=outer)) == [0, 0, 1, 5, 14]
+
+
+def test_an_unfinished_iterator_does_not_delay_another() -> None:
+    release = threading.Event()
+    unfinished = load_ahead(lambda position: position == 0 or release.wait(60), range(10))
+    next(unfinished)
+    assert list(load_ahead(square, range(3))) == [0, 1, 4]
+    unfinished.close()  # type: ignore[attr-defined]
+    assert list(load_ahead(square, range(3))) == [0, 1, 4]
+    release.set()
+
+
+def test_workers_are_forked_after_the_running_value_of_an_unfinished_iterator() -> None:
+    """Else they would have copies of the locks that MKL holds during an FFT, and wait for them without end."""
+    started: list[int] = []
     computing: list[int] = []
 
     def slow(position: int) -> None:
+        started.append(position)
         computing.append(position)
         time.sleep(0.1)
         computing.clear()
@@ -108,7 +143,51 @@ def test_a_worker_is_forked_only_between_two_values_of_the_thread() -> None:
     unfinished = load_ahead(slow, range(10))
     next(unfinished)
     assert within(5, lambda: bool(computing))
-    assert list(load_ahead(lambda _: list(computing), range(1), num_workers=1)) == [[]]
+    before = len(started)
+    assert list(load_ahead(lambda _: (len(computing), len(started)), range(1), num_workers=1)) == [(0, before)]
+    assert within(5, lambda: len(started) == AHEAD + 1)
+
+
+def test_a_stuck_value_delays_workers_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_stuck, release = threading.Event(), threading.Event()
+
+    def load(position: int) -> bool:
+        if position:
+            is_stuck.set()
+            release.wait(60)
+        return True
+
+    unfinished = load_ahead(load, range(10))
+    next(unfinished)
+    assert is_stuck.wait(5)
+    begin = time.monotonic()
+    try:
+        threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(load_ahead(square, range(3), num_workers=1))
+        monkeypatch.setattr(loading, "FORK_WAIT_S", 0.1)
+        assert list(load_ahead(square, range(3), num_workers=1)) == [0, 1, 4]
+        assert "computed one value for more than 0.1 s" in caplog.text
+        process = multiprocessing.get_context("fork").Process(target=square, args=(1,))  # a fork of a user's own
+        process.start()
+        process.join(20)
+        assert process.exitcode == 0
+        assert time.monotonic() - begin < 20
+    finally:
+        release.set()
+    assert list(unfinished) == [True] * 9
+
+
+@pytest.mark.slow
+def test_ffts_in_threads_and_in_workers_do_not_hang() -> None:
+    process = multiprocessing.get_context("fork").Process(target=load_in_threads_and_workers, args=(30,))
+    process.start()
+    process.join(120)
+    process.kill()
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_a_forked_process_has_a_thread_of_its_own() -> None:
