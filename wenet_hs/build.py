@@ -251,7 +251,10 @@ def build_head(
     units: Sequence[str] | None = None,
     section: str = "head_conf",
 ) -> OutputHead:
-    """Builds a head with new weights.
+    """Builds a head with new weights, drawn from a generator of its own.
+
+    Only the seed of that generator comes from torch's: all heads of one experiment seed leave the same random numbers
+    to the modules built after them and to training.
 
     Args:
         tree: for every head except the softmax; a binary tree or a class tree is converted as needed.
@@ -260,6 +263,15 @@ def build_head(
 
     Raises DataError if the tree has other units, ConfigError if a setting does not fit it.
     """
+    seed = int(torch.randint(2**63 - 1, ()))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return _new_head(conf, dim, num_units, tree, units, section)
+
+
+def _new_head(
+    conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, units: Sequence[str] | None, section: str
+) -> OutputHead:
     if isinstance(conf, SoftmaxHeadConf):
         return SoftmaxHead(dim, num_units)
     if tree is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, write_tiny_corpus
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 
 from wenet_hs.build import load_experiment
 from wenet_hs.config.dataset import DatasetConf
@@ -98,3 +98,19 @@ def test_eight_utterances_are_learned_by_heart(tmp_path: Path, head: str) -> Non
     for row, length, utterance in zip(best.tolist(), lengths.tolist(), utterances, strict=True):
         units = [unit for unit, _ in itertools.groupby(row[:length]) if unit]
         assert experiment.tokenizer.decode(units) == utterance.txt
+
+
+def test_all_heads_of_one_seed_have_the_same_ctc_losses_until_ctc_only_steps_end(
+    tiny_corpus: TinyCorpus, tmp_path: Path
+) -> None:
+    """They start with the same encoder, decoder and CTC weights, and see the same batches, masks and dropout."""
+    losses, weights = {}, {}
+    for kind in HEADS:
+        folder = tiny_corpus.train(tmp_path / kind, "model_conf.ctc_only_steps=5", head=kind)
+        losses[kind] = [record["loss_ctc"] for record in metrics(folder) if record["kind"] == "train"]
+        state = torch.load(folder / "checkpoints" / "step-00000001" / "model.pt", weights_only=True)
+        weights[kind] = {name: value for name, value in state.items() if not name.startswith("head.")}
+    for kind in HEADS:
+        assert losses[kind][:5] == losses["softmax"][:5], kind
+        torch.testing.assert_close(weights[kind], weights["softmax"], rtol=0, atol=0)
+    assert len({tuple(of_head) for of_head in losses.values()}) == len(HEADS), "later steps train the head too"
