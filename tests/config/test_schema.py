@@ -135,7 +135,7 @@ keep_best_by: accuracy, model_conf: {ctc_weight: 1.0}
 early_stopping: {metric: loss_ctc}, model_conf: {ctc_weight: 0.0}
   early_stopping.metric: loss_ctc is not measured at ctc_weight 0; use loss
 scheduler: warmup_cosine
-  scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it
+  scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it, or max_minutes
 scheduler: warmup_cosine, scheduler_conf: {total_steps: 10}
   scheduler_conf.total_steps: must be above warmup_steps, 25000
 scheduler_conf: {total_steps: 10}

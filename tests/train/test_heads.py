@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
 from wenet_hs.config.dataset import DatasetConf

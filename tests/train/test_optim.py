@@ -43,6 +43,23 @@ def test_cosine_rises_linearly_and_ends_at_zero() -> None:
     assert rates((1, 2), 0, 2) == pytest.approx([0.001, 0.0], abs=1e-18)
 
 
+def test_cosine_ends_at_the_steps_or_the_minutes_whichever_comes_first() -> None:
+    def at(minutes: float, **conf: int) -> list[float]:
+        config = small_config(
+            scheduler="warmup_cosine",
+            scheduler_conf={"warmup_steps": 10, **conf},
+            max_minutes=10.0,
+            optim_conf={"lr": 1.0},
+        )
+        return [learning_rate(step, config, 60 * minutes) for step in (5, 60, 110)]
+
+    assert at(0.0, total_steps=110) == pytest.approx([0.5, 0.5, 0.0])
+    assert at(2.5, total_steps=110) == pytest.approx([0.5, 0.5, 0.0]), "half of the steps, a quarter of the time"
+    assert at(7.5, total_steps=110) == pytest.approx([0.5, 0.5 * (1 - math.sqrt(0.5)), 0.0])
+    assert at(5.0) == pytest.approx([0.5, 0.5, 0.5]), "without total_steps only the time counts"
+    assert at(10.0) == pytest.approx([0.5, 0.0, 0.0])
+
+
 def test_the_ctc_weight_and_the_attention_guide_change_linearly() -> None:
     ramp = small_config(model_conf={"ctc_weight": 0.9, "ctc_weight_final": 0.3, "ctc_weight_steps": 4})
     assert [ctc_weight(step, ramp) for step in (1, 2, 3, 5, 6, 100)] == pytest.approx([0.9, 0.75, 0.6, 0.3, 0.3, 0.3])

@@ -4,6 +4,7 @@
 A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `_HEADS`.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -254,7 +255,8 @@ class SchedulerConf(Section):
     warmup_steps: CountOrZero = 25000
     """Optimizer steps in which the rate rises."""
     total_steps: Count | None = None
-    """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only."""
+    """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only. With `max_minutes` the
+    rate reaches 0 at whichever comes first; null: at `max_minutes`."""
 
 
 class EarlyStoppingConf(Section):
@@ -408,9 +410,9 @@ class ExperimentConfig(Section):
         for key, metric in measured.items():
             if metric != "loss" and share == (0.0 if metric == "loss_ctc" else 1.0):
                 yield key, f"{metric} is not measured at ctc_weight {share:g}; use loss"
-        if self.scheduler == "warmup_cosine" and schedule.total_steps is None:
-            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it"
-        elif self.scheduler == "warmup_cosine" and (schedule.total_steps or 0) <= schedule.warmup_steps:
+        if self.scheduler == "warmup_cosine" and schedule.total_steps is None and self.max_minutes is None:
+            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
+        if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
             yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
         if self.scheduler == "warmuplr" and schedule.total_steps is not None:
             yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"

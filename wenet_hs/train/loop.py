@@ -189,7 +189,7 @@ def _step(
     state.model.ctc_weight = ctc_weight(progress.step, config)
     state.model.attention_guide = attention_guide(progress.step, config)
     for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(progress.step, config)
+        group["lr"] = learning_rate(progress.step, config, progress.seconds)
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     sums, losses_of_window, compute_seconds = LossSum(), [], 0.0

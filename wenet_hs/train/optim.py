@@ -82,12 +82,12 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 
 
-def learning_rate(step: int, config: ExperimentConfig) -> float:
-    """The learning rate of optimizer step `step`; the first step is 1.
+def learning_rate(step: int, config: ExperimentConfig, seconds: float = 0.0) -> float:
+    """The learning rate of optimizer step `step`; the first step is 1. `seconds`: training time before this step.
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
-    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps`, where training
-    ends.
+    `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps` or at
+    `max_minutes`, where training ends: the larger share of the two counts.
     """
     base, conf = config.optim_conf.lr, config.scheduler_conf
     warmup = conf.warmup_steps
@@ -96,8 +96,9 @@ def learning_rate(step: int, config: ExperimentConfig) -> float:
         return base * inverse_root if warmup == 0 else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
     if step <= warmup:
         return base * step / warmup
-    assert conf.total_steps is not None  # the schema requires it with warmup_cosine
-    progress = min(1.0, (step - warmup) / max(1, conf.total_steps - warmup))
+    share_of_steps = 0.0 if conf.total_steps is None else (step - warmup) / max(1, conf.total_steps - warmup)
+    share_of_time = 0.0 if config.max_minutes is None else seconds / (60 * config.max_minutes)
+    progress = min(1.0, max(share_of_steps, share_of_time))
     return base * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
