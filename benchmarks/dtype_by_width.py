@@ -20,8 +20,8 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.state import TrainState
 
-WIDTHS = (96, 144, 192, 256, 384, 512)
-BATCHES_PER_CALL = 8
+WIDTHS = (96, 144, 192, 256, 384)
+BATCHES_PER_CALL = 6
 
 
 def with_width(mini: Size, width: int) -> Size:

@@ -328,11 +328,26 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
         other.restore(path)
 
 
-def test_auto_chooses_a_native_dtype_and_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("native", "width", "device", "expected"),
+    [
+        (True, 256, "cpu", "bf16"),
+        (True, 192, "cpu", "fp32"),
+        (True, 192, "cuda", "bf16"),
+        (False, 256, "cpu", "fp32"),
+        (False, 256, "cuda", "fp32"),
+    ],
+)
+def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
+    monkeypatch: pytest.MonkeyPatch, native: bool, width: int, device: str, expected: str
+) -> None:
+    monkeypatch.setattr(setup, "has_native_bf16", lambda device: native)
+    config = small_config(dtype="auto", encoder_conf={"output_size": width})
+    assert setup.resolve_dtype(config, torch.device(device), where=Path("c.yaml")).dtype == expected
+
+
+def test_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     where = Path("c.yaml")
-    for native, expected in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
-        assert setup.resolve_dtype(small_config(dtype="auto"), CPU, where=where).dtype == expected
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
     with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
         setup.resolve_dtype(small_config(dtype="fp16"), CPU, where=where)

@@ -344,7 +344,8 @@ class ExperimentConfig(Section):
     freeze: tuple[str, ...] = Field(default=(), strict=False)
     """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives their values."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
-    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device supports it natively.
+    """Precision of the forward pass; weights and losses are fp32. `auto`: bf16 where the device supports it natively,
+    on a CPU only for encoders of width 256 or more: a narrow one gains little there, or becomes slower.
     fp16 scales the loss and is for GPUs."""
     compile: bool = False
     """Whether torch compiles the layers of encoder and decoder; the first steps then take minutes."""
