@@ -145,11 +145,12 @@ def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Nam
     return {"steps": steps, "outside": 1 - busy / wall, "wait": waited / wall}
 
 
-def measure_data(utterances: Sequence[Utterance], args: argparse.Namespace) -> dict[str, float]:
+def measure_data(utterances: Sequence[Utterance], folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Audio seconds a second of reading, features and batches: in a thread, in two processes, and from the cache."""
     total = sum(utterance.duration or 0.0 for utterance in utterances)
     conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=4000))
     plain, cached = make_dataset(utterances, conf, {}), make_dataset(utterances, conf, {"cache_features": True})
+    cached.cache_in(folder / "features.bin")
     sides: dict[str, Side] = {
         "thread": lambda: sum(1 for _ in batches(plain, plain.plan(0), 0)),
         "2 workers": lambda: sum(1 for _ in batches(plain, plain.plan(0), 0, num_workers=2)),
@@ -244,7 +245,7 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         utterances = write_corpus(Path(folder), speech_lengths(12 if args.quick else 60, seed=3).tolist())
         loop = {size.name: measure_loop(size, utterances, args) for size in (paper, mini)}
-        data = measure_data(utterances, args)
+        data = measure_data(utterances, Path(folder), args)
     gpu = {} if args.device == "cpu" else measure_gpu(paper, args)
     return {"options": records, "padding": measure_padding(mini, args), "loop": loop, "data": data, "gpu": gpu}
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples depend only on (seed, epoch, index), and every utterance that is not used has a reason."""
 
+import errno
 import logging
+import os
+import pickle
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import torch
 from noise_clips import PLAIN, RANDOM, assert_equal_batches, make_dataset, write_clips
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf
-from wenet_hs.data.audio import read_utterance
+from wenet_hs.data.audio import ClipError
 from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches, conv2d_length
 from wenet_hs.data.features import utterance_features
@@ -74,39 +76,80 @@ def test_speeds_are_uniform_but_never_too_fast_for_the_label(utterances: list[Ut
 
 # The cache
 
+CACHED = RANDOM.model_copy(update={"cache_features": True})
 
-def test_the_cache_reads_each_speed_once_and_draws_new_masks(utterances: list[Utterance], monkeypatch: Any) -> None:
-    reads: list[str] = []
 
-    def counted(utterance: Utterance, *args: Any) -> torch.Tensor:
-        reads.append(utterance.key)
-        return read_utterance(utterance, *args)
+def cached(utterances: list[Utterance], path: Path) -> SpeechDataset:
+    data = make_dataset(utterances, CACHED)
+    data.cache_in(path)
+    return data
 
-    monkeypatch.setattr("wenet_hs.data.dataset.read_utterance", counted)
-    data = make_dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+
+def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utterance], tmp_path: Path) -> None:
+    data = cached(utterances, tmp_path / "cache.bin")
     seen = [data.item(0, epoch).features for epoch in range(12)]
-    assert len(reads) <= 3
+    assert len({len(features) for features in seen}) == 3, "all three speeds were drawn"
+    Path(utterances[0].wav).unlink()
+    again = [data.item(0, epoch).features for epoch in range(12)]
+    assert all(torch.equal(left, right) for left, right in zip(seen, again, strict=True))
     same_length = [features for features in seen if len(features) == len(seen[0])]
     assert any(not torch.equal(features, same_length[0]) for features in same_length[1:])
 
 
-def test_a_cache_filled_after_a_resume_has_equal_features(utterances: list[Utterance]) -> None:
-    conf = RANDOM.model_copy(update={"cache_features": True})
-    uninterrupted, resumed = make_dataset(utterances, conf), make_dataset(utterances, conf)
+def test_a_cache_filled_after_a_resume_has_the_same_features(utterances: list[Utterance], tmp_path: Path) -> None:
+    unbroken, resumed = (cached(utterances, tmp_path / name) for name in ("one", "two"))
+    for epoch in range(5):
+        for index in range(8):
+            unbroken.item(index, epoch)
     for index in range(8):
-        features = [uninterrupted.item(index, epoch).features for epoch in range(6)]
-        assert torch.equal(features[5], resumed.item(index, 5).features)
+        assert torch.equal(unbroken.item(index, 5).features, resumed.item(index, 5).features)
 
 
-def test_a_cache_stays_in_this_process(utterances: list[Utterance], caplog: pytest.LogCaptureFixture) -> None:
-    data = make_dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
+def test_processes_share_the_cache(utterances: list[Utterance], tmp_path: Path) -> None:
+    """Worker processes fill it; the process that started them, and another data set, read from it without audio."""
+    data, other = (cached(utterances, tmp_path / "cache.bin") for _ in range(2))
     plan = [[0, 1], [2]]
-    with caplog.at_level(logging.WARNING):
-        first = list(batches(data, plan, 0, num_workers=2))
-    assert "cache_features: features are kept in this process, num_workers 2 is not used" in caplog.text
+    first = list(batches(data, plan, 0, num_workers=2))
     for utterance in utterances:
         Path(utterance.wav).unlink()
-    assert_equal_batches(first, batches(data, plan, 0))
+    for reader in (data, other, pickle.loads(pickle.dumps(data))):
+        assert_equal_batches(first, batches(reader, plan, 0))
+    with pytest.raises(ClipError):
+        data.item(3, 0)
+
+
+def test_an_incomplete_clip_counts_at_each_use_and_a_longer_one_is_not_kept(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
+    path = Path(utterances[7].wav)
+    path.write_bytes(path.read_bytes()[:-640])  # 20 ms of the 1.2 s of its header
+    too_short = replace(utterances[6], duration=1.06)
+    listed = [*utterances[:6], too_short, utterances[7]]
+    data, plain = cached(listed, tmp_path / "cache.bin"), make_dataset(listed)
+    for epoch in range(8):
+        assert [data.item(index, epoch).is_incomplete for index in (0, 7)] == [False, True]
+        assert len(data.item(6, epoch).features) == len(plain.item(6, epoch).features)
+
+
+def test_the_space_of_the_cache_is_reserved_beforehand(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        cached(utterances, tmp_path / "cache.bin")
+    assert "cache.bin: 0.00 GB for features" in caplog.text
+    seconds = sum(utterance.duration or 0.0 for utterance in utterances)
+    frames = 100 * seconds * (1 + 1 / 0.9 + 1 / 1.1)
+    assert (tmp_path / "cache.bin").stat().st_size == pytest.approx(4 * 23 * frames, rel=0.05)
+
+    def full(*args: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(
+        DataError, match=r"two\.bin: cache_features needs 0\.00 GB there \(No space left on device\); make"
+    ):
+        cached(utterances, tmp_path / "two.bin")
+    assert not list(tmp_path.glob("two*"))
 
 
 # What is left out

@@ -5,13 +5,13 @@ The random parts of an example (speed, dither, noise, masks) come from generator
 example does not depend on the process that makes it, nor on the order, so a resumed run gets the same examples.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
+from wenet_hs.data.feature_cache import FeatureCache
 from wenet_hs.data.features import batch_features, count_frames, num_frames, waveform_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
@@ -29,10 +30,10 @@ from wenet_hs.errors import DataError
 from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
-logger = logging.getLogger(__name__)
-
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
+SPARE_FRAMES = 2
+"""Room in the feature cache for a clip that is a little longer than its list states."""
 
 
 def conv2d_length(num_frames: int) -> int:
@@ -73,8 +74,7 @@ class SpeechDataset:
         self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._subsampled = subsampled_length
-        self._cache: dict[tuple[int, float], Tensor] = {}
-        self._incomplete: set[int] = set()
+        self._cache: FeatureCache | None = None
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         durations, unreadable = self._find_durations()
@@ -104,10 +104,11 @@ class SpeechDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def caches(self) -> bool:
-        """Whether features are kept in memory: about 32 kB per second of audio and speed."""
-        return self._conf.cache_features
+    def cache_in(self, path: Path) -> None:
+        """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
+        speeds = self._cached_speeds()
+        frames = [count_frames(self._durations, self._conf, speed) + SPARE_FRAMES for speed in speeds]
+        self._cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
 
     @property
     def num_frames(self) -> list[int]:
@@ -162,11 +163,11 @@ class SpeechDataset:
         row = index % len(self)
         utterance = self._table[int(self._rows[row])]
         speed = float(self._speeds(np.array([index]), epoch)[0])
-        features = self._cache.get((row, speed))
-        if features is None:
-            features = self._compute_features(utterance, index, epoch, speed)
-            if self.caches:
-                self._cache[row, speed] = features
+        column = self._cached_speeds().index(speed)
+        cached = None if self._cache is None else self._cache.get(row, column)
+        features, is_incomplete = cached or self._compute_features(utterance, index, epoch, speed)
+        if self._cache is not None and cached is None:
+            self._cache.put(row, column, features, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
         length = num_frames(len(features), self._conf) if is_wave else len(features)
         if self._subsampled(length) < 1:
@@ -183,27 +184,30 @@ class SpeechDataset:
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
             audio_seconds=float(self._durations[row]) / speed,
-            is_incomplete=row in self._incomplete,
+            is_incomplete=is_incomplete,
         )
 
-    def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> Tensor:
-        """The features (T, F) of an item before masking; with `features_on: device` its waveform (N,).
+    def _cached_speeds(self) -> tuple[float, ...]:
+        return SPEED_FACTORS if self._training and self._conf.speed_perturb else (1.0,)
+
+    def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
+        """The features (T, F) of an item before masking, and whether its clip is incomplete.
+
+        With `features_on: device` the waveform (N,) instead of features.
 
         Cached features have the dither of epoch 0, so that a cache filled after a resume contains the same values.
         """
         incomplete: list[str] = []
         waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
-        if incomplete:
-            self._incomplete.add(index % len(self))
         waveform = speed_perturb(waveform, speed)
         if self._distortions is not None:
             waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, index))
         if self._conf.features_on == "device":
-            return waveform
+            return waveform, bool(incomplete)
         dither = self._conf.fbank_conf.dither if self._training else 0.0
-        drawn = (0, index % len(self)) if self.caches else (epoch, index)
+        drawn = (0, index % len(self)) if self._conf.cache_features else (epoch, index)
         generator = self._generator("dither", *drawn, speed)
-        return waveform_features(waveform, self._conf, dither=dither, generator=generator)
+        return waveform_features(waveform, self._conf, dither=dither, generator=generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
         """(N,) seconds of each utterance; row → reason of those whose header cannot be read, with length 0.
@@ -252,14 +256,7 @@ class SpeechDataset:
 def batches(
     dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, *, num_workers: int = 0, start: int = 0
 ) -> Iterator[Batch]:
-    """The batches of a plan from number `start` on, computed ahead of their use; see `load_ahead` for `num_workers`.
-
-    A dataset that caches features fills its cache in this process: worker processes would each keep a copy and lose it
-    at the end of the epoch. `num_workers` is then not used, with a warning.
-    """
-    if num_workers and dataset.caches:
-        logger.warning("cache_features: features are kept in this process, num_workers %d is not used", num_workers)
-        num_workers = 0
+    """The batches of a plan from number `start` on, computed ahead of their use; see `load_ahead` for `num_workers`."""
     return load_ahead(partial(dataset.load_batch, plan, epoch), range(start, len(plan)), num_workers=num_workers)
 
 

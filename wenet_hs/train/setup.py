@@ -9,10 +9,12 @@ import logging
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -53,8 +55,8 @@ FREE_TO_CHANGE = frozenset(
 )
 """Settings that a resumed run may change: they do not change what a step computes."""
 MIN_WIDTH_FOR_BF16 = 256
-"""On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× (Intel with AMX): oneDNN compiles its bf16
-kernels for each new length (benchmarks/notes/training_speed_cpu.md, dtype_by_width_*.md)."""
+"""On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
+compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
 
 COMPILED_LAYERS = (ConformerLayer, TransformerEncoderLayer, TransformerDecoderLayer)
 
@@ -251,6 +253,27 @@ def load_parts(
         seed=config.seed,
     )
     return state, sets["training"], sets["validation"]
+
+
+@contextmanager
+def feature_caches(
+    config: ExperimentConfig, model_dir: Path, sets: Sequence[SpeechDataset], world: World
+) -> Iterator[None]:
+    """With `cache_features`, the data sets keep features in files of the experiment folder until the end of the block.
+
+    Raises DataError if the disk has too little space for them.
+    """
+    folder = model_dir / "feature_cache"
+    if world.is_first:
+        shutil.rmtree(folder, ignore_errors=True)  # of a killed run
+    with world.first_before_others():
+        for number, dataset in enumerate(sets if config.dataset_conf.cache_features else ()):
+            dataset.cache_in(folder / f"{platform.node()}-{number}.bin")
+    try:
+        yield
+    finally:
+        if world.is_first:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:

@@ -49,7 +49,7 @@ from wenet_hs.train.average import (
 from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.setup import TrainOptions, load_parts, prepare_folder, resolve_dtype
+from wenet_hs.train.setup import TrainOptions, feature_caches, load_parts, prepare_folder, resolve_dtype
 from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
@@ -109,7 +109,8 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     )
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
-    Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
+    with feature_caches(config, options.model_dir, [train_set, valid_set], world):
+        Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
 
 
 def find_resume(options: TrainOptions) -> Path | None:
