@@ -328,6 +328,9 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
         other.restore(path)
 
 
+OPTIONS = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=Path("m"))
+
+
 @pytest.mark.parametrize(
     ("native", "width", "device", "expected"),
     [
@@ -343,13 +346,13 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
 ) -> None:
     monkeypatch.setattr(setup, "has_native_bf16", lambda device: native)
     config = small_config(dtype="auto", encoder_conf={"output_size": width})
-    assert setup.resolve_dtype(config, torch.device(device), where=Path("c.yaml")).dtype == expected
+    assert setup.resolve_dtype(config, OPTIONS, torch.device(device), is_resumed=False).dtype == expected
 
 
 def test_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Path("c.yaml")
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
+    config = small_config(dtype="fp16")
     with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
-        setup.resolve_dtype(small_config(dtype="fp16"), CPU, where=where)
-    assert setup.resolve_dtype(small_config(dtype="fp16"), torch.device("cuda"), where=where).dtype == "fp16"
+        setup.resolve_dtype(config, OPTIONS, CPU, is_resumed=False)
+    assert setup.resolve_dtype(config, OPTIONS, torch.device("cuda"), is_resumed=False).dtype == "fp16"
     assert devices.peak_memory_bytes(CPU) > 50e6

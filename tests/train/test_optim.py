@@ -44,20 +44,22 @@ def test_cosine_rises_linearly_and_ends_at_zero() -> None:
 
 
 def test_cosine_ends_at_the_steps_or_the_minutes_whichever_comes_first() -> None:
-    def at(minutes: float, **conf: int) -> list[float]:
+    def rates_at(minutes: float, **conf: int) -> list[float]:
         config = small_config(
             scheduler="warmup_cosine",
             scheduler_conf={"warmup_steps": 10, **conf},
-            max_minutes=10.0,
+            max_minutes=12.0,
             optim_conf={"lr": 1.0},
         )
-        return [learning_rate(step, config, 60 * minutes) for step in (5, 60, 110)]
+        times = {"seconds": 60 * minutes, "warmup_seconds": 120.0}
+        return [learning_rate(step, config, **times) for step in (5, 60, 110)]
 
-    assert at(0.0, total_steps=110) == pytest.approx([0.5, 0.5, 0.0])
-    assert at(2.5, total_steps=110) == pytest.approx([0.5, 0.5, 0.0]), "half of the steps, a quarter of the time"
-    assert at(7.5, total_steps=110) == pytest.approx([0.5, 0.5 * (1 - math.sqrt(0.5)), 0.0])
-    assert at(5.0) == pytest.approx([0.5, 0.5, 0.5]), "without total_steps only the time counts"
-    assert at(10.0) == pytest.approx([0.5, 0.0, 0.0])
+    assert rates_at(2.0, total_steps=110) == pytest.approx([0.5, 0.5, 0.0])
+    assert rates_at(4.5, total_steps=110) == pytest.approx([0.5, 0.5, 0.0]), "half of the steps, a quarter of the time"
+    assert rates_at(9.5, total_steps=110) == pytest.approx([0.5, 0.5 * (1 - math.sqrt(0.5)), 0.0])
+    assert rates_at(2.0) == pytest.approx([0.5, 1.0, 1.0]), "no jump at the end of the warm-up"
+    assert rates_at(7.0) == pytest.approx([0.5, 0.5, 0.5]), "without total_steps only the time counts"
+    assert rates_at(12.0) == pytest.approx([0.5, 0.0, 0.0])
 
 
 def test_the_ctc_weight_and_the_attention_guide_change_linearly() -> None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The start of a training: the experiment folder, refused changes, data lists, devices, frozen and compiled modules."""
 
+import errno
 import json
 import logging
 import os
 import platform
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from wenet_hs.devices import find_device
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train import setup
 from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.setup import FREE_TO_CHANGE, compile_layers, freeze
@@ -360,3 +363,46 @@ def test_compiled_layers_compute_the_same() -> None:
     for (name, parameter), other in zip(plain.named_parameters(), fast.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-3, atol=1e-4, msg=name)
     torch.testing.assert_close(plain.state_dict(), fast.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_minutes_of_a_cosine_schedule_may_not_change(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    cosine = ("scheduler=warmup_cosine", "scheduler_conf.warmup_steps=1", "max_minutes=60")
+    copy = cut_back(tiny_corpus.train(tmp_path / "whole", *cosine), tmp_path / "m", 3)
+    (fault,) = fault_lines(tiny_corpus, copy, *cosine[:2], "max_minutes=61")
+    assert fault == f"{copy / 'train.yaml'}: max_minutes was 60.0, is now 61.0"
+
+
+def test_a_resumed_run_keeps_the_dtype_that_auto_chose(
+    tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "MIN_WIDTH_FOR_BF16", 16)
+    for native in (True, False):
+        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
+        folder = tiny_corpus.train(tmp_path / f"native-{native}", "dtype=auto", "max_epoch=1")
+        chosen = load_config(folder / "train.yaml").dtype
+        assert chosen == ("bf16" if native else "fp32")
+        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: not native)
+        tiny_corpus.train(folder, "dtype=auto", "max_epoch=2")
+        assert load_config(folder / "train.yaml").dtype == chosen
+
+
+def test_a_cache_leaves_no_file_and_a_finished_training_makes_none(
+    tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cached = ("dataset_conf.cache_features=true", "max_epoch=1")
+    with caplog.at_level(logging.INFO):
+        folder = tiny_corpus.train(tmp_path / "m", *cached)
+    assert caplog.text.count("MB for features") == 2, "of the training and the validation list"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    def full(*args: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    tiny_corpus.train(folder, *cached)
+    with pytest.raises(
+        DataError, match=r"cannot reserve .* MB \(No space left on device\); free disk space, name another"
+    ):
+        tiny_corpus.train(tmp_path / "other", *cached)
+    assert not list(tmp_path.glob("wenet_hs*"))

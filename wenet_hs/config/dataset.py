@@ -190,7 +190,8 @@ class DatasetConf(Section):
     batch_conf: BatchConf = Field(default_factory=BatchConf)
     """Batches."""
     cache_features: bool = False
-    """Whether features are kept in memory after their first computation (with `dither` 0 results do not change)."""
+    """Whether features are kept after their first computation, in a file in the temporary folder that all processes of
+    a machine map into memory (with `dither` 0 results do not change)."""
     features_on: Literal["worker", "device"] = "worker"
     """`worker`: features are computed where audio is read; `device`: per batch, on the device of the model."""
     max_bad_clips: Fraction = 0.01

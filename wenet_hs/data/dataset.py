@@ -5,6 +5,8 @@ The random parts of an example (speed, dither, noise, masks) come from generator
 example does not depend on the process that makes it, nor on the order, so a resumed run gets the same examples.
 """
 
+import logging
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +31,8 @@ from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampl
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
@@ -103,6 +107,11 @@ class SpeechDataset:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether features are kept in a cache."""
+        return self._cache is not None
 
     def cache_in(self, path: Path) -> None:
         """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
@@ -256,7 +265,13 @@ class SpeechDataset:
 def batches(
     dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, *, num_workers: int = 0, start: int = 0
 ) -> Iterator[Batch]:
-    """The batches of a plan from number `start` on, computed ahead of their use; see `load_ahead` for `num_workers`."""
+    """The batches of a plan from number `start` on, computed ahead of their use; see `load_ahead` for `num_workers`.
+
+    Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
+    """
+    if num_workers and dataset.has_cache and multiprocessing.get_start_method() != "fork":
+        logger.warning("cache_features: worker processes cannot share it here; num_workers %d is not used", num_workers)
+        num_workers = 0
     return load_ahead(partial(dataset.load_batch, plan, epoch), range(start, len(plan)), num_workers=num_workers)
 
 

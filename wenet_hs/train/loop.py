@@ -188,8 +188,11 @@ def _step(
     progress.step += 1
     state.model.ctc_weight = ctc_weight(progress.step, config)
     state.model.attention_guide = attention_guide(progress.step, config)
+    if progress.step == config.scheduler_conf.warmup_steps + 1:
+        progress.warmup_seconds = progress.seconds
+    times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
     for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(progress.step, config, progress.seconds)
+        group["lr"] = learning_rate(progress.step, config, **times)
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     sums, losses_of_window, compute_seconds = LossSum(), [], 0.0

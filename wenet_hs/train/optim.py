@@ -82,12 +82,16 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 
 
-def learning_rate(step: int, config: ExperimentConfig, seconds: float = 0.0) -> float:
-    """The learning rate of optimizer step `step`; the first step is 1. `seconds`: training time before this step.
+def learning_rate(step: int, config: ExperimentConfig, *, seconds: float = 0.0, warmup_seconds: float = 0.0) -> float:
+    """The learning rate of optimizer step `step`; the first step is 1.
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
     `warmup_cosine` rises linearly in `warmup_steps`, then falls as a half cosine to 0 at `total_steps` or at
-    `max_minutes`, where training ends: the larger share of the two counts.
+    `max_minutes`, where training ends: of the shares of steps and of time since the warm-up the larger one counts.
+
+    Args:
+        seconds: training time before this step.
+        warmup_seconds: training time at the end of the warm-up.
     """
     base, conf = config.optim_conf.lr, config.scheduler_conf
     warmup = conf.warmup_steps
@@ -96,10 +100,11 @@ def learning_rate(step: int, config: ExperimentConfig, seconds: float = 0.0) -> 
         return base * inverse_root if warmup == 0 else base * math.sqrt(warmup) * min(inverse_root, step * warmup**-1.5)
     if step <= warmup:
         return base * step / warmup
-    share_of_steps = 0.0 if conf.total_steps is None else (step - warmup) / max(1, conf.total_steps - warmup)
-    share_of_time = 0.0 if config.max_minutes is None else seconds / (60 * config.max_minutes)
-    progress = min(1.0, max(share_of_steps, share_of_time))
-    return base * 0.5 * (1.0 + math.cos(math.pi * progress))
+    share = 0.0 if conf.total_steps is None else (step - warmup) / max(1, conf.total_steps - warmup)
+    if config.max_minutes is not None:
+        end = 60 * config.max_minutes
+        share = max(share, (seconds - warmup_seconds) / (end - warmup_seconds) if warmup_seconds < end else 1.0)
+    return base * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
 
 
 def ctc_weight(step: int, config: ExperimentConfig) -> float:

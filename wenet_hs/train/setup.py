@@ -9,12 +9,12 @@ import logging
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
+import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +53,8 @@ FREE_TO_CHANGE = frozenset(
         *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
     }
 )
-"""Settings that a resumed run may change: they do not change what a step computes."""
+"""Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
+`warmup_cosine`, see `_may_change`.)"""
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
@@ -76,20 +77,24 @@ class TrainOptions:
     data_type: DataType = "raw"
 
 
-def resolve_dtype(config: ExperimentConfig, device: torch.device, *, where: Path) -> ExperimentConfig:
-    """The config with `dtype: auto` replaced. It is then written to train.yaml, so a resumed run computes alike.
+def resolve_dtype(
+    config: ExperimentConfig, options: TrainOptions, device: torch.device, *, is_resumed: bool
+) -> ExperimentConfig:
+    """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
 
     `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
-
-    Raises ConfigError for fp16 where the device would emulate it. `where`: the file of the config.
+    Raises ConfigError for fp16 where the device would emulate it.
     """
     if config.dtype == "fp16" and not has_native_fp16(device):
         raise ConfigError(
-            f"{where}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use bf16 or fp32, or "
-            "--device cuda"
+            f"{options.config}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use bf16 or "
+            "fp32, or --device cuda"
         )
     if config.dtype != "auto":
         return config
+    recorded = options.model_dir / "train.yaml"
+    if is_resumed and recorded.is_file():
+        return config.model_copy(update={"dtype": load_config(recorded).dtype})
     is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
     return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) and is_wide else "fp32"})
 
@@ -119,7 +124,7 @@ def prepare_folder(
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
     changes = config_changes(ExperimentConfig(), config)
-    fixed = json.dumps({key: value for key, _, value in changes if key not in FREE_TO_CHANGE}, sort_keys=True)
+    fixed = json.dumps({key: value for key, _, value in changes if not _may_change(key, config)}, sort_keys=True)
     hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
     if not is_writer:
         return config, hashes
@@ -178,7 +183,7 @@ def _refuse_changes(
     faults = [
         f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
         for key, old, new in config_changes(load_config(model_dir / "train.yaml"), config)
-        if key not in FREE_TO_CHANGE
+        if not _may_change(key, config)
     ]
     for name, content in contents.items():
         if not (model_dir / name).is_file():
@@ -190,6 +195,12 @@ def _refuse_changes(
     if faults:
         advice = "; a resumed run must be the same: restore it, or use another --model_dir"
         raise ConfigError("\n".join(fault + advice for fault in faults))
+
+
+def _may_change(setting: str, config: ExperimentConfig) -> bool:
+    """Whether a resumed run may change a setting."""
+    is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
+    return setting in FREE_TO_CHANGE and not is_schedule
 
 
 def _git_hash() -> str:
@@ -255,25 +266,21 @@ def load_parts(
     return state, sets["training"], sets["validation"]
 
 
-@contextmanager
-def feature_caches(
-    config: ExperimentConfig, model_dir: Path, sets: Sequence[SpeechDataset], world: World
-) -> Iterator[None]:
-    """With `cache_features`, the data sets keep features in files of the experiment folder until the end of the block.
+def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
+    """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
 
-    Raises DataError if the disk has too little space for them.
+    The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
+    Raises DataError if a file cannot be made.
     """
-    folder = model_dir / "feature_cache"
-    if world.is_first:
-        shutil.rmtree(folder, ignore_errors=True)  # of a killed run
-    with world.first_before_others():
-        for number, dataset in enumerate(sets if config.dataset_conf.cache_features else ()):
-            dataset.cache_in(folder / f"{platform.node()}-{number}.bin")
+    token = world.all_gather(uuid.uuid4().hex)[0]
+    paths = [Path(tempfile.gettempdir()) / f"wenet_hs-features-{token}-{number}.bin" for number in range(len(sets))]
     try:
-        yield
+        for dataset, path in zip(sets, paths, strict=True):
+            dataset.cache_in(path)
+        world.barrier()
     finally:
-        if world.is_first:
-            shutil.rmtree(folder, ignore_errors=True)
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:

@@ -122,6 +122,8 @@ class Progress:
     """Batches of that epoch already used, by all ranks together."""
     seconds: float = 0.0
     """Training time so far, over all resumes."""
+    warmup_seconds: float = 0.0
+    """Training time at the end of the learning rate's warm-up."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl at this point; a resume truncates the file to it."""
     skipped_steps: int = 0

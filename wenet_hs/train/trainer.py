@@ -49,7 +49,7 @@ from wenet_hs.train.average import (
 from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.setup import TrainOptions, feature_caches, load_parts, prepare_folder, resolve_dtype
+from wenet_hs.train.setup import TrainOptions, load_parts, open_feature_caches, prepare_folder, resolve_dtype
 from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
@@ -86,12 +86,13 @@ def train(options: TrainOptions) -> Path:
 def _train_as_rank(options: TrainOptions, world: World) -> None:
     """Train on this rank. The model is freed at the end, as `join_process_group` asks for."""
     checkpoints = options.model_dir / "checkpoints"
-    config = resolve_dtype(load_config(options.config, options.override_config), world.device, where=options.config)
+    config = load_config(options.config, options.override_config)
     if world.is_first:
         remove_incomplete(checkpoints)
     found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
     name = world.all_gather(None if found is None else found.name)[0]
     resume_from = None if name is None else checkpoints / name
+    config = resolve_dtype(config, options, world.device, is_resumed=resume_from is not None)
     with world.first_before_others():
         config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, is_writer=world.is_first)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
@@ -109,8 +110,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     )
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
-    with feature_caches(config, options.model_dir, [train_set, valid_set], world):
-        Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
+    Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
 
 
 def find_resume(options: TrainOptions) -> Path | None:
@@ -174,12 +174,19 @@ class Training:
         if self.world.any(self.world.is_first and is_finished and self._is_over()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
+        if self.config.dataset_conf.cache_features:
+            open_feature_caches([self.train_set, self.valid_set], self.world)
         with self._monitor() if self.world.is_first else nullcontext() as monitor, watch_signals():
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
             while not self._is_over():
                 self._run_epoch(monitor)
+            if progress.step <= self.config.scheduler_conf.warmup_steps and self.config.scheduler == "warmup_cosine":
+                logger.warning(
+                    "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps",
+                    *(progress.step, self.config.scheduler_conf.warmup_steps),
+                )
             if self.world.is_first:
                 self._write_final()
                 write_atomic(finished, self._ending)
