@@ -328,7 +328,7 @@ def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(folder: Path, tmp
 def test_transcribe_gives_the_text_of_recognize_with_a_language_model_and_names_unreadable_files(
     folder: Path, utterances: list[Utterance], decoded: Decoded, tmp_path: Path, capsys: Capsys
 ) -> None:
-    flags = ["--lm", str(write_unigrams(tmp_path / "lm.arpa")), "--lm_weight", "2", "--length_bonus", "1"]
+    flags = ["--lm", str(write_unigrams(tmp_path / "lm.arpa")), "--lm_weight", "30", "--length_bonus", "90"]
     run(folder, utterances, tmp_path / "out", "--modes", "joint", *flags)
     texts = read_text(tmp_path / "out" / "joint" / "text")
     assert read_text(decoded[0] / "joint" / "text") != texts
