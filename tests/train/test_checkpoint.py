@@ -82,7 +82,7 @@ def test_only_incomplete_folders_of_a_killed_process_are_removed(tmp_path: Path)
 def test_a_full_disk_is_named_with_an_intact_checkpoint_and_other_faults_by_their_own_words(tmp_path: Path) -> None:
     save(tmp_path, 1)
     (save(tmp_path, 2) / "model.pt").write_bytes(b"damaged since")
-    message = "x: disk full while writing .*; last good checkpoint: step-00000001; make r"
+    message = "x: disk full while writing .*; last good checkpoint: step-00000001; free some"
     with pytest.raises(CheckpointError, match=message), ckpt.report_full_disk(tmp_path / "new" / "x", tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(OSError, match="Input/output error"), ckpt.report_full_disk(tmp_path / "x", tmp_path):
