@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computation of values ahead of their use, in order, by a thread or by worker processes."""
 
-import logging
 import os
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from contextvars import ContextVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from threading import Condition, Thread, get_ident
+from itertools import count
+from pathlib import Path
+from threading import Thread, get_native_id
 from typing import TypeVar
 
 import torch
@@ -20,26 +20,22 @@ from torch.utils.data import DataLoader, Dataset
 
 from wenet_hs.errors import WenetHsError
 
-logger = logging.getLogger(__name__)
-
 AHEAD = 2
-"""Values computed ahead by a thread, or by each worker process."""
+"""Values computed ahead by the thread, or by each worker process."""
 PARENT_CHECK_S = 1.0
 """Interval at which a worker checks whether its parent is alive."""
-FORK_WAIT_S = 30.0
-"""Longest wait for the running values of other iterators before workers are forked."""
+_EXIT_S = 1.0
+"""Longest wait for threads to exit; a thread that a library keeps never exits."""
 _PARENT_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that the training process handles; its workers must not react to them."""
-_is_loading: ContextVar[bool] = ContextVar("is_loading", default=False)
-"""True in loading threads and in workers."""
+
+_thread_numbers = count()
 
 Value = TypeVar("Value")
 
 
 def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: int = 0) -> Iterator[Value]:
     """`load(position)` for each position, in order, computed ahead. The values do not depend on `num_workers`.
-
-    Called within a `load`, it computes each value when it is asked for, without further threads or processes.
 
     Args:
         load: a pure function; it must be picklable where processes are spawned.
@@ -49,91 +45,48 @@ def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: i
     Raises: any error of `load`, at its position in the order. From a worker, errors other than the user's arrive as a
         RuntimeError with the worker's traceback.
     """
-    if _is_loading.get():
-        return (load(position) for position in positions)
     return _in_processes(load, positions, num_workers) if num_workers else _in_thread(load, positions)
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
-    threads = _threads_of(os.getpid())
-    thread = threads.take()
+    name = f"load-ahead-{next(_thread_numbers) % 10000}"  # the system truncates names to 15 characters
+    pool = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_set_system_name, initargs=(name,))
     pending: deque[Future[Value]] = deque()
     try:
         for position in positions:
-            pending.append(thread.submit(threads.compute, load, position))
+            pending.append(pool.submit(load, position))
             if len(pending) > AHEAD:
-                wait([pending[0]])  # an interrupted wait leaves it in `pending`
                 yield pending.popleft().result()
         while pending:
-            wait([pending[0]])
             yield pending.popleft().result()
     finally:
-        threads.give_back(thread, pending)
+        pool.shutdown(wait=True, cancel_futures=True)
+        _wait_for_exit(name)
 
 
-class _LoadingThreads:
-    """The loading threads of one process: one per unfinished iterator, used again by later iterators.
+def _set_system_name(name: str) -> None:
+    """Name this thread in the operating system; OpenMP threads that it starts inherit the name."""
+    with suppress(OSError):  # no /proc
+        Path(f"/proc/self/task/{get_native_id()}/comm").write_text(name)
 
-    MKL, which computes the FFTs of features, holds locks during a computation and while a thread exits. A process
-    forked at that moment has copies of the locked locks, and waits for them without end. So these threads never exit,
-    and `paused` waits for the values that they compute.
+
+def _wait_for_exit(name: str) -> None:
+    """Wait until the operating system has ended all threads of this name, OpenMP threads included.
+
+    Python's join returns earlier. While a thread exits, MKL (which computes the FFTs of features) holds all locks of
+    its memory. A worker forked at that moment would wait for these locks in its first FFT without end.
     """
-
-    def __init__(self) -> None:
-        self._idle: list[ThreadPoolExecutor] = []
-        self._changed = Condition()
-        self._computing: set[int] = set()
-        self._forking: set[int] = set()
-
-    def take(self) -> ThreadPoolExecutor:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return ThreadPoolExecutor(1, "load-ahead", initializer=_is_loading.set, initargs=(True,))
-
-    def give_back(self, thread: ThreadPoolExecutor, pending: deque[Future[Value]]) -> None:
-        """Cancel what is pending. The thread is idle after its running value, for which this does not wait."""
-        running = [future for future in pending if not future.cancel()]
-        if running:
-            running[-1].add_done_callback(lambda _: self._idle.append(thread))
-        else:
-            self._idle.append(thread)
-
-    def compute(self, load: Callable[[int], Value], position: int) -> Value:
-        """`load(position)`, in a loading thread, when no workers are being forked."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._forking)
-            self._computing.add(get_ident())
-        try:
-            return load(position)
-        finally:
-            with self._changed:
-                self._computing.remove(get_ident())
-                self._changed.notify_all()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """No value is computed within, unless one takes longer than FORK_WAIT_S: it probably waits for a disk."""
-        try:
-            with self._changed:
-                self._forking.add(get_ident())
-                if not self._changed.wait_for(lambda: self._computing <= {get_ident()}, FORK_WAIT_S):
-                    logger.warning(
-                        "a loading thread has computed one value for more than %g s; worker processes are started "
-                        "now and may hang; if they do, check the disk of the data and start again",
-                        FORK_WAIT_S,
-                    )
-            yield
-        finally:
-            with self._changed:
-                self._forking.discard(get_ident())
-                self._changed.notify_all()
+    deadline = time.monotonic() + _EXIT_S
+    while name in _thread_names() and time.monotonic() < deadline:
+        time.sleep(0.0001)
 
 
-@cache
-def _threads_of(process_id: int) -> _LoadingThreads:
-    """A forked process has none of its parent's threads, so it has an object of its own."""
-    return _LoadingThreads()
+def _thread_names() -> set[str]:
+    names = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # the thread ended
+            names.add(path.read_text().rstrip("\n"))
+    return names
 
 
 @dataclass(frozen=True)
@@ -147,13 +100,13 @@ class _Failure:
     error: Exception
 
 
-@dataclass(frozen=True)
 class _LoadedValues(Dataset[Value | _Failure]):
-    load: Callable[[int], Value]
+    def __init__(self, load: Callable[[int], Value]) -> None:
+        self._load = load
 
     def __getitem__(self, position: int) -> Value | _Failure:
         try:
-            return self.load(position)
+            return self._load(position)
         except WenetHsError as error:
             return _Failure(error)
         except Exception:
@@ -184,17 +137,15 @@ def _unchanged(value: Value) -> Value:
 
 def _start_workers(loader: DataLoader[Value | _Failure]) -> Iterator[Value | _Failure]:
     """The loader's iterator. Signals stay blocked until the forked workers ignore them."""
-    with _threads_of(os.getpid()).paused():
-        previous = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
-        try:
-            return iter(loader)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _PARENT_SIGNALS)
+    try:
+        return iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def _init_worker(worker: int) -> None:
     """Ignore the signals that Ctrl-C and schedulers send to the whole process group: the parent may finish a step."""
-    _is_loading.set(True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     if hasattr(signal, "sigtimedwait"):  # elsewhere (macOS) SIGTERM ends the worker, whoever sent it
