@@ -73,8 +73,8 @@ BY_HEART = (
     "model_conf={ctc_weight: 0.3}",
     "optim_conf.lr=0.005",
     "scheduler_conf.warmup_steps=20",
-    "max_epoch=250",
-    "save_interval=250",
+    "max_epoch=400",
+    "save_interval=400",
 )
 
 
