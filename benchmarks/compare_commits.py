@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs two commits of the package on this machine and compares their results: trees, weights, texts, scores.
 
-    python benchmarks/compare_commits.py --base b912059 --work /tmp/compare --ucla /data/ucla
+    python benchmarks/compare_commits.py --base b912059 --work compare --ucla /data/ucla
 
 Each side runs the same commands in a folder of its own, one core each, side by side. The base side is checked out with
 `git worktree` and its results are kept in --work for the next comparison. Compared are the data lists, units, trees of

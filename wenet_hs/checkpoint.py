@@ -21,14 +21,13 @@ from typing import Any
 import torch
 
 from wenet_hs.errors import CheckpointError, one_line
-from wenet_hs.files import file_sha256, fsync_path
+from wenet_hs.files import NO_SPACE, file_sha256, fsync_path
 
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CPU = torch.device("cpu")
 
 
@@ -80,7 +79,7 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
             _restore_replaced(replaced, target)
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise
             raise CheckpointError(f"{target}: cannot be written ({error.strerror}); check the folder") from error
     return target
@@ -98,7 +97,7 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in NO_SPACE:
             raise
         free = shutil.disk_usage(next(path for path in (target, *target.parents) if path.exists())).free
         size = f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"

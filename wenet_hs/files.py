@@ -13,6 +13,9 @@ from typing import IO
 
 from wenet_hs.errors import DataError, WenetHsError
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk: no space, quota exceeded, file too large."""
+
 
 def fsync_path(path: Path) -> None:
     """Write the content of a file, or the renames inside a folder, to the disk: they then survive a power cut."""

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
 SPARE_FRAMES = 2
-"""Room in the feature cache for a clip that is a little longer than its list states."""
+"""Frames that the feature cache keeps beyond the length in the list: a clip may be a little longer."""
 
 
 def conv2d_length(num_frames: int) -> int:
@@ -115,7 +115,7 @@ class SpeechDataset:
 
     def cache_in(self, path: Path) -> None:
         """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
-        speeds = self._cached_speeds()
+        speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
         frames = [count_frames(self._durations, self._conf, speed) + SPARE_FRAMES for speed in speeds]
         self._cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
 
@@ -172,7 +172,7 @@ class SpeechDataset:
         row = index % len(self)
         utterance = self._table[int(self._rows[row])]
         speed = float(self._speeds(np.array([index]), epoch)[0])
-        column = self._cached_speeds().index(speed)
+        column = SPEED_FACTORS.index(speed)
         cached = None if self._cache is None else self._cache.get(row, column)
         features, is_incomplete = cached or self._compute_features(utterance, index, epoch, speed)
         if self._cache is not None and cached is None:
@@ -195,9 +195,6 @@ class SpeechDataset:
             audio_seconds=float(self._durations[row]) / speed,
             is_incomplete=is_incomplete,
         )
-
-    def _cached_speeds(self) -> tuple[float, ...]:
-        return SPEED_FACTORS if self._training and self._conf.speed_perturb else (1.0,)
 
     def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.

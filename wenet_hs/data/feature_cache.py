@@ -4,7 +4,6 @@
 Dimension key: N utterances, S speeds, T frames, F Mel bins.
 """
 
-import errno
 import logging
 import os
 import threading
@@ -16,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import DataError
+from wenet_hs.files import NO_SPACE
 
 logger = logging.getLogger(__name__)
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FeatureCache:
@@ -81,7 +79,7 @@ def _reserve(path: Path, num_bytes: int) -> None:
     except FileExistsError:
         pass  # another rank was faster
     except OSError as error:
-        remedy = "free disk space" if error.errno in _NO_SPACE else "check this folder"
+        remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
         what = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
         raise DataError(
             f"{path.parent}: {what}; {remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
