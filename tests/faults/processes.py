@@ -46,7 +46,7 @@ def kill_training(folder: Path, tally: Tally, kills: int) -> str:
             )
         )
         time.sleep((instant - int(instant)) * 0.1)  # a step with its checkpoint takes about as long
-        tally.check(program.is_running(), f"it ended before it was killed: {program.log.read_text()[-300:]}")
+        tally.check(program.process.poll() is None, f"it ended before it was killed: {program.log.read_text()[-300:]}")
         program.process.kill()
         program.process.wait()
         at.append(last_step(killed) or "start")
@@ -110,7 +110,7 @@ def _send_signal(corpus: TinyCorpus, model_dir: Path, overrides: tuple[str, ...]
     program = start_training(corpus, model_dir, *overrides, f"num_workers={generator.choice((0, 1))}")
     program.wait_until(lambda: last_step(model_dir) >= wanted)
     time.sleep(generator.uniform(0, 2 if at_start else 0.05))  # somewhere in a step, a validation or a checkpoint
-    if program.is_running():
+    if program.process.poll() is None:
         os.killpg(program.process.pid, number) if to_group else program.process.send_signal(number)
     code, log = program.wait(), program.log.read_text()
     where = f"{number.name} at step {wanted}{' to the group' if to_group else ''}: exit {code}, {log[-300:]!r}"
@@ -176,7 +176,7 @@ def _kill_once(program: Program, result_dir: Path, generator: random.Random) -> 
     if program.ranks > 1:
         program.wait_until(lambda: bool(program.rank_processes()))
         victims = sorted(program.rank_processes().values()) or victims
-    if program.is_running():
+    if program.process.poll() is None:
         with suppress(ProcessLookupError):
             os.kill(generator.choice(victims), signal.SIGKILL)
     return program.wait() != 0
