@@ -34,7 +34,7 @@ import torch
 from paired import Side, common_arguments, markdown_table, medians_ms, number, publish, ratios
 
 from wenet_hs.bin import score as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
 from wenet_hs.score import Rules, alignments, score, units
 from wenet_hs.score.alignments import format_wenet

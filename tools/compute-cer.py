@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text

@@ -31,11 +31,10 @@ from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet, load_state, load_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.conformer import ConformerLayer, Encoder, GlobalCmvn, TransformerEncoderLayer
-from wenet_hs.nn.convolution import ConvolutionModule
-from wenet_hs.nn.layers import FeedForward
-from wenet_hs.nn.positional import (
+from wenet_hs.nn.conformer import ConformerLayer, ConvolutionModule, Encoder, GlobalCmvn, TransformerEncoderLayer
+from wenet_hs.nn.layers import (
     AbsolutePositionalEncoding,
+    FeedForward,
     NoPositionalEncoding,
     PositionalEncoding,
     RelativePositionalEncoding,

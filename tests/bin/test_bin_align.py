@@ -15,7 +15,7 @@ from model_folders import HSOFTMAX, write_clip, write_model_folder
 from praatio import textgrid
 
 from wenet_hs.bin import align as align_command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.build import load_experiment
 from wenet_hs.decode import alignment, segments
 from wenet_hs.decode.output import TimedText

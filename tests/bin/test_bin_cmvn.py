@@ -15,7 +15,7 @@ from command_line import Capsys, error_line
 from thread_ranks import run_on_ranks
 
 from wenet_hs.bin import cmvn
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn

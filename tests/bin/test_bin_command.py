@@ -15,8 +15,7 @@ import pytest
 from command_line import Capsys, error_line
 
 from wenet_hs.bin import tree, units
-from wenet_hs.bin.command import run_command
-from wenet_hs.bin.main import COMMANDS, main
+from wenet_hs.bin.main import COMMANDS, main, run_command
 from wenet_hs.errors import DataError
 
 CORPORA = ("prepare commonvoice", "prepare ucla", "prepare synthetic")
@@ -121,7 +120,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     code = (
-        "import sys\nfrom types import ModuleType\nfrom wenet_hs.bin.command import run_command\n"
+        "import sys\nfrom types import ModuleType\nfrom wenet_hs.bin.main import run_command\n"
         "m = ModuleType('m', 'x')\nm.add_arguments = lambda p: None\n"
         "m.run = lambda a: [print('x' * 1000) for _ in range(1000)]\nsys.exit(run_command(m, []))\n"
     )

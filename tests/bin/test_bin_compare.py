@@ -9,7 +9,7 @@ import pytest
 from command_line import Capsys, error_line
 
 from wenet_hs.bin import compare as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 
 REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам", "ky2": "кыргыз"}

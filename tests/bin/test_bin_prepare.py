@@ -11,7 +11,7 @@ import soundfile
 from command_line import Capsys, error_line
 
 from wenet_hs.bin import prepare as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import read_data_list
 
 RATE = 8000

@@ -21,7 +21,7 @@ from model_folders import HSOFTMAX, TABLE, noise, write_clip, write_model_folder
 
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import transcribe as transcribe_command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.decode import MODES, job
 from wenet_hs.decode.modes import stages_of
 from wenet_hs.manifest import Utterance, read_text, write_data_list

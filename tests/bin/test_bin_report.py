@@ -8,7 +8,7 @@ import pytest
 from command_line import Capsys, error_line
 
 from wenet_hs.bin import report as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.score import Rules, report_to_json, score
 
 

@@ -8,7 +8,7 @@ from command_line import Capsys, error_line
 from tiny_corpus import TinyCorpus, cut_back, outcome, write_tiny_corpus
 
 from wenet_hs.bin import cmvn, shards
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_data_list, write_data_list
 

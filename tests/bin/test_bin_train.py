@@ -10,7 +10,7 @@ from command_line import Capsys, error_line
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
 from wenet_hs.bin import train as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 

@@ -12,8 +12,8 @@ import soundfile
 from noise_clips import RANDOM, assert_equal_batches, make_dataset, write_clips
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, NoiseConf
+from wenet_hs.data.batching import Quarantine, quarantine_path
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.quarantine import Quarantine, quarantine_path
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import BadClip
 

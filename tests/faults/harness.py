@@ -26,7 +26,7 @@ sys.path.extend(str(Path(__file__).parents[1] / name) for name in (".", "score",
 
 from tiny_corpus import TinyCorpus
 
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 
 PATIENCE_S = 180
 Report = Callable[[Any], object]

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from small_models import NUM_BINS, row_of, small_batch, small_model
 
 from wenet_hs.nn.conformer import Encoder, GlobalCmvn
-from wenet_hs.nn.layers import causal_mask, length_mask
-from wenet_hs.nn.positional import (
+from wenet_hs.nn.layers import (
     AbsolutePositionalEncoding,
     NoPositionalEncoding,
     PositionalEncoding,
     RelativePositionalEncoding,
+    causal_mask,
+    length_mask,
     sinusoids,
 )
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from wenet_hs.nn.convolution import ConvolutionModule, MaskedBatchNorm
+from wenet_hs.nn.conformer import ConvolutionModule, MaskedBatchNorm
 from wenet_hs.nn.layers import length_mask
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 
 TOOL = Path(__file__).parents[2] / "tools/compute-cer.py"
 Call = Callable[..., tuple[int, str, str]]

@@ -16,7 +16,7 @@ from small_models import small_config
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, weights_of
 
 from wenet_hs.bin import average as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import dump_dict, list_checkpoints, rotate, save_checkpoint, step_of
 from wenet_hs.config.schema import EarlyStoppingConf, Metric

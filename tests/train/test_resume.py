@@ -18,7 +18,7 @@ from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 
 from wenet_hs.bin import train as command
-from wenet_hs.bin.command import run_command
+from wenet_hs.bin.main import run_command
 from wenet_hs.checkpoint import MANIFEST, dump_dict, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped

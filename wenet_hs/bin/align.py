@@ -15,7 +15,7 @@ have all units. They are listed on stderr, and the exit code is 2. All others ar
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import check_at_least, main_of, print_failures
+from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.command import check_at_least, main_of, print_failures
+from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.audio import describe_incomplete

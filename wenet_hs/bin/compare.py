@@ -11,7 +11,7 @@ both. docs/scoring.md explains how to compare honestly.
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import check_at_least, main_of
+from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score

@@ -4,13 +4,20 @@
 Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.list --result_dir exp/hsoftmax/test
 """
 
+import argparse
 import importlib
+import io
+import logging
+import math
 import os
 import signal
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 
-from wenet_hs.bin.command import run_command
+from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
 COMMANDS = {
     "prepare": "make the data lists of a corpus",
@@ -60,6 +67,82 @@ def _load(name: str) -> ModuleType:
     module = importlib.import_module(f"wenet_hs.bin.{name}")
     signal.signal(signal.SIGINT, before)
     return module
+
+
+# ---- shared by all commands
+
+
+def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
+    """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
+
+    A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
+    is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`.
+    """
+    qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
+    name = qualified.rpartition(".")[2]
+    parser = argparse.ArgumentParser(
+        prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    logging.captureWarnings(True)
+    try:
+        module.run(args)
+        sys.stdout.flush()
+    except WenetHsError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `wenet-hs … | head`: the flush at exit must not fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = error.filename2 or error.filename or f"wenet-hs {name}"
+        print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:  # the message, if any, says how to continue
+        print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def main_of(module_name: str) -> None:
+    """Run a command module as a program: the last line of every command file."""
+    sys.exit(run_command(sys.modules[module_name]))
+
+
+def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str = "") -> None:
+    """Raise ConfigError if one of these flags has a number below `least` or not finite; one not given has None."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and not least <= value < math.inf:  # NaN too
+            finite = "" if math.isfinite(value) else "a finite number of "
+            raise ConfigError(f"--{name} {value}: must be {finite}at least {least}{hint}")
+
+
+def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags --data_list and --text, of which exactly one is required."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
+    source.add_argument(
+        "--text", type=Path, nargs="+", metavar="FILE", help="plain text instead, one sentence per line"
+    )
+
+
+def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
+    """The utterances of --data_list, or the sentences of --text."""
+    if args.text:
+        return [sentence for path in args.text for sentence in read_sentences(path)]
+    return [utterance for path in args.data_list for utterance in read_data_list(path)]
+
+
+def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
+    """Print one line on stderr per failed utterance, in the order of `keys`. `failed`: reasons by key."""
+    for key in keys:
+        if key in failed:
+            print(f"utterance {key}: {failed[key]}", file=sys.stderr)
 
 
 if __name__ == "__main__":

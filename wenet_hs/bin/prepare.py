@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from wenet_hs import corpus
-from wenet_hs.bin.command import check_at_least, main_of
+from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.corpus.commonvoice import LanguageHours
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete

@@ -30,7 +30,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from wenet_hs.bin.command import check_at_least, main_of, print_failures
+from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wenet_hs.bin.command import check_at_least, main_of
+from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from wenet_hs.bin.command import check_at_least, main_of
+from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.command import check_at_least, main_of
+from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.data.shards import open_list, write_shards
 
 

@@ -8,7 +8,7 @@ Example: wenet-hs train --config conf/train_conformer.yaml --train_data data/tra
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.main import main_of
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.train.trainer import TrainOptions, train

@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from wenet_hs.bin.command import main_of
+from wenet_hs.bin.main import main_of
 from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, search_options
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import DataError

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.bin.command import add_transcript_arguments, check_at_least, main_of, read_transcripts
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import read_data_list

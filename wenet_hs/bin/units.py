@@ -10,7 +10,7 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.command import add_transcript_arguments, check_at_least, main_of, read_transcripts
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, train_bpe

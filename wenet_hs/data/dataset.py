@@ -24,8 +24,7 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
-from wenet_hs.data.feature_cache import FeatureCache
-from wenet_hs.data.features import batch_features, count_frames, num_frames, waveform_features
+from wenet_hs.data.features import FeatureCache, batch_features, count_frames, num_frames, waveform_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.errors import DataError

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-Mel features as Kaldi and WeNet compute them, for one waveform or for a batch on a device.
+"""Log-Mel features as Kaldi and WeNet compute them, for one waveform or a batch; the cache that keeps them in a file.
 
-Dimension key: B batch, N samples, T frames, S samples per frame, F Mel bins.
+Dimension key: B batch, N samples, T frames, S samples per frame, F Mel bins; in FeatureCache N utterances, S speeds.
 """
+
+import logging
+import os
+import threading
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,8 +17,11 @@ from torchaudio.compliance import kaldi
 
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import NO_SPACE
 from wenet_hs.manifest import Utterance
+
+logger = logging.getLogger(__name__)
 
 INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
 _MAX_SAMPLES = 2.0**53  # the largest integer range of a float: the duration in a list may be any number
@@ -83,7 +91,7 @@ def _log_mel(wave_N: Tensor, conf: DatasetConf, frame_shift_ms: float) -> Tensor
     return features_TF
 
 
-# Numbers of frames
+# ---- numbers of frames
 
 
 def num_frames(num_samples: int, conf: DatasetConf) -> int:
@@ -113,3 +121,74 @@ def _frame_samples(conf: DatasetConf) -> tuple[int, int]:
         found = f"frame_length {length_ms:g} ms or frame_shift {shift_ms:g} ms is under two samples at {rate} Hz"
         raise ConfigError(f"fbank_conf: {found}; use more")
     return size, shift
+
+
+# ---- features kept in a file
+
+
+class FeatureCache:
+    """Features of each utterance at each speed, kept from their first use on by whichever process computes them.
+
+    The ranks of a machine and their forked worker processes share the memory; the operating system may write it to the
+    file and drop it. Two processes may compute the same features at the same time: they write the same values.
+    """
+
+    def __init__(self, path: Path, max_frames_NS: NDArray[np.int64], num_bins: int) -> None:
+        """Open the file, and reserve its space first if no other process has.
+
+        max_frames_NS: the longest length (N, S) in frames that is kept.
+        Raises DataError if the file cannot be made, for instance on a full disk.
+        """
+        self._max_frames_NS = max_frames_NS
+        self._starts_NS = max_frames_NS.cumsum().reshape(max_frames_NS.shape) - max_frames_NS
+        num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
+        if not path.exists():
+            _reserve(path, 4 * (num_slots + num_frames * num_bins))
+        # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
+        self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
+        self._frames = np.memmap(path, np.float32, "r+", offset=4 * num_slots, shape=(num_frames, num_bins))
+
+    def get(self, row: int, column: int) -> tuple[Tensor, bool] | None:
+        """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
+        length, start = int(self._lengths_NS[row, column]), int(self._starts_NS[row, column])
+        if length == 0:
+            return None
+        _memory_barrier()
+        return torch.from_numpy(self._frames[start : start + abs(length)]), length < 0
+
+    def put(self, row: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
+        """Keep features. Those of a clip that is longer than its list states are not kept."""
+        length, start = len(features_TF), int(self._starts_NS[row, column])
+        if 0 < length <= self._max_frames_NS[row, column]:
+            self._frames[start : start + length] = features_TF.numpy()
+            _memory_barrier()
+            self._lengths_NS[row, column] = -length if is_incomplete else length
+
+
+def _memory_barrier() -> None:
+    """Order the accesses to features and length: ARM may otherwise show another process the length first."""
+    with threading.Lock():
+        pass
+
+
+def _reserve(path: Path, num_bytes: int) -> None:
+    """Make a file of zeros whose space is reserved, so that no later write can fail; it appears when it is complete."""
+    incomplete = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    logger.info("cache_features: %s: %.1f MB for features", path, num_bytes / 1e6)
+    try:
+        with incomplete.open("wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(1, num_bytes))
+            else:  # macOS
+                file.truncate(num_bytes)
+        os.link(incomplete, path)
+    except FileExistsError:
+        pass  # another rank was faster
+    except OSError as error:
+        remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
+        what = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
+        raise DataError(
+            f"{path.parent}: {what}; {remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
+        ) from error
+    finally:
+        incomplete.unlink(missing_ok=True)

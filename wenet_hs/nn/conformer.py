@@ -1,17 +1,119 @@
 # SPDX-License-Identifier: Apache-2.0
 """The encoder, and its layers: Conformer (Gulati et al. 2020) and Transformer (Vaswani et al. 2017).
 
-Parameters have WeNet's names. Dimension key: B batch, T time, F features, D width.
+Parameters have WeNet's names. Padding never changes the frames of an utterance.
+
+Dimension key: B batch, T time, F features, D width, W ranks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.convolution import ConvolutionModule
-from wenet_hs.nn.layers import FeedForward, Residual, length_mask, run_layer
+from wenet_hs.nn.cpu import linear
+from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual, length_mask, run_layer
 from wenet_hs.nn.subsampling import Subsampling, pad_time
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch normalization over the valid frames only. Without padding it equals nn.BatchNorm1d, names included.
+
+    In training with several ranks, `across_ranks` gathers a tensor of each rank, (…) → (W, …), and the statistics are
+    those of the batches of all ranks.
+    """
+
+    def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.across_ranks: Callable[[Tensor], Tensor] | None = None
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.num_batches_tracked: Tensor
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+        self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, T, D), mask (B, T), False for padding → (B, T, D) in the dtype of the weights.
+
+        Training uses the statistics of the batch and updates the running ones; evaluation uses the running ones.
+        """
+        x_BTD = x.to(self.weight.dtype)
+        mean_D, var_D = self.running_mean, self.running_var
+        if self.training:
+            mean_D, var_D = self._compute_statistics(x_BTD, mask)
+        scale_D = self.weight * torch.rsqrt(var_D + self.eps)
+        return torch.addcmul(self.bias - mean_D * scale_D, x_BTD, scale_D)
+
+    def _compute_statistics(self, x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (D,) of the valid frames of all ranks. Updates the running statistics."""
+        # A weighted sum instead of x[mask]: no copy of the batch, and no synchronization of a GPU.
+        weight_BT1 = mask_BT[..., None].to(x_BTD.dtype)
+        count = weight_BT1.sum()
+        mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
+        squares_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1))
+        if self.across_ranks is not None:
+            count, mean_D, squares_D = _pooled(self.across_ranks(torch.cat([count[None], mean_D, squares_D])))
+        var_D = squares_D / count.clamp(min=1)
+        with torch.no_grad():
+            rate = self.momentum * (count > 0)  # a batch without valid frames changes nothing
+            unbiased_D = var_D * count / (count - 1).clamp(min=1)
+            self.running_mean.lerp_(mean_D, rate)
+            self.running_var.lerp_(unbiased_D, rate)
+            self.num_batches_tracked += 1
+        return mean_D, var_D
+
+
+def _pooled(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and squared deviations of all ranks from (W, 1 + 2 D) of each (Chan et al. 1979)."""
+    size = stacked.size(1) // 2
+    counts_W1, means_WD, squares_WD = stacked[:, :1], stacked[:, 1 : 1 + size], stacked[:, 1 + size :]
+    count = counts_W1.sum()
+    mean_D = (counts_W1 * means_WD).sum(0) / count.clamp(min=1)
+    return count, mean_D, (squares_WD + counts_W1 * (means_WD - mean_D).square()).sum(0)
+
+
+class ConvolutionModule(nn.Module):
+    """The Conformer's convolution: pointwise, GLU, depthwise, norm, activation, pointwise."""
+
+    def __init__(self, size: int, kernel_size: int, *, activation: str = "swish", norm: str = "batch_norm") -> None:
+        """`kernel_size`: odd; `norm`: batch_norm or layer_norm."""
+        super().__init__()
+        # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
+        self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
+        self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
+        self.norm = MaskedBatchNorm(size) if norm == "batch_norm" else nn.LayerNorm(size)
+        self.pointwise_conv2 = nn.Conv1d(size, size, 1)
+        self.activation = ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (B, T, D), mask (B, T) True = valid → (B, T, D); padded frames contain unspecified values."""
+        x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
+        # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
+        x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
+        x_BTD = self._depthwise(x_BTD)
+        x_BTD = self.norm(x_BTD, mask) if isinstance(self.norm, MaskedBatchNorm) else self.norm(x_BTD)
+        return _pointwise(self.pointwise_conv2, self.activation(x_BTD))
+
+    def _depthwise(self, x_BTD: Tensor) -> Tensor:
+        # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under
+        # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
+        x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
+        weight = self.depthwise_conv.weight[:, :, None]
+        padding = (0, weight.size(-1) // 2)
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            out_BD1T = F.conv2d(x_BD1T, weight, self.depthwise_conv.bias, padding=padding, groups=x_BTD.size(-1))
+        return out_BD1T[:, :, 0].transpose(1, 2)
+
+
+def _pointwise(convolution: nn.Conv1d, x_BTD: Tensor) -> Tensor:
+    return linear(x_BTD, convolution.weight[:, :, 0], convolution.bias)
 
 
 class ConformerLayer(nn.Module):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.nn.cpu import Linear
-from wenet_hs.nn.positional import PositionalEncoding
+from wenet_hs.nn.layers import PositionalEncoding
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
     "conv2d": ((3, 2), (3, 2)),

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention, join_linear
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import FeedForward, Residual, causal_mask, length_mask, run_layer
-from wenet_hs.nn.positional import AbsolutePositionalEncoding
+from wenet_hs.nn.layers import AbsolutePositionalEncoding, FeedForward, Residual, causal_mask, length_mask, run_layer
 
 _FIRST_CAPACITY = 64
 

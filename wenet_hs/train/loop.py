@@ -17,7 +17,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
-from wenet_hs.nn.convolution import MaskedBatchNorm
+from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.optim import Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
 

@@ -23,7 +23,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import AsrModel, Losses
-from wenet_hs.nn.convolution import MaskedBatchNorm
+from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.optim import Optimizer, Precision
 
 logger = logging.getLogger(__name__)

@@ -31,9 +31,8 @@ from wenet_hs.checkpoint import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import Batch, plan_epoch
+from wenet_hs.data.batching import Batch, Quarantine, RecordedBatches, plan_epoch, quarantine_path
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.data.quarantine import Quarantine, RecordedBatches, quarantine_path
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError, Stopped
