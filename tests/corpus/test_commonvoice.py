@@ -24,9 +24,10 @@ from made_up_release import (
 )
 
 from wenet_hs.corpus import audio_check, commonvoice
+from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.corpus.commonvoice import LanguageHours, find_language_folders, read_hours_table, read_table
 from wenet_hs.corpus.subset import hours_to_keep
-from wenet_hs.data.audio import ClipCheck
+from wenet_hs.data.audio import AudioError
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
 
@@ -137,14 +138,14 @@ def test_missing_languages_are_all_named(tmp_path: Path) -> None:
 # ---- preparation
 
 
-def check_clip(path: Path, expected_duration_s: float | None) -> ClipCheck:
+def check_clip(path: str, expected_s: float | None) -> CheckedClip:
     """Each clip whose number ends with 9 is silent."""
-    return ClipCheck(reason="silent" if path.stem.endswith("9") else None)
+    return CheckedClip(None, "silent") if path.endswith("9.mp3") else CheckedClip(expected_s)
 
 
-def read_duration(path: Path) -> float:
-    if path.stem.endswith("8"):
-        raise DataError(f"{path}: not audio")
+def read_duration(path: str) -> float:
+    if path.endswith("8.mp3"):
+        raise AudioError(path, "not audio", "")
     return 2.0
 
 

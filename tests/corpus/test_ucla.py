@@ -10,13 +10,13 @@ import pytest
 from made_up_release import parse_prepare
 
 from wenet_hs.corpus import audio_check, ucla
-from wenet_hs.data.audio import ClipCheck
+from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
 
 
-def check_clip(path: Path, expected_duration_s: float | None) -> ClipCheck:
-    return ClipCheck(reason="silent" if path.read_text() == "silent" else None)
+def check_clip(path: str, expected_s: float | None) -> CheckedClip:
+    return CheckedClip(None, "silent") if Path(path).read_text() == "silent" else CheckedClip(0.75)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import io
 import re
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import CheckedClip, check_clip
 from wenet_hs.data.audio import (
-    ClipCheck,
     SourceError,
-    check_clip,
     check_length,
     length_fault,
     read_audio,
@@ -213,7 +212,7 @@ def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, containe
         utterance = Utterance(key=name, wav=str(tmp_path / name), txt="x", duration=2.4)
         assert 2.37 * 16000 < len(read_utterance(utterance, 16000, incomplete)) <= 2.4 * 16000
         assert len(incomplete) == expected
-        assert check_clip(tmp_path / name, 2.4) == ClipCheck(reason=None, is_incomplete=bool(expected))
+        assert check_clip(tmp_path / name, 2.4) == CheckedClip(2.4, is_incomplete=bool(expected))
     samples, rate, missing_s = read_audio_file(tmp_path / "short")
     assert len(samples) / rate + missing_s == pytest.approx(2.4, abs=0.01)
     end = Utterance(key="end", wav=str(tmp_path / "short"), txt="x", start=2.3)  # the rule is that of the whole file
@@ -248,19 +247,22 @@ def test_an_mp3_with_a_gap_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "options", "reason"),
+    ("samples", "expected_s", "result"),
     [
-        (tone(0.05), {}, "shorter than 0.1 s: 0.050 s"),
-        (tone(3.0), {"max_duration_s": 2.5}, "longer than 2.5 s: 3.0 s"),
-        (tone(2.0), {"expected_duration_s": 2.05}, None),
-        (tone(2.0), {"expected_duration_s": 3.0}, "cut off: 2.00 s, the corpus says 3.00 s"),
-        (tone(2.0), {"expected_duration_s": 1.0}, "too long: 2.00 s, the corpus says 1.00 s"),
-        (0 * tone(1.0) + 0.25, {}, "silent"),
-        (1e-3 * tone(1.0), {}, None),
+        (tone(0.05), None, CheckedClip(None, "shorter than 0.1 s: 0.050 s")),
+        (tone(3.0), None, CheckedClip(None, "longer than 2.5 s: 3.0 s")),
+        (tone(2.0), 2.05, CheckedClip(2.05)),
+        (tone(2.0), 3.0, CheckedClip(None, "cut off: 2.00 s, the corpus says 3.00 s")),
+        (tone(2.0), 1.0, CheckedClip(None, "too long: 2.00 s, the corpus says 1.00 s")),
+        (0 * tone(1.0) + 0.25, None, CheckedClip(None, "silent")),
+        (1e-3 * tone(1.0), None, CheckedClip(1.0)),
     ],
 )
-def test_reasons_to_reject_a_clip(tmp_path: Path, samples: np.ndarray, options: Any, reason: str | None) -> None:
-    assert check_clip(write(tmp_path / "a.wav", samples), **options).reason == reason
+def test_results_of_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: np.ndarray, expected_s: float | None, result: CheckedClip
+) -> None:
+    monkeypatch.setattr(audio_check, "_MAX_DURATION_S", 2.5)
+    assert check_clip(write(tmp_path / "a.wav", samples), expected_s) == result
     assert len(read_audio(tmp_path / "a.wav")) == len(samples), "all of them are decoded"
 
 

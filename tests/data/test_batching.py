@@ -115,7 +115,7 @@ def test_ranks_with_dynamic_batches_wait_less_for_each_other() -> None:
     """All ranks wait for the longest batch of a step."""
     lengths, waits = corpus(1000), {}
     for conf in (BatchConf(batch_type="dynamic", max_frames_in_batch=12000), BatchConf(batch_size=24)):
-        left, right = (plan_epoch(lengths, conf, seed=0, epoch=0, rank=r, world_size=2) for r in (0, 1))
+        left, right = (plan_epoch(lengths, conf, seed=0, epoch=0).share(rank=r, world_size=2) for r in (0, 1))
         frames = [[max(lengths[i] for i in batch) * len(batch) for batch in side] for side in (left, right)]
         waits[conf.batch_type] = np.mean([abs(a - b) / max(a, b) for a, b in zip(*frames, strict=True)])
     assert waits["dynamic"] < 0.1 < 0.2 < waits["static"]

@@ -3,7 +3,7 @@
 
 import argparse
 import json
-import math
+import os
 import signal
 import sys
 import time
@@ -14,13 +14,14 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.data.audio import ClipCheck, check_clip, read_duration
+from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, read_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
@@ -30,15 +31,24 @@ ITEM_LIMIT_S: float = 120
 _MAX_CHUNK = 64
 _REFRESH_S = 0.2
 _MISSING = "missing: no such file"
+_CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
+_MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
 # Forking takes milliseconds, but is only safe on Linux.
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 CheckMode = Literal["full", "exists", "none"]
-CheckedClip = tuple[float | None, str | None, bool]
-"""(duration in seconds, None, whether it lacks a little of the length in its header) of a usable clip; (None, reason,
-False) of another one."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class CheckedClip(NamedTuple):
+    """The result of a check."""
+
+    duration_s: float | None
+    reason: str | None = None
+    """Why the clip cannot be used, or None."""
+    is_incomplete: bool = False
+    """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,13 +98,13 @@ class ClipChecker:
         results |= self._check_unknown(unknown, cache_keys, mode, description) if unknown else {}
         usable, rejected = [], []
         for utterance in utterances:
-            duration_s, reason, is_incomplete = results.get(utterance.key, (utterance.duration, None, False))
-            if is_incomplete:
+            result = results.get(utterance.key, CheckedClip(utterance.duration))
+            if result.is_incomplete:
                 self._incomplete.add(utterance.key)
-            if reason is None:
-                usable.append(replace(utterance, duration=duration_s))
+            if result.reason is None:
+                usable.append(replace(utterance, duration=result.duration_s))
             else:
-                rejected.append(Rejected(utterance.key, utterance.wav, reason, utterance.lang or ""))
+                rejected.append(Rejected(utterance.key, utterance.wav, result.reason, utterance.lang or ""))
         return usable, rejected
 
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
@@ -105,16 +115,19 @@ class ClipChecker:
         self, utterances: Sequence[Utterance], cache_keys: Mapping[str, str], mode: CheckMode, description: str
     ) -> dict[str, CheckedClip]:
         """The results by key, written to the cache one by one."""
-        check = partial(_check_one, mode)
         found = parallel_map(
-            check, utterances, num_workers=self._num_workers, description=description, on_crash=_report_crash
+            partial(_check_one, mode),
+            utterances,
+            num_workers=self._num_workers,
+            description=description,
+            on_crash=lambda _: CheckedClip(None, _CRASHED),
         )
         results = {}
         self._cache.parent.mkdir(parents=True, exist_ok=True)
         with self._cache.open("a", encoding="utf-8") as cache:
             for utterance, result in zip(utterances, found, strict=True):
                 results[utterance.key] = result
-                if result[1] != _MISSING:  # that is cheap to check again, and the file may be added later
+                if result.reason != _MISSING:  # that is cheap to check again, and the file may be added later
                     cache_key = cache_keys[utterance.key]
                     self._known[cache_key] = result
                     cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
@@ -122,28 +135,37 @@ class ClipChecker:
 
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
-    path = Path(utterance.wav)
+    if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
+        return CheckedClip(None, _MISSING)
+    if mode == "full":
+        return check_clip(utterance.wav, utterance.duration)
     try:
-        if not path.is_file():
-            return None, _MISSING, False
-    except OSError as error:  # a name that no disk can hold
-        return None, f"unreadable: {error.strerror}", False
-    checked = check_clip(path, utterance.duration) if mode == "full" else ClipCheck(reason=None)
-    if checked.reason is not None:
-        return None, checked.reason, False
-    if utterance.duration is not None:
-        return utterance.duration, None, checked.is_incomplete
-    try:
-        duration_s = read_duration(path)
-    except DataError as error:
-        return None, f"unreadable: {error}", False
-    if not (math.isfinite(duration_s) and duration_s > 0.0):
-        return None, f"empty: {duration_s:g} s", False
-    return round(duration_s, 3), None, checked.is_incomplete
+        return CheckedClip(utterance.duration or round(read_duration(utterance.wav), 3))
+    except AudioError as error:
+        return CheckedClip(None, f"unreadable: {error}")
 
 
-def _report_crash(utterance: Utterance) -> CheckedClip:
-    return None, f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s", False
+def check_clip(path: str | Path, expected_s: float | None = None) -> CheckedClip:
+    """Whether a clip can be used for training. Decodes the whole clip.
+
+    Args:
+        expected_s: the duration that the corpus states; it is compared with the decoded one, and returned.
+    """
+    try:
+        waveform, rate, missing_s = read_audio_file(path)
+    except AudioError as error:
+        return CheckedClip(None, error.reason)
+    duration_s = len(waveform) / rate
+    reason = None if expected_s is None else length_fault(duration_s, expected_s, "the corpus")
+    if reason is None and duration_s < _MIN_DURATION_S:
+        reason = f"shorter than {_MIN_DURATION_S:g} s: {duration_s:.3f} s"
+    elif reason is None and duration_s > _MAX_DURATION_S:
+        reason = f"longer than {_MAX_DURATION_S:g} s: {duration_s:.1f} s"
+    elif reason is None and is_silent(torch.from_numpy(waveform)):
+        reason = "silent"
+    if reason is not None:
+        return CheckedClip(None, reason)
+    return CheckedClip(expected_s or round(duration_s, 3), is_incomplete=missing_s > 0.0)
 
 
 def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
@@ -167,9 +189,9 @@ def _read_cache(path: Path) -> dict[str, CheckedClip]:
     known: dict[str, CheckedClip] = {}
     try:
         for line in complete.splitlines():
-            cache_key, duration_s, reason, is_incomplete = json.loads(line)
-            known[cache_key] = duration_s, reason, is_incomplete
-    except ValueError as error:
+            cache_key, *result = json.loads(line)
+            known[cache_key] = CheckedClip(*result)
+    except (ValueError, TypeError) as error:
         raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
     return known
 

@@ -3,7 +3,7 @@
 
 libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. libsndfile gives no error for a truncated wav or mp3.
 Therefore the length of the audio is compared with the length in the header: `check_length` decides for every command.
-An Ogg file declares no length: only `expected_duration_s` of `check_clip` finds a truncated one.
+An Ogg file declares no length: only the duration in a list or corpus (`length_fault`) finds a truncated one.
 
 A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
 """
@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,16 +40,6 @@ _CORRECT_SEGMENT = "correct start and end in the list"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 
 Samples = NDArray[np.float32]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClipCheck:
-    """The result of `check_clip`."""
-
-    reason: str | None
-    """Why the clip cannot be used for training, or None."""
-    is_incomplete: bool = False
-    """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
 class SourceError(Exception):
@@ -178,34 +167,6 @@ def resample(waveform: Tensor, from_rate: float, to_rate: float) -> Tensor:
     if from_rate == to_rate:
         return waveform
     return torch.from_numpy(soxr.resample(waveform.numpy(), from_rate, to_rate, quality="HQ"))
-
-
-def check_clip(
-    path: str | Path,
-    expected_duration_s: float | None = None,
-    *,
-    min_duration_s: float = 0.1,
-    max_duration_s: float = 600.0,
-) -> ClipCheck:
-    """Whether a clip can be used for training. Decodes the whole clip.
-
-    Args:
-        expected_duration_s: the duration by the corpus; see `length_fault`.
-    """
-    try:
-        waveform, rate, missing_s = read_audio_file(path)
-    except AudioError as error:
-        return ClipCheck(reason=error.reason)
-    duration_s, reason = len(waveform) / rate, None
-    if expected_duration_s is not None:
-        reason = length_fault(duration_s, expected_duration_s, "the corpus")
-    if reason is None and duration_s < min_duration_s:
-        reason = f"shorter than {min_duration_s:g} s: {duration_s:.3f} s"
-    elif reason is None and duration_s > max_duration_s:
-        reason = f"longer than {max_duration_s:g} s: {duration_s:.1f} s"
-    elif reason is None and is_silent(torch.from_numpy(waveform)):
-        reason = "silent"
-    return ClipCheck(reason=reason, is_incomplete=missing_s > 0.0)
 
 
 def length_fault(duration_s: float, expected_s: float, origin: str) -> str | None:

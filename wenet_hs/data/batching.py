@@ -134,12 +134,10 @@ def plan_epoch(
     *,
     seed: int,
     epoch: int,
-    rank: int = 0,
-    world_size: int = 1,
     shuffle: bool = True,
     items: Indices | None = None,
 ) -> BatchPlan:
-    """The batches of an epoch as indices into `num_frames`: all of them, or the share of one rank.
+    """The batches of an epoch as indices into `num_frames`.
 
     Args:
         num_frames: length of each utterance.
@@ -159,8 +157,7 @@ def plan_epoch(
     if items is not None:
         batches = [items[batch].tolist() for batch in batches]
     positions = generator.permutation(len(batches)) if shuffle else np.arange(len(batches))
-    plan = BatchPlan([batches[position] for position in positions.tolist()], positions)
-    return plan.share(rank=rank, world_size=world_size)
+    return BatchPlan([batches[position] for position in positions.tolist()], positions)
 
 
 def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:

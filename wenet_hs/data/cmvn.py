@@ -73,9 +73,9 @@ def global_sums(
 def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
     total = torch.zeros(2 * conf.fbank_conf.num_mel_bins + 1, dtype=torch.float64)
     bad_clips, incomplete = list[BadClip](), list[str]()
-    for utterance in utterances[first : first + CMVN_GROUP]:
+    for number in range(first, min(first + CMVN_GROUP, len(utterances))):
         try:
-            features_TF = utterance_features(utterance, conf, incomplete)
+            features_TF = utterance_features(utterances[number], conf, incomplete)
         except ClipError as error:
             bad_clips.append(error.clip)
             continue

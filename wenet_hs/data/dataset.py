@@ -53,6 +53,7 @@ class SpeechDataset:
             only those too short for the encoder: all other test utterances are decoded. In both cases, utterances
             without a duration in the list whose audio header cannot be read.
         unknown: how often each unit outside the table occurs in the kept transcripts.
+        cache: see `cache_in`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SpeechDataset:
         self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
         self._subsampled = subsampled_length
-        self._cache: FeatureCache | None = None
+        self.cache: FeatureCache | None = None
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         durations, unreadable = self._find_durations()
@@ -107,16 +108,11 @@ class SpeechDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def has_cache(self) -> bool:
-        """Whether features are kept in a cache."""
-        return self._cache is not None
-
     def cache_in(self, path: Path) -> None:
         """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
         frames = [count_frames(self._durations, self._conf, speed) + SPARE_FRAMES for speed in speeds]
-        self._cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
+        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
 
     @property
     def num_frames(self) -> list[int]:
@@ -124,12 +120,11 @@ class SpeechDataset:
         frames: list[int] = count_frames(self._durations, self._conf).tolist()
         return frames
 
-    def plan(self, epoch: int, *, rank: int = 0, world_size: int = 1) -> BatchPlan:
-        """The batches of one rank in one epoch of training, with the items that `sampling` draws."""
+    def plan(self, epoch: int) -> BatchPlan:
+        """The batches of one epoch of training, with the items that `sampling` draws."""
         items = np.arange(len(self)) if self._sampler is None else self._sampler.items(epoch)
         frames = self.item_frames(items, epoch)
-        conf = self._conf.batch_conf
-        return plan_epoch(frames, conf, seed=self._seed, epoch=epoch, rank=rank, world_size=world_size, items=items)
+        return plan_epoch(frames, self._conf.batch_conf, seed=self._seed, epoch=epoch, items=items)
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The length (N,) in feature frames of each item (N,) at its speed in an epoch."""
@@ -172,10 +167,10 @@ class SpeechDataset:
         utterance = self._table[int(self._rows[row])]
         speed = float(self._speeds(np.array([index]), epoch)[0])
         column = SPEED_FACTORS.index(speed)
-        cached = None if self._cache is None else self._cache.get(row, column)
+        cached = self.cache.get(row, column) if self.cache else None
         features, is_incomplete = cached or self._compute_features(utterance, index, epoch, speed)
-        if self._cache is not None and cached is None:
-            self._cache.put(row, column, features, is_incomplete=is_incomplete)
+        if self.cache and not cached:
+            self.cache.put(row, column, features, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
         length = num_frames(len(features), self._conf) if is_wave else len(features)
         if self._subsampled(length) < 1:
@@ -265,7 +260,7 @@ def batches(
 
     Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
     """
-    if num_workers and dataset.has_cache and multiprocessing.get_start_method() != "fork":
+    if num_workers and dataset.cache and multiprocessing.get_start_method() != "fork":
         logger.warning("cache_features: worker processes cannot share it here; num_workers %d is not used", num_workers)
         num_workers = 0
     return load_ahead(partial(dataset.load_batch, plan, epoch), range(start, len(plan)), num_workers=num_workers)

@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,13 +65,7 @@ class UtteranceTable(Sequence[Utterance]):
     def __len__(self) -> int:
         return len(self.langs)
 
-    @overload
-    def __getitem__(self, number: int) -> Utterance: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Utterance]: ...
-    def __getitem__(self, number: int | slice) -> Utterance | list[Utterance]:
-        if isinstance(number, slice):
-            return [self[row] for row in range(*number.indices(len(self)))]
+    def __getitem__(self, number: int) -> Utterance:  # type: ignore[override]  # no slices
         values = {name: column[number] for name, column in self.columns.items()}
         for name in ("duration", "start", "end"):
             values[name] = None if np.isnan(values[name]) else float(values[name])
