@@ -104,7 +104,7 @@ def test_warnings_about_a_language_model_of_other_units_and_once_about_unused_op
     path = tmp_path / "lm.arpa"
     path.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
     recognizer = load_model(folder, options=DecodeOptions(lm_weight=0.1), lm=path)
-    assert f"{path}: does not know 7 of the 8 units (▁ b c d e …), so the searches avoid them" in caplog.text
+    assert f"{path}: does not know 7 of the 8 units (▁ b c d e and 2 more), so the searches avoid them" in caplog.text
     with pytest.raises(ConfigError, match=r"ctc_greedy_search: uses no language model; add ctc_prefix_beam_search"):
         recognizer.transcribe(clip, mode="ctc_greedy_search")
     caplog.clear()

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wenet_hs.bin.main import run_command
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
 from wenet_hs.score import Rules, score
-from wenet_hs.score.alignments import WenetLayout, format_wenet
-from wenet_hs.score.error_rate import count_of, name_some
+from wenet_hs.score.alignments import format_wenet
+from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.units import normalize_words, split_units
 
 PADDING = {"space": " ", "underline": "_"}
@@ -70,16 +70,16 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--maxw {args.maxw}: must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
-    layout = WenetLayout(verbose=args.v, max_units=args.maxw, padding=PADDING[args.padding_symbol], clusters=clusters)
     reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
     names = str(args.ref), str(args.hyp)
     report = score(reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0)
-    print(format_wenet(report, layout), end="")
+    padding = PADDING[args.padding_symbol]
+    print(format_wenet(report, verbose=args.v, max_units=args.maxw, padding=padding, clusters=clusters), end="")
     if report.missing:
         print(f"{args.hyp}: {len(report.missing)} of {len(report.utterances)} missing", file=sys.stderr)
     if report.extra:
         number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        print(f"{args.hyp}: {number} without reference left out: {name_some(report.extra)}", file=sys.stderr)
+        print(f"{args.hyp}: {number} without reference left out: {list_names(report.extra)}", file=sys.stderr)
 
 
 def rewrite(texts: Mapping[str, str], args: argparse.Namespace, rules: Rules) -> dict[str, str]:

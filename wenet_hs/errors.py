@@ -38,8 +38,9 @@ class Stopped(WenetHsError):
 
 
 def list_names(names: Sequence[str], separator: str = ", ") -> str:
-    """The first five names, for a message."""
-    return separator.join(names[:_MAX_NAMED]) + (" …" if len(names) > _MAX_NAMED else "")
+    """The first five names and the number of the others, for a message of one line."""
+    more = [f"and {len(names) - _MAX_NAMED:,} more"] if len(names) > _MAX_NAMED else []
+    return separator.join([*names[:_MAX_NAMED], *more])
 
 
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from wenet_hs.score import Rules, read_report, report_to_json, score
 from wenet_hs.score.alignments import (
     Confusion,
     ConfusionReport,
-    WenetLayout,
     count_confusions,
     format_alignments,
     format_wenet,
@@ -147,14 +146,14 @@ def test_wenets_layout() -> None:
     assert lines[:6] == ["", "utt: a1", "WER: 66.67 % N=3 C=1 S=2 D=0 I=0", "lab: é t é", "rec: e t e", ""]
     counts, rule = "40.00 % N=15 C=10 S=3 D=2 I=1", "=" * 75
     assert lines[-7:] == [rule, "", f"Overall -> {counts}", f"English -> {counts}", "", rule, ""]
-    assert format_wenet(report, WenetLayout(verbose=0)) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
+    assert format_wenet(report, verbose=0) == "Overall -> 40.00 % N=15 C=10 S=3 D=2 I=1\n\n"
     assert "WER: 100.00 % N=2 C=0 S=0 D=2 I=0\nlab: a b\nrec:\n" in text
 
 
 def test_wenets_layout_folds_pads_and_counts_clusters() -> None:
     report = score({"k": "日ab本1", "e": ""}, {"k": "日ac本x1", "e": "я"}, rules=CER)
-    layout = WenetLayout(verbose=2, max_units=3, padding="_", clusters={"VOWEL": frozenset("ay"), "NONE": frozenset()})
-    text = format_wenet(report, layout)
+    clusters = {"VOWEL": frozenset("ay"), "NONE": frozenset[str]()}
+    text = format_wenet(report, verbose=2, max_units=3, padding="_", clusters=clusters)
     assert "lab(k): 日 a b\nrec(k): 日 a c\n\nlab(k): 本 _ 1\nrec(k): 本 x 1\n\n" in text
     assert "utt: e\nWER: 0.00 % N=0 C=0 S=0 D=0 I=1\nlab(e): _\nrec(e): я\n" in text
     assert text.split("Overall -> ")[1].splitlines()[:7] == [

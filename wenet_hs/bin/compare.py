@@ -13,10 +13,11 @@ from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
+from wenet_hs.errors import list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score
 from wenet_hs.score.compare import compare, comparison_to_json
-from wenet_hs.score.error_rate import count_of, name_some
+from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.tables import format_comparison
 
 
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
         write_atomic(args.json, comparison_to_json(comparison))
     print(format_comparison(comparison), end="")
     if unknown:
-        why = f"no speaker for {count_of(len(unknown), 'utterance')} ({name_some(unknown)})"
+        why = f"no speaker for {count_of(len(unknown), 'utterance')} ({list_names(unknown)})"
         print(
             f"not by speaker: {why if utterances else 'no --data_list'}; utterances of one speaker are similar, so the "
             "intervals may be too narrow"

@@ -13,10 +13,10 @@ from typing import Any
 
 from wenet_hs.config.load import read_yaml
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.score.error_rate import UNDEFINED, Report, count_of, name_some
+from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
@@ -246,7 +246,8 @@ def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
             if differing:
                 raise DataError(
                     f"{path}: another test set than {first_path}: {count_of(len(differing), 'utterance')} differ "
-                    f"({name_some(differing)}); report experiments with one test set, or score all again with one --ref"
+                    f"({list_names(differing)}); report experiments with one test set, or score all again with one "
+                    "--ref"
                 )
     return set(first)
 
@@ -277,7 +278,7 @@ def _read_test_list(
         if lacking and data_list:
             raise DataError(
                 f"{data_list}: not the list that was decoded, it lacks {count_of(len(lacking), 'scored utterance')} "
-                f"({name_some(lacking)}); give --data_list the list of the test"
+                f"({list_names(lacking)}); give --data_list the list of the test"
             )
         if clips and (data_list or keys) and not lacking:
             return clips, path

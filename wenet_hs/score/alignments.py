@@ -5,10 +5,10 @@ import os
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, islice, zip_longest
+from itertools import accumulate, zip_longest
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -62,8 +62,7 @@ def _aligned_cells(runs: Iterable[Run], *, gap: str = GAP, padding: str = " ") -
 
 _COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}  # yellow, red, cyan: most eyes can distinguish them
 _BOLD, _RESET = "\033[1m", "\033[0m"
-_LABELS = ("ref: ", "hyp: ", "     ")
-_MIN_WIDTH = 20
+_LABELS = ("ref: ", "hyp: ", "     ")  # the columns begin after them
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -79,16 +78,15 @@ def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
         colour: mark errors also by colour.
     """
     wrong = [key for key in worst_first([report]) if report.utterances[key].counts.errors]
-    width = max(width, _MIN_WIDTH)
+    width = max(width, 20)
     blocks = []
     for key in wrong:
         utterance = report.utterances[key]
         title = _fold_heading(_heading(report, key, utterance), width)
-        columns = list(_columns(utterance, report.rules))
         lines = [f"{_BOLD}{line}{_RESET}" if colour else line for line in title]
-        blocks.append("\n".join([*lines, *_fold_columns(columns, width, colour)]) + "\n")
-    right = len(report.utterances) - len(wrong)
-    if right:
+        lines += _fold_columns(list(_columns(utterance, report.rules)), width, colour)
+        blocks.append("\n".join(lines) + "\n")
+    if right := len(report.utterances) - len(wrong):
         blocks.append(f"{count_of(right, 'utterance')} without an error not shown\n")
     return "\n".join(blocks)
 
@@ -128,25 +126,22 @@ def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, st
 
 def _fold_columns(columns: Sequence[tuple[str, str, str]], width: int, colour: bool) -> Iterator[str]:
     """Lines of reference, hypothesis and, if there are errors, marks."""
-    start, used = 0, len(_LABELS[0])
-    for index, column in enumerate(columns):
+    parts: list[list[tuple[str, str, str]]] = [[]]
+    used = len(_LABELS[0])
+    for column in columns:
         needed = _width(column[0]) + 1
-        if index > start and used + needed > width:
-            yield from _column_lines(columns[start:index], colour)
-            start, used = index, len(_LABELS[0])
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = len(_LABELS[0])
+        parts[-1].append(column)
         used += needed
-    yield from _column_lines(columns[start:], colour)
-
-
-def _column_lines(columns: Sequence[tuple[str, str, str]], colour: bool) -> Iterator[str]:
-    kinds = [mark.strip() for _, _, mark in columns]
-    for label, row in zip(_LABELS, zip(*columns, strict=True), strict=True):
-        if label.strip() or any(kinds):
-            cells = [
-                f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell
-                for cell, kind in zip(row, kinds, strict=True)
-            ]
-            yield (label + " ".join(cells)).rstrip()
+    for part in parts:
+        kinds = [mark.strip() for _, _, mark in part]
+        for label, row in zip(_LABELS, zip(*part, strict=True), strict=True):
+            if label.strip() or any(kinds):
+                both = zip(row, kinds, strict=True)
+                cells = [f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell for cell, kind in both]
+                yield (label + " ".join(cells)).rstrip()
 
 
 # ---- WeNet's layout
@@ -163,29 +158,27 @@ _SCRIPTS = {
 _OTHER = "Other"
 
 
-@dataclass(frozen=True, kw_only=True)
-class WenetLayout:
-    """The output options of WeNet's compute-wer.py and compute-cer.py."""
-
-    verbose: int = 1
-    """0: only the overall line; 1: also every utterance and the clusters; 2: with the key on each line."""
-    max_units: int = sys.maxsize
-    """Units per line (`--maxw`)."""
-    padding: str = " "
-    """The character that fills the narrower of two units (`--padding-symbol`)."""
-    clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Units by name of their cluster (`--cluster`); each cluster has a line of its own."""
-
-
-def format_wenet(report: Report, layout: WenetLayout | None = None) -> str:
+def format_wenet(
+    report: Report,
+    *,
+    verbose: int = 1,
+    max_units: int = sys.maxsize,
+    padding: str = " ",
+    clusters: Mapping[str, Set[str]] | None = None,
+) -> str:
     """The report in WeNet's layout: each utterance, the overall line, one line per script and cluster.
 
     An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the reference's unit, an insertion
     to the cluster of the inserted unit.
+
+    Args:
+        verbose: 0: only the overall line; 1: also every utterance and the clusters; 2: with the key on each line.
+        max_units: per line.
+        padding: the character that fills the narrower of two units.
+        clusters: units by name of their cluster.
     """
-    layout = layout or WenetLayout()
     overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
-    if not layout.verbose:
+    if not verbose:
         return f"{overall}\n\n"
     lines: list[str] = []
     units: dict[str, list[str]] = {"C": [], "S": [], "D": [], "I": []}
@@ -193,36 +186,30 @@ def format_wenet(report: Report, layout: WenetLayout | None = None) -> str:
         runs = list(align_runs(*utterance.split(report.rules)))
         for refs, hyps in runs:
             units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += refs or hyps
-        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}", *_wenet_pairs(key, runs, layout)]
-    lines += [_RULE, "", overall, *_wenet_clusters(units, layout), "", _RULE]
+        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}"]
+        names = [f"{name}({key})" if verbose > 1 else name for name in ("lab", "rec")]
+        both = _aligned_cells(runs, gap="", padding=padding)
+        for start in range(0, max(1, len(both[0])), max_units):
+            parts = (" ".join(cells[start : start + max_units]) for cells in both)
+            lines += [*(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)), ""]
+    lines += [_RULE, "", overall, *_wenet_clusters(units, clusters or {}), "", _RULE]
     return "\n".join(lines) + "\n"
 
 
-def _wenet_pairs(key: str, runs: Sequence[Run], layout: WenetLayout) -> Iterator[str]:
-    """The aligned units, `max_units` per line, and an empty line after each pair of lines."""
-    names = [f"{name}({key})" if layout.verbose > 1 else name for name in ("lab", "rec")]
-    both = [iter(cells) for cells in _aligned_cells(runs, gap="", padding=layout.padding)]
-    first = True
-    while (parts := [list(islice(cells, layout.max_units)) for cells in both])[0] or first:
-        yield from (f"{name}: {' '.join(part)}".rstrip() for name, part in zip(names, parts, strict=True))
-        yield ""
-        first = False
-
-
-def _wenet_clusters(units: Mapping[str, Sequence[str]], layout: WenetLayout) -> Iterator[str]:
-    """The counts of each script, and of the clusters of the layout."""
+def _wenet_clusters(units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]) -> Iterator[str]:
+    """The counts of each script and of each cluster."""
     correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
-    found: dict[str, ErrorCounts] = {}
-    clusters = dict.fromkeys(layout.clusters, ErrorCounts())
+    of_scripts: dict[str, ErrorCounts] = {}
+    of_clusters = dict.fromkeys(clusters, ErrorCounts())
     for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted]):
         num_units = correct[unit] + substituted[unit] + deleted[unit]
         counts = ErrorCounts(num_units, substituted[unit], deleted[unit], inserted[unit])
         script = script_cluster(unit)
-        found[script] = found.get(script, ErrorCounts()) + counts
-        for name, members in layout.clusters.items():
-            if unit in members:
-                clusters[name] += counts
-    yield from (f"{name} -> {_wenet_counts(counts)}" for name, counts in [*found.items(), *clusters.items()])
+        of_scripts[script] = of_scripts.get(script, ErrorCounts()) + counts
+        for name in (name for name, members in clusters.items() if unit in members):
+            of_clusters[name] += counts
+    for name, counts in [*of_scripts.items(), *of_clusters.items()]:
+        yield f"{name} -> {_wenet_counts(counts)}"
 
 
 @lru_cache(maxsize=2**14)

@@ -5,15 +5,15 @@ Dimension key: C clusters (utterances, or speakers with all their utterances), R
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval
-from wenet_hs.score.error_rate import Report, check_complete, count_of, name_some
+from wenet_hs.score.error_rate import Report, check_complete, count_of
 
 FORMAT = "wenet_hs.compare/1"
 MACRO, MICRO = "macro average", "micro average"
@@ -88,37 +88,28 @@ def compare(
     if num_resamples < 1:
         raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
     _check_comparable(report_a, report_b)
-    keys_of: dict[str, list[str]] = {}
-    for key, utterance in sorted(report_a.utterances.items()):
-        keys_of.setdefault(utterance.lang, []).append(key)
-    errors = {lang: _collect_errors(report_a, report_b, keys_of[lang]) for lang in sorted(keys_of)}
-    errors = {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
+    errors = _errors_by_language(report_a, report_b, None)
     if not errors:
         raise DataError("the reference: contains no units; there is nothing to compare")
     by_utterance = _resample(errors, num_resamples, seed)
+    of_speakers: dict[str, NDArray[np.int64]] = {}
     by_speaker: dict[str, Significance] = {}
-    few_speakers: tuple[str, ...] = ()
     if speakers is not None:
         check_complete(speakers, report_a.utterances, what="speaker")
-        clusters = {
-            lang: _sum_clusters(errors_C3, [speakers[key] for key in keys_of[lang]])
-            for lang, errors_C3 in errors.items()
-        }
-        by_speaker = _resample(clusters, num_resamples, seed, fewest=MIN_SPEAKERS)
-        few_speakers = tuple(lang for lang, sums_C3 in clusters.items() if len(sums_C3) < MIN_SPEAKERS)
-    differences = {
-        name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
-        for name, (rate_a, rate_b) in _rates(errors).items()
-    }
+        of_speakers = _errors_by_language(report_a, report_b, speakers)
+        by_speaker = _resample(of_speakers, num_resamples, seed, fewest=MIN_SPEAKERS)
     return Comparison(
         names=(report_a.name, report_b.name),
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{seed}",
-        differences=differences,
+        differences={
+            name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
+            for name, (rate_a, rate_b) in _rates(errors).items()
+        },
         num_utterances=len(report_a.utterances),
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
         num_resamples=num_resamples,
         num_missing=len(report_a.missing),
-        few_speakers=few_speakers,
+        few_speakers=tuple(lang for lang, errors_C3 in of_speakers.items() if len(errors_C3) < MIN_SPEAKERS),
     )
 
 
@@ -143,22 +134,24 @@ def _check_comparable(report_a: Report, report_b: Report) -> None:
         lacking = [name for name, report in (("A", report_a), ("B", report_b)) if only_one & set(report.missing)]
         raise DataError(
             f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
-            f"({name_some(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
+            f"({list_names(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
         )
 
 
-def _collect_errors(report_a: Report, report_b: Report, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Per utterance errors of A, errors of B and reference units, (C, 3)."""
-    counts = [(report_a.utterances[key].counts, report_b.utterances[key].counts) for key in keys]
-    return np.array([(a.errors, b.errors, a.num_units) for a, b in counts], dtype=np.int64)
+def _errors_by_language(
+    report_a: Report, report_b: Report, speakers: Mapping[str, str] | None
+) -> dict[str, NDArray[np.int64]]:
+    """Errors of A, errors of B and reference units (C, 3) of the clusters of each language with reference units.
 
-
-def _sum_clusters(errors_N3: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
-    """The sums (C, 3) of the N rows with the same name, in the order of their first rows."""
-    index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    sums_C3 = np.zeros((len(index_of), 3), dtype=np.int64)
-    np.add.at(sums_C3, [index_of[name] for name in names], errors_N3)
-    return sums_C3
+    A cluster is an utterance, or a speaker's utterances; clusters are in the order of their first keys.
+    """
+    sums: dict[str, dict[str, NDArray[np.int64]]] = {}
+    for key, found in sorted(report_a.utterances.items()):
+        row_3 = np.array((found.counts.errors, report_b.utterances[key].counts.errors, found.counts.num_units))
+        of_language, cluster = sums.setdefault(found.lang, {}), speakers[key] if speakers else key
+        of_language[cluster] = of_language.get(cluster, 0) + row_3
+    errors = {lang: np.stack([*of_language.values()]) for lang, of_language in sorted(sums.items())}
+    return {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
 
 
 def _rates(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError
-from wenet_hs.score.bootstrap import Interval, Intervals, clustered_intervals, stratified_intervals
+from wenet_hs.errors import DataError, list_names
+from wenet_hs.score.bootstrap import Interval, Intervals, Number, clustered_intervals, stratified_intervals
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 from wenet_hs.score.units import Rules, split_units
 
 ALL = "all"  # the only group of a report without languages
 SPEAKER, LENGTH = "speaker", "length"
 UNDEFINED = "n/a"
-_FIRST_BIN = 5
-_MAX_NAMED = 5
 
 
 @dataclass(slots=True)  # not frozen, like ErrorCounts
@@ -37,8 +36,8 @@ class ScoredUtterance:
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureRate:
-    """The phone feature error rate: feature distance divided by reference units; None without reference units."""
+class Rate:
+    """A fraction and its interval; None if unknown."""
 
     rate: float | None
     interval: Interval | None
@@ -51,7 +50,8 @@ class LanguageScore:
     utterances: int
     counts: ErrorCounts
     interval: Interval | None
-    features: FeatureRate | None = None
+    features: Rate | None = None
+    """The phone feature error rate: feature distances divided by reference units."""
 
     @property
     def rate(self) -> float | None:
@@ -67,7 +67,7 @@ class MacroScore:
     num_languages: int
     """The number of groups with a rate."""
     interval: Interval | None
-    features: FeatureRate | None = None
+    features: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,12 @@ def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, s
     number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):
         raise DataError(
-            f"{names[1]}: no utterance of {names[0]} among its {number} ({name_some(extra)}); "
+            f"{names[1]}: no utterance of {names[0]} among its {number} ({list_names(extra)}); "
             "score it against its own reference"
         )
     if extra and not allow_extra:
         raise DataError(
-            f"{names[1]}: {number} without a reference in {names[0]} ({name_some(extra)}); "
+            f"{names[1]}: {number} without a reference in {names[0]} ({list_names(extra)}); "
             "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
         )
 
@@ -174,7 +174,7 @@ def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, wh
     if lacking:
         raise DataError(
             f"{where or f'the {what}s'}: no {what} for {count_of(len(lacking), 'utterance')} of the reference "
-            f"({name_some(lacking)}); complete the list, or give the one that the reference was made from"
+            f"({list_names(lacking)}); complete the list, or give the one that the reference was made from"
         )
 
 
@@ -198,16 +198,41 @@ def summarize(
     members = dict(sorted(members.items()))
     draw = partial(intervals, num_resamples=num_resamples)
     counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
-    found = draw({group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()})
-    features, macro_feature, micro_feature = _feature_rates(members, draw)
+    errors = {group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()}
+    found, macro, micro = _rates(errors, draw)
+    features: dict[str, Rate] = {}
+    macro_feature = micro_feature = None
+    if all(utterance.feature_distance is not None for utterance in utterances.values()):
+        distances = {
+            group: np.array([(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64)
+            for group, of in members.items()
+        }
+        features, macro_feature, micro_feature = _rates(distances, draw)
     groups = {
-        group: LanguageScore(len(of), sum(of, ErrorCounts()), found.each[group], features.get(group))
+        group: LanguageScore(len(of), sum(of, ErrorCounts()), found[group].interval, features.get(group))
         for group, of in counts.items()
     }
-    rates = [score.rate for score in groups.values() if score.rate is not None]
+    num_rates = sum(of_group.rate is not None for of_group in found.values())
     total = sum((score.counts for score in groups.values()), ErrorCounts())
-    macro = MacroScore(_mean(rates), len(rates), found.macro, macro_feature)
-    return Grouping(groups, macro, LanguageScore(len(utterances), total, found.micro, micro_feature))
+    return Grouping(
+        groups,
+        MacroScore(macro.rate, num_rates, macro.interval, macro_feature),
+        LanguageScore(len(utterances), total, micro.interval, micro_feature),
+    )
+
+
+def _rates(values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals]) -> tuple[dict[str, Rate], Rate, Rate]:
+    """The rates of each group, the macro and the micro average, from errors (or distances) and units (C, 2)."""
+    intervals = draw(values)
+    sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
+    rates = {group: float(errors / units) if units else None for group, (errors, units) in sums.items()}
+    known = [rate for rate in rates.values() if rate is not None]
+    errors, units = np.sum(list(sums.values()), axis=0)
+    return (
+        {group: Rate(rate, intervals.each[group]) for group, rate in rates.items()},
+        Rate(sum(known) / len(known) if known else None, intervals.macro),
+        Rate(float(errors / units) if units else None, intervals.micro),
+    )
 
 
 def by_speaker(report: Report, speakers: Mapping[str, str], *, where: str = "") -> Report:
@@ -235,7 +260,7 @@ def length_bin(num_units: int) -> str:
     """The bin of a reference with `num_units` units: 0, 1-5, then bins that double: 6-10, 11-20, 21-40, …"""
     if num_units == 0:
         return "0"
-    low, high = 1, _FIRST_BIN
+    low, high = 1, 5
     while num_units > high:
         low, high = high + 1, 2 * high
     return f"{low}-{high}"
@@ -269,34 +294,3 @@ def format_interval(interval: Interval | None) -> str:
 def count_of(number: int, singular: str, plural: str = "") -> str:
     """A number and its noun: `1 utterance`, `1,200 utterances`."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
-
-
-def name_some(keys: Sequence[str]) -> str:
-    """The first keys and the number of the others, for a message of one line."""
-    return ", ".join(keys[:_MAX_NAMED]) + (f", and {len(keys) - _MAX_NAMED:,} more" if len(keys) > _MAX_NAMED else "")
-
-
-def _feature_rates(
-    members: Mapping[str, Sequence[ScoredUtterance]], draw: Callable[..., Intervals]
-) -> tuple[dict[str, FeatureRate], FeatureRate | None, FeatureRate | None]:
-    """The rates of each group, macro and micro average; empty if the distances were not requested."""
-    values = {
-        group: np.array([(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64)
-        for group, of in members.items()
-        if all(utterance.feature_distance is not None for utterance in of)
-    }
-    if not values:
-        return {}, None, None
-    found = draw(values)
-    sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
-    rates = {group: float(of_group[0] / of_group[1]) if of_group[1] else None for group, of_group in sums.items()}
-    distance, num_units = np.sum(list(sums.values()), axis=0)
-    return (
-        {group: FeatureRate(rate, found.each[group]) for group, rate in rates.items()},
-        FeatureRate(_mean([rate for rate in rates.values() if rate is not None]), found.macro),
-        FeatureRate(float(distance / num_units) if num_units else None, found.micro),
-    )
-
-
-def _mean(rates: Sequence[float]) -> float | None:
-    return sum(rates) / len(rates) if rates else None

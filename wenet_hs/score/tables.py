@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.score.alignments import GAP, ConfusionReport, Confusions, show_pair
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
@@ -26,7 +26,6 @@ from wenet_hs.score.error_rate import (
     ScoredUtterance,
     count_of,
     format_interval,
-    name_some,
     percent,
 )
 from wenet_hs.score.units import UNIT_NAMES, Rules
@@ -142,11 +141,11 @@ def _notes(report: Report) -> Iterator[str]:
     if report.missing:
         yield (
             f"scored {total - len(report.missing):,} of {count_of(total, 'utterance')}; "
-            f"{len(report.missing):,} missing, counted as deletions: {name_some(report.missing)}"
+            f"{len(report.missing):,} missing, counted as deletions: {list_names(report.missing)}"
         )
     if report.extra:
         number = count_of(len(report.extra), "hypothesis", "hypotheses")
-        yield f"{number} without reference left out: {name_some(report.extra)}"
+        yield f"{number} without reference left out: {list_names(report.extra)}"
     undefined = [lang for lang, found in report.languages.items() if found.rate is None]
     if undefined:
         yield f"no reference units, so no rate, and not in the macro average: {', '.join(undefined)}"
