@@ -1,77 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs score`: what it prints and writes, and one line per fault."""
+"""`wenet-hs score` and `compare`: what they print and write, and one line per fault."""
 
 import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command_line import Capsys, error_line
+from command_line import Capsys, error_line, run_line
 
+from wenet_hs.bin import compare as compare_command
 from wenet_hs.bin import score as command
-from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 
 REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам", "ky2": "кыргыз"}
 HYP = {"ca1": "bon die", "ca2": "adéu", "ky1": "салам", "ky2": "кыргс"}
+A = {"ca1": "bon die", "ca2": "adé", "ky1": "сала", "ky2": "кыргс"}
+B = REF | {"ca1": "bon die"}
+UTTERANCES = [Utterance(key=key, wav="x", txt=txt, lang=key[:2]) for key, txt in REF.items()]
+PEOPLE = [replace(utterance, speaker=utterance.key) for utterance in UTTERANCES]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_text("ref", REF)
-    write_text("hyp", HYP)
-    utterances = [Utterance(key=key, wav="x", txt=txt, lang=key[:2]) for key, txt in REF.items()]
-    write_data_list("data.list", utterances)
-    write_data_list("people.list", [replace(utterance, speaker=utterance.key[-1]) for utterance in utterances])
-    write_data_list("mono.list", [replace(utterance, lang=None, speaker=utterance.key[-1]) for utterance in utterances])
-    return tmp_path
+    for name, texts in {"ref": REF, "hyp": HYP, "a": A, "b": B, "others": {"zz": "x"}, "empty": {}}.items():
+        write_text(name, texts)
+    write_data_list("data.list", UTTERANCES)
+    write_data_list("people.list", PEOPLE)
+    write_data_list("mono.list", [replace(utterance, lang=None, speaker=utterance.key[-1]) for utterance in UTTERANCES])
 
 
-def call(line: str) -> int:
-    return run_command(command, f"--num_resamples 100 {line}".split())
+def call(options: str) -> int:
+    return run_line(command, f"--metric cer --ref ref --hyp hyp --num_resamples 100 {options}")
 
 
-def score_rows(line: str, capsys: Capsys) -> tuple[str, dict[str, list[str]]]:
+def score_rows(options: str, capsys: Capsys) -> tuple[str, dict[str, list[str]]]:
     """What a call without an error prints: the text, and its lines by their first word."""
-    assert call(line) == 0
+    assert call(options) == 0
     out = capsys.readouterr().out
     return out, {words[0]: words for words in map(str.split, out.splitlines()) if words}
 
 
-def test_one_row_per_language_and_the_files(folder: Path, capsys: Capsys) -> None:
+def test_one_row_per_language_and_the_files(capsys: Capsys) -> None:
     options = "--data_list data.list --by lang --json out/score.json --align align.txt --name demo"
-    out, rows = score_rows(f"--metric cer --ref ref --hyp hyp {options}", capsys)
+    out, rows = score_rows(options, capsys)
     assert out.startswith("demo\nCER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ca,ky|v:")
     assert rows["ca"][:7] == ["ca", "2", "10", "1", "0", "0", "10.00"]
     assert rows["ky"][:7] == ["ky", "2", "11", "1", "1", "0", "18.18"]
     assert rows["macro"][2] == "14.09"
     assert rows["micro"][:8] == ["micro", "average", "4", "21", "2", "1", "0", "14.29"]
-    assert json.loads((folder / "out/score.json").read_text("utf-8"))["name"] == "demo"
-    assert "ref: с а л а м\nhyp: с а л а м\n" in (folder / "align.txt").read_text("utf-8")
-
-
-def test_a_data_list_as_reference_has_the_languages(capsys: Capsys) -> None:
-    out, rows = score_rows("--metric wer --ref data.list --hyp hyp --by lang", capsys)
+    assert json.loads(Path("out/score.json").read_text("utf-8"))["name"] == "demo"
+    assert "ref: с а л а м\nhyp: с а л а м\n" in Path("align.txt").read_text("utf-8")
+    out, rows = score_rows("--metric wer --ref data.list --by lang", capsys)  # the reference has the languages
     assert "WER|unit:word|case:kept|punct:kept|norm:nfc|lang:ca,ky|" in out
     assert (rows["ca"][2], rows["ky"][2]) == ("3", "2")
 
 
-@pytest.mark.parametrize("source", ["--ref mono.list", "--ref ref --data_list mono.list"])
+@pytest.mark.parametrize("source", ["--ref mono.list", "--data_list mono.list"])
 def test_a_list_without_languages(source: str, capsys: Capsys) -> None:
-    out, rows = score_rows(f"--metric cer {source} --hyp hyp --by speaker", capsys)
-    assert "lang:unspecified" in out and rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
-    found = error_line(call(f"--metric cer {source} --hyp hyp --by lang"), capsys)
+    line = f"{source} --by speaker --by length --json score.json"
+    out, rows = score_rows(line, capsys)
+    assert "lang:unspecified" in out and "language" not in rows
+    assert rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
+    assert rows["1-5"][:7] == ["1-5", "2", "9", "0", "0", "0", "0.00"]
+    assert list(json.loads(Path("score.json").read_text("utf-8"))["by"]) == ["speaker", "length"]
+    found = error_line(call(f"{source} --by lang"), capsys)
     assert "mono.list: no language for 4 utterances of the reference (ca1, ca2, ky1, ky2)" in found
 
 
-def test_spaces_count_when_asked_and_missing_hypotheses_are_deletions(capsys: Capsys) -> None:
-    out, _ = score_rows("--metric cer --ref ref --hyp hyp --spaces count --num_resamples 0", capsys)
+def test_rules_for_spaces_and_punctuation(capsys: Capsys) -> None:
+    out, _ = score_rows("--spaces count --num_resamples 0", capsys)
     assert "spaces:counted" in out and out.splitlines()[-1].split()[3] == "22"
-    write_text("hyp", {"ca1": "bon dia"})
-    out, _ = score_rows("--metric per --ref ref --hyp hyp", capsys)
-    assert "scored 1 of 4 utterances; 3 missing, counted as deletions: ca2, ky1, ky2\n" in out
+    write_text("ref", {"ca1": "«L’aigua», col·legi."})
+    write_text("hyp", {"ca1": "L'aigua col·legi"})
+    out, rows = score_rows("--metric wer --data_list data.list --punctuation remove", capsys)
+    assert "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|" in out
+    assert rows["micro"][3:8] == ["2", "0", "0", "0", "0.00"]
 
 
 @pytest.mark.parametrize(
@@ -95,23 +101,23 @@ def test_spaces_count_when_asked_and_missing_hypotheses_are_deletions(capsys: Ca
     ],
 )
 def test_a_fault_is_one_line(options: str, message: str, capsys: Capsys) -> None:
-    write_text("others", {"zz": "x"})
     Path("twice").write_text("ca1 a\nca1 b\n")
-    Path("empty").write_text("\n")
     Path("hyps.jsonl").write_text('{"key": "ca1", "hyps": []}\n{"key": "ca2", "hyps": []}\n')
-    write_data_list("short.list", [Utterance(key="ca1", wav="x", txt="", lang="ca")])
-    assert error_line(call(f"--metric cer --ref ref --hyp hyp {options}"), capsys).startswith(message)
+    write_data_list("short.list", UTTERANCES[:1])
+    assert error_line(call(options), capsys).startswith(message)
 
 
-def test_languages_without_utterances_or_reference_units(capsys: Capsys) -> None:
-    write_text("ref", {"ca1": "bon dia", "ca2": "", "ky1": ""})
+def test_missing_hypotheses_and_languages_without_utterances_or_reference_units(capsys: Capsys) -> None:
+    write_text("ref", {"ca1": "bon dia", "ca2": "", "ca3": "si", "ky1": ""})
     write_text("hyp", {"ca1": "bon die", "ca2": "a", "ky1": "б"})
-    utterances = [Utterance(key=key, wav="x", txt="", lang=key[:2]) for key in ("ca1", "ca2", "ky1", "tr1")]
-    write_data_list("more.list", utterances)
-    out, rows = score_rows("--metric cer --ref ref --hyp hyp --data_list more.list", capsys)
-    assert rows["ca"][1:7] == ["2", "6", "1", "0", "1", "33.33"]
+    write_data_list(
+        "more.list", [replace(UTTERANCES[0], key=key, lang=key[:2]) for key in ["ca1", "ca2", "ca3", "ky1", "tr1"]]
+    )
+    out, rows = score_rows("--data_list more.list", capsys)
+    assert rows["ca"][1:7] == ["3", "8", "1", "2", "1", "50.00"]
     assert rows["ky"][1:7] == ["1", "0", "0", "0", "1", "n/a"]
-    assert out.splitlines()[-2:] == [
+    assert out.splitlines()[-3:] == [
+        "scored 3 of 4 utterances; 1 missing, counted as deletions: ca3",
         "no reference units, so no rate, and not in the macro average: ky",
         "languages of more.list without an utterance in ref: tr",
     ]
@@ -119,48 +125,93 @@ def test_languages_without_utterances_or_reference_units(capsys: Capsys) -> None
 
 def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allowed(capsys: Capsys) -> None:
     write_text("extra", HYP | {"zz": "x"})
-    allowed, _ = score_rows("--metric cer --ref ref --hyp extra --allow_extra", capsys)
-    assert "1 hypothesis without reference left out: zz\n" in allowed
-    assert call("--metric cer --ref ref --hyp extra --json score.json") == 2
+    allowed, _ = score_rows("--hyp extra --allow_extra", capsys)
+    assert call("--hyp extra --json score.json") == 2
     refused = capsys.readouterr()
     assert refused.out == allowed
     assert refused.err.startswith("extra: 1 hypothesis without a reference in ref (zz); remove them, or give")
     assert json.loads(Path("score.json").read_text("utf-8"))["extra"] == ["zz"]
-    plain, _ = score_rows("--metric cer --ref ref --hyp hyp", capsys)
+    plain, _ = score_rows("", capsys)
     assert allowed == plain.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"
 
 
-def test_a_table_per_grouping(folder: Path, capsys: Capsys) -> None:
-    _, rows = score_rows("--metric cer --ref people.list --hyp hyp --by speaker --by length --json score.json", capsys)
-    assert "language" not in rows
-    assert rows["1"][:7] == ["1", "2", "11", "1", "0", "0", "9.09"]
-    assert rows["1-5"][:7] == ["1-5", "2", "9", "0", "0", "0", "0.00"]
-    assert list(json.loads((folder / "score.json").read_text("utf-8"))["by"]) == ["speaker", "length"]
-
-
 def test_confusions_and_alignments_on_the_terminal(capsys: Capsys) -> None:
-    out, _ = score_rows("--metric cer --ref ref --hyp hyp --confusions 2 --align -", capsys)
+    out, _ = score_rows("--confusions 2 --align -", capsys)
     assert out.startswith("ky2  all  CER 33.33 %  N=6 S=1 D=1 I=0\nref: к ы р г ы з\nhyp: к ы р г")
     assert "\n2 utterances without an error not shown\n" in out
     assert "\nmost frequent of 3 errors\nerror  ref  hyp  count  of errors  of the unit\n" in out
     assert "\033" not in out and not Path("-").exists()
 
 
-def test_punctuation_by_language(capsys: Capsys) -> None:
-    write_text("ref", {"ca1": "«L’aigua», col·legi."})
-    write_text("hyp", {"ca1": "L'aigua col·legi"})
-    out, rows = score_rows("--metric wer --ref ref --hyp hyp --data_list data.list --punctuation remove", capsys)
-    assert "WER|unit:word|case:kept|punct:removed|norm:nfc|lang:ca|" in out
-    assert rows["micro"][3:8] == ["2", "0", "0", "0", "0.00"]
-
-
 def test_features_of_phones(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text("ref", {"a": "p a"})
     write_text("hyp", {"a": "b a"})
     if importlib.util.find_spec("panphon"):
-        out, _ = score_rows("--metric per --ref ref --hyp hyp --features", capsys)
+        out, _ = score_rows("--metric per --features", capsys)
         last = out.splitlines()[-1].split()
         assert (last[7], last[9]) == ("50.00", "0.81")
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    found = error_line(call("--metric per --ref ref --hyp hyp --features"), capsys)
+    found = error_line(call("--metric per --features"), capsys)
     assert found == '--features: panphon is not installed; run pip install "wenet_hs[trees]"'
+
+
+# ---- compare
+
+
+def compare(options: str) -> int:
+    return run_line(compare_command, f"--metric cer --ref ref --hyp_a a --hyp_b b --num_resamples 50 {options}")
+
+
+def test_compare_has_one_row_per_language_with_both_kinds_of_interval(capsys: Capsys) -> None:
+    assert compare("--data_list people.list --by lang --json c.json --name_a soft") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("A: soft\nB: b\nCER|unit:grapheme|")
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert rows["ca"][:4] == ["ca", "20.00", "10.00", "-10.00"]
+    assert rows["macro"][2:5] == ["23.64", "5.00", "-18.64"]
+    assert "of 4 utterances, and of 4 speakers" in out
+    assert json.loads(Path("c.json").read_text("utf-8"))["num_speakers"] == 4
+
+
+def test_compare_without_a_list_has_no_languages_and_no_speakers(capsys: Capsys) -> None:
+    for name in ("a", "b"):
+        write_text(name, {key: text for key, text in A.items() if key != "ca2"})
+    assert compare("--metric wer") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[4].split()[-1] == "p" and "by speaker" not in out.splitlines()[4]
+    assert "all" in out and "paired bootstrap of 4 utterances; below 0" in out
+    assert "\ndecoded by neither, deletions for both: 1 utterance\n" in out
+    assert "\nnot by speaker: no --data_list; utterances of one speaker are similar" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "notes"),
+    [
+        ({0: {"speaker": None}}, ["\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one"]),
+        (dict.fromkeys(range(4), {"lang": None}), ["lang:unspecified", "of 4 utterances, and of 4 speakers"]),
+        ({1: {"speaker": "ca1"}}, ["  n/a", "\nfewer than 5 speakers, so no interval by speaker: ca, ky\n"]),
+    ],
+)
+def test_notes_about_languages_and_speakers(change: dict[int, Any], notes: list[str], capsys: Capsys) -> None:
+    write_data_list("other.list", [replace(one, **change.get(i, {})) for i, one in enumerate(PEOPLE)])
+    assert compare("--data_list other.list") == 0
+    out = capsys.readouterr().out
+    assert all(note in out for note in notes), out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
+        ("--hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
+        ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
+        ("--hyp_b none", "none: cannot be read (No such file"),
+        ("--num_resamples 0", "--num_resamples 0: must be at least 1"),
+        ("--metric per --punctuation remove", "per --punctuation remove: phones may"),
+        ("--metric wer --by lang", "--by lang: needs the languages; give --data_list the data.list of the"),
+    ],
+)
+def test_a_fault_of_compare_is_one_line(options: str, message: str, capsys: Capsys) -> None:
+    write_text("half", {"ca1": "bon", "ca2": "adéu"})
+    write_text("more", REF | {"xx": "?"})
+    assert message in error_line(compare(options), capsys)
