@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs recognize` and `transcribe`: output files, order, failures, restart."""
+"""`wenet-hs recognize`, `transcribe` and `align`: output files, order, failures, restart."""
 
 import hashlib
 import io
 import json
 import logging
+import re
 import shutil
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -13,17 +14,19 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import soundfile
 import torch
 from command_line import Capsys, error_line
 from lock_holder import holder
-from model_folders import HSOFTMAX, TABLE, noise, write_clip, write_model_folder
+from model_folders import HSOFTMAX, TABLE, write_clip, write_model_folder
+from praatio import textgrid
 
+from wenet_hs.bin import align as align_command
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import transcribe as transcribe_command
 from wenet_hs.bin.main import run_command
-from wenet_hs.decode import MODES, job
+from wenet_hs.decode import MODES, alignment, job, segments
 from wenet_hs.decode.modes import stages_of
+from wenet_hs.decode.output import TimedText
 from wenet_hs.manifest import Utterance, read_text, write_data_list
 
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9)
@@ -53,17 +56,30 @@ def run(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> in
     return run_command(recognize_command, [*arguments, "--device", "cpu", "--beam_size", "4", *flags])
 
 
+def transcribe(folder: Path, *arguments: str) -> int:
+    return run_command(transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments])
+
+
+def align(folder: Path, utterances: list[Utterance], out: Path, *flags: str) -> int:
+    write_data_list(out.parent / "data.list", utterances)
+    paths = ["--model_dir", str(folder), "--data_list", str(out.parent / "data.list"), "--out", str(out)]
+    return run_command(align_command, [*paths, "--device", "cpu", *flags])
+
+
 def greedy_texts(out: Path) -> dict[str, str]:
     return read_text(out / "ctc_greedy_search" / "text")
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
 def records(out: Path, mode: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / mode / "hyps.jsonl").read_text("utf-8").splitlines()]
+    return read_lines(out / mode / "hyps.jsonl")
 
 
-def read_rtf(out: Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads((out / "rtf.json").read_text("utf-8"))
-    return report
+def read_rtf(out: Path) -> Any:
+    return json.loads((out / "rtf.json").read_text("utf-8"))
 
 
 def sha256(path: Path) -> str:
@@ -129,9 +145,8 @@ def test_one_batch_in_another_order_gives_the_same_texts_and_the_speed_by_langua
     decoded: Decoded, folder: Path, tmp_path: Path
 ) -> None:
     """In one batch every clip takes the same time, so a language of shorter clips is slower per second of audio."""
-    modes = ("ctc_greedy_search", "attention", "joint")
-    run(folder, decoded[1][::-1], tmp_path / "out", "--batch_size", "5", "--modes", *modes)
-    for mode in modes:
+    run(folder, decoded[1][::-1], tmp_path / "out", "--batch_size", "5", "--modes", "ctc_greedy_search", "joint")
+    for mode in ("ctc_greedy_search", "joint"):
         assert read_text(tmp_path / "out" / mode / "text") == read_text(decoded[0] / mode / "text")
     speed = read_rtf(tmp_path / "out")["modes"]["ctc_greedy_search"]
     share = speed["sum_seconds"] / 5
@@ -153,20 +168,6 @@ def test_other_units_a_large_beam_and_incomplete_clips_give_warnings(
         assert 11 < len(found) == len(set(found)) <= 30
 
 
-def test_segments_of_one_file(folder: Path, tmp_path: Path) -> None:
-    whole = write_clip(tmp_path / "whole.wav", 2.0)
-    soundfile.write(tmp_path / "part.wav", noise(2.0)[8000:24000], 16000)
-    parts = [
-        Utterance(key="segment", wav=whole.wav, txt="a", start=0.5, end=1.5),
-        Utterance(key="file", wav=str(tmp_path / "part.wav"), txt="a"),
-        Utterance(key="rest", wav=whole.wav, txt="a", start=1.0),
-    ]
-    assert run(folder, parts, tmp_path / "out", "--modes", "ctc_greedy_search") == 0
-    texts = greedy_texts(tmp_path / "out")
-    assert texts["segment"] == texts["file"]
-    assert read_rtf(tmp_path / "out")["audio_seconds"] == pytest.approx(3.0)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -179,6 +180,7 @@ def test_segments_of_one_file(folder: Path, tmp_path: Path) -> None:
         ("recognize --lm no.arpa", "--lm no.arpa: no such file; give an n-gram model in ARPA format"),
         ("transcribe --beam_size 0", "--beam_size 0: must be at least 1"),
         ("transcribe --max_segment_s 1", "--max_segment_s 1: must be at least 4, or 0 to cut nothing"),
+        ("align --batch_size 0", "--batch_size 0: must be at least 1"),
         ("transcribe --lm lm.arpa", "lm_weight 0: the language model has no effect; give --lm_weight above 0"),
     ],
 )
@@ -188,20 +190,15 @@ def test_wrong_flags(
     monkeypatch.chdir(tmp_path)
     write_unigrams(Path("lm.arpa"))
     name, *flags = line.split()
-    if name == "recognize":
-        code = run(folder, [Utterance(key="a", wav="a.wav", txt="a")], Path("out"), *flags)
-    else:
-        code = transcribe(folder, "a.wav", *flags)
+    clips = [Utterance(key="a", wav="a.wav", txt="a")]
+    commands = {
+        "recognize": lambda: run(folder, clips, Path("out"), *flags),
+        "align": lambda: align(folder, clips, Path("out"), *flags),
+        "transcribe": lambda: transcribe(folder, "a.wav", *flags),
+    }
+    code = commands[name]()
     assert message in error_line(code, capsys)
     assert not Path("out").exists()
-
-
-def test_a_checkpoint_other_than_final(folder: Path, utterances: list[Utterance], tmp_path: Path) -> None:
-    state = torch.load(folder / "final.pt", weights_only=True)
-    state["ctc.head.output.bias"][0] += 100.0  # only blanks
-    torch.save(state, tmp_path / "blank.pt")
-    run(folder, utterances[:2], tmp_path / "out", *GREEDY, "--checkpoint", str(tmp_path / "blank.pt"))
-    assert set(greedy_texts(tmp_path / "out").values()) == {""}
 
 
 def test_an_interrupted_command_continues(
@@ -305,10 +302,6 @@ def test_options_of_the_searches(folder: Path, utterances: list[Utterance], tmp_
 # ---- transcribe
 
 
-def transcribe(folder: Path, *arguments: str) -> int:
-    return run_command(transcribe_command, ["--model_dir", str(folder), "--device", "cpu", *arguments])
-
-
 def test_transcribe_gives_the_text_of_recognize_on_a_long_clip(folder: Path, tmp_path: Path, capsys: Capsys) -> None:
     clip = write_clip(tmp_path / "long.wav", 9.0, seed=3)
     flags = ("--max_segment_s", "4")
@@ -342,3 +335,126 @@ def test_transcribe_gives_the_text_of_recognize_with_a_language_model_and_names_
     first, last = printed.err.splitlines()
     assert first.startswith(f"{gone}: missing")
     assert last == "1 of 6 files could not be read; see the lines above"
+
+
+# ---- align
+
+TEXTS = {"utt0": "ab a", "utt1": "cc d", "nested/utt2": "g"}
+
+
+@pytest.fixture
+def spoken(tmp_path: Path) -> list[Utterance]:
+    clips = [write_clip(tmp_path / f"{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate((0.6, 1.1, 0.4))]
+    clips[2] = replace(clips[2], duration=None)
+    return [replace(clip, key=key, txt=txt) for clip, (key, txt) in zip(clips, TEXTS.items(), strict=True)]
+
+
+def times_of(record: dict[str, Any]) -> list[tuple[float, float]]:
+    return [(unit["start"], unit["end"]) for unit in record["units"]]
+
+
+def read_textgrid(path: Path) -> dict[str, list[tuple[float, float, str]]]:
+    """Intervals by tier."""
+    grid = textgrid.openTextgrid(str(path), includeEmptyIntervals=True)
+    return {tier.name: [tuple(interval) for interval in tier.entries] for tier in grid.tiers}
+
+
+def test_units_and_words_as_json_lines_ctm_and_textgrids(
+    folder: Path, spoken: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    flags = ("--batch_size", "2", "--textgrid", str(tmp_path / "praat"), "--ctm", str(tmp_path / "words.ctm"))
+    assert align(folder, spoken, tmp_path / "align.jsonl", *flags) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'align.jsonl'}: 3 utterances\n"
+    found = read_lines(tmp_path / "align.jsonl")
+    assert [record["key"] for record in found] == list(TEXTS)
+    ctm = [line.split() for line in (tmp_path / "words.ctm").read_text("utf-8").splitlines()]
+    words = [(key, "1", word) for key, text in TEXTS.items() for word in text.split()]
+    assert [(row[0], row[1], row[4]) for row in ctm] == words
+    assert len(list((tmp_path / "praat").iterdir())) == 3
+    for record, seconds in zip(found, (0.6, 1.1, 0.4), strict=True):
+        assert (record["lang"], record["text"]) == ("tr", TEXTS[record["key"]])
+        assert [unit["text"] for unit in record["units"]] == list(record["text"].replace(" ", "▁"))
+        assert [word["text"] for word in record["words"]] == record["text"].split()
+        times = times_of(record)
+        assert times == sorted(times)
+        assert 0.0 < times[0][0] < times[-1][1] < seconds
+        for start, end in times:
+            assert (end - start) / 0.04 == pytest.approx(round((end - start) / 0.04))
+        assert all(0 < part["confidence"] <= 1 for part in (*record["units"], *record["words"], record))
+        assert record["score"] < 0
+        starts = [float(row[2]) for row in ctm if row[0] == record["key"]]
+        assert starts == [word["start"] for word in record["words"]]
+        tiers = read_textgrid(tmp_path / "praat" / f"{record['key'].replace('/', '%2F')}.TextGrid")
+        assert list(tiers) == ["units", "words"]
+        for name, intervals in tiers.items():
+            assert (intervals[0][0], intervals[-1][1]) == (0.0, seconds)
+            assert all(one[1] == other[0] for one, other in zip(intervals, intervals[1:], strict=False))
+            named = [(start, end, text) for start, end, text in intervals if text]
+            assert named == [(part["start"], part["end"], part["text"]) for part in record[name]]
+    monkeypatch.setattr(segments, "MAX_BATCH_S", 1.5)  # 1.1 and 0.6 s padded are 2.2 s, 0.6 and 0.4 s are 1.2 s
+    assert align(folder, spoken, tmp_path / "other.jsonl") == 0
+    for record, other in zip(found, read_lines(tmp_path / "other.jsonl"), strict=True):
+        assert times_of(other) == times_of(record)
+        assert other["score"] == pytest.approx(record["score"], abs=1e-3)
+
+
+def test_the_ctm_of_a_phone_model_has_phones(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "phones", tokenizer="phone")
+    clip = replace(write_clip(tmp_path / "clip.wav", 0.9), txt="a c b")
+    assert align(folder, [clip], tmp_path / "align.jsonl", "--ctm", str(tmp_path / "phones.ctm")) == 0
+    assert [line.split()[4] for line in (tmp_path / "phones.ctm").read_text("utf-8").splitlines()] == ["a", "c", "b"]
+    assert [word["text"] for word in read_lines(tmp_path / "align.jsonl")[0]["words"]] == ["a c b"]
+
+
+def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Path) -> None:
+    word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
+    clip = Utterance(key="a", wav="a.wav", txt="")
+    parts = {"units": (), "words": (word,), "score": 0.0, "confidence": 1.0}
+    alignment.write_textgrids(tmp_path, [alignment.AlignedUtterance(utterance=clip, duration_s=0.4, **parts)])
+    assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
+
+
+def with_bias(folder: Path, path: Path, unit: int, value: float) -> str:
+    """The model's weights with another bias of the CTC branch; their path."""
+    state = torch.load(folder / "final.pt", weights_only=True)
+    state["ctc.head.output.bias"][unit] = value
+    torch.save(state, path)
+    return str(path)
+
+
+def test_utterances_that_cannot_be_aligned_are_named_and_the_others_aligned(
+    folder: Path, spoken: list[Utterance], tmp_path: Path, capsys: Capsys
+) -> None:
+    texts = {"unknown": "a xyz", "silent": "", "long": "aab" * 9}
+    bad = [replace(spoken[0], key=key, txt=txt) for key, txt in texts.items()]
+    bad.append(replace(spoken[0], key="gone", wav=str(tmp_path / "gone.wav")))
+    never = with_bias(folder, tmp_path / "never.pt", 5, -torch.inf)  # "c", only in the second transcript
+    assert align(folder, [*bad, *spoken], tmp_path / "align.jsonl", "--checkpoint", never) == 2
+    assert [record["key"] for record in read_lines(tmp_path / "align.jsonl")] == ["utt0", "nested/utt2"]
+    expected = (
+        "utterance unknown: the transcript has units that the model does not know: 'x' 'y' 'z'; correct it",
+        "utterance silent: the transcript is empty; add the text, or leave the utterance out",
+        "utterance long: .*0.wav: 13 encoder frames, but CTC needs 36 for this transcript; check that audio",
+        "utterance gone: .*gone.wav: missing",
+        "utterance utt1: the model gives this transcript the probability 0; check",
+        ".*data.list: 5 of 7 utterances could not be aligned; see the lines above",
+    )
+    for pattern, line in zip(expected, capsys.readouterr().err.splitlines(), strict=True):
+        assert re.match(pattern, line)
+
+
+def test_models_that_cannot_align(
+    folder: Path, spoken: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    out = tmp_path / "align.jsonl"
+    untrained = write_model_folder(tmp_path / "untrained", model_conf={"ctc_weight": 0.0})
+    found = error_line(align(untrained, spoken, out), capsys)
+    assert "train.yaml: model_conf.ctc_weight is 0, so CTC was not trained and cannot align; use" in found
+    nan = with_bias(folder, tmp_path / "nan.pt", 0, torch.nan)
+    found = error_line(align(folder, spoken, out, "--checkpoint", nan), capsys)
+    assert found.startswith("CTC output: NaN; the weights are damaged")
+    monkeypatch.setattr(alignment, "align_units", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    found = error_line(align(folder, spoken, out, "--batch_size", "2"), capsys)
+    large = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0)"
+    assert found == f"{large}; lower --batch_size, or cut the longest utterances"
+    assert not out.exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs train`: what it prints, its flags, and one line with exit code 2 per user error."""
+"""`wenet-hs train` and `shards`: what they print, their flags, tars instead of lists, and one line per user error."""
 
 import subprocess
 import sys
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from command_line import Capsys, error_line
-from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
+from tiny_corpus import TinyCorpus, cut_back, outcome, write_tiny_corpus
 
+from wenet_hs.bin import cmvn, shards
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
+from wenet_hs.manifest import read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 
@@ -43,14 +45,14 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
         ("--cv_data none", "none: cannot be read (No such file or directory)"),
         ("--config none", "none: cannot be read (No such file or directory)"),
         ("--device cuda:77", "--device cuda:77: "),
-        ("--device nonsense", "--device nonsense: "),
-        ("--device meta", "--device meta: "),
+        ("--data_type shard", "train.list:1: not the path of a tar; a list of utterances is read with --data_type raw"),
         ("tokenizer_conf.symbol_table_path=no.txt", "no.txt: cannot be read (No such file or directory); check the"),
         ("cmvn_conf.cmvn_file=none", "none: cannot be read (No such file or directory); check the path in the config"),
         ("dtype=fp16", "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use"),
         ("optim_conf.lrr=1", "optim_conf.lrr: unknown key; did you mean `lr`?"),
         ("output_dim=99", "output_dim: 99, expected 8"),
         ("dataset_conf.fbank_conf.num_mel_bins=6", "num_mel_bins: input_layer: conv2d needs at least 7, got 6"),
+        ("dataset_conf.sampling.weights=[1,2]", "dataset_conf.sampling.weights: 2 weights for 1 lists in --train_d"),
         ("head=hsoftmax head_conf.tree=tree.json", "tree.json: leaf 7 is 'x', but unit 7 of the table is 'e'; build"),
     ],
 )
@@ -82,3 +84,54 @@ def test_the_module_as_a_program(corpus: TinyCorpus, tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{corpus.config}: dtype: fp16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_run_with_weights_noise_and_reverberation_resumes_bit_for_bit(
+    corpus: TinyCorpus, tmp_path: Path, step: int
+) -> None:
+    utterances = read_data_list(corpus.train_data)
+    write_data_list(tmp_path / "a.list", utterances[:4])
+    write_data_list(tmp_path / "b.list", utterances[4:])
+    (tmp_path / "clips").write_text("".join(f"{utterance.wav}\n" for utterance in utterances))
+    settings = [f"dataset_conf.{name}_conf={{list: {tmp_path}/clips, prob: 0.7}}" for name in ("noise", "reverb")]
+    settings.append("dataset_conf.sampling={weights: [1, 3]}")
+    flags = {"train_data": (tmp_path / "a.list", tmp_path / "b.list")}
+    whole = corpus.train(tmp_path / "whole", *settings, **flags)
+    cut = cut_back(whole, tmp_path / "cut", step)
+    assert outcome(corpus.train(cut, *settings, **flags)) == outcome(whole)
+    assert outcome(corpus.train(tmp_path / "plain", **flags)) != outcome(whole)
+
+
+# ---- shards
+
+
+def pack(data_list: Path, out: Path, num: int = 3) -> int:
+    line = ["--data_list", str(data_list), "--out", str(out), "--num_utts_per_shard", str(num)]
+    return run_command(shards, line)
+
+
+@pytest.mark.slow
+def test_training_on_shards_is_training_on_the_list(corpus: TinyCorpus, tmp_path: Path) -> None:
+    assert pack(corpus.train_data, tmp_path / "train") == pack(corpus.cv_data, tmp_path / "cv") == 0
+    lists = {"train_data": (tmp_path / "train" / "data.list",), "cv_data": tmp_path / "cv" / "data.list"}
+    short = ("max_epoch=1", "save_interval=null")
+    raw = outcome(corpus.train(tmp_path / "raw", *short))
+    assert outcome(corpus.train(tmp_path / "shard", *short, data_type="shard", **lists)) == raw
+    resumed = corpus.train(tmp_path / "raw", *short, data_type="shard", **lists)
+    assert outcome(resumed) == raw, "a run resumes with the other format"
+
+
+def test_statistics_of_shards_are_those_of_the_list(corpus: TinyCorpus, tmp_path: Path, capsys: Capsys) -> None:
+    train = tmp_path / "train" / "data.list"
+    assert pack(corpus.train_data, train.parent) == 0
+    assert capsys.readouterr().out.startswith(f"{train}: 4 shards, 10 utterances, ")
+    common = ["--config", str(corpus.config), "--num_workers", "0"]
+    out = ["--data_list", str(train), "--data_type", "shard", "--out", str(tmp_path / "cmvn")]
+    assert run_command(cmvn, [*common, *out]) == 0
+    assert (tmp_path / "cmvn").read_bytes() == (corpus.folder / "global_cmvn").read_bytes()
+    found = error_line(pack(corpus.train_data, tmp_path, num=0), capsys)
+    assert found == "--num_utts_per_shard 0: must be at least 1"
+    found = error_line(pack(tmp_path / "none", tmp_path), capsys)
+    assert found.startswith(f"{tmp_path}/none: cannot be read (No such file or directory)")

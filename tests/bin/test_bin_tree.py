@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs tree build | import | export`; `tree show` is tested in test_bin_tree_show.py."""
+"""`wenet-hs tree build | show | import | export`: trees, printed figures, drawings, and one line per fault."""
 
 import json
-import shlex
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from command_line import Capsys, error_line
+from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import tree as command
-from wenet_hs.bin.main import run_command
+from wenet_hs.bin.tree import figures
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
@@ -23,14 +23,18 @@ UNITS = ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     UnitTable.from_units("abc▁").write("units.txt")
-    texts = [("ca", "aab a"), ("es", "b"), ("es", "c")]
-    utterances = [Utterance(key=f"u{i}", wav="x.wav", txt=txt, lang=lang) for i, (lang, txt) in enumerate(texts)]
-    write_data_list("data.list", utterances)
+    write_texts("data.list", ca=["aab a"], es=["b", "c"])
     return tmp_path
 
 
+def write_texts(path: str, **texts: list[str]) -> None:
+    """A data list of these texts by language."""
+    pairs = enumerate((lang, text) for lang, of_lang in texts.items() for text in of_lang)
+    write_data_list(path, [Utterance(key=f"u{i}", wav="x.wav", txt=text, lang=lang) for i, (lang, text) in pairs])
+
+
 def call(line: str) -> int:
-    return run_command(command, shlex.split(line))
+    return run_line(command, line)
 
 
 def build(flags: str) -> int:
@@ -48,7 +52,7 @@ def pairs_of(tree: Tree | NaryTree) -> set[frozenset[int]]:
     return {frozenset(child - tree.num_inner for child in tree.children_of(node)) for node in range(tree.num_inner)}
 
 
-def test_build_writes_the_tree_and_one_line(capsys: Capsys) -> None:
+def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) -> None:
     tree = built("--kind huffman")
     assert tree.units == UNITS
     assert tree.frequencies.tolist() == [0, 0, 3, 3, 2, 1, 1]
@@ -57,16 +61,10 @@ def test_build_writes_the_tree_and_one_line(capsys: Capsys) -> None:
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert "huffman tree of 7 units | depth 5 | mean code length 2.300 bits | entropy 2.171 bits" in out
-
-
-def test_weighting_and_tokenizer() -> None:
     tree = built("--weighting per_language --tokenizer phone")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
     assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4, 0])
     assert tree.options["weighting"] == "per_language"
-
-
-def test_words_of_text(folder: Path) -> None:
     (folder / "1.txt").write_text("a b a\n")
     (folder / "2.txt").write_text("b\n\nc a d\n")
     tree = built("--tokenizer word --text 1.txt 2.txt")
@@ -201,3 +199,109 @@ def test_a_fault_of_import_is_one_line(folder: Path, capsys: Capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         call(IMPORT)
     assert "one of the arguments --original --gensim is required" in capsys.readouterr().err
+
+
+# ---- show
+
+LIST = "--data_list list --units abc.txt"
+
+
+@pytest.fixture
+def units(folder: Path) -> tuple[str, ...]:
+    """A tree over <blank> <unk> <sos/eos> a b c with the code lengths 5 5 1 2 3 4, and two languages; the units."""
+    for letters in ("abc", "abd", "abcd"):
+        UnitTable.from_units(letters).write(f"{letters}.txt")
+    write_texts("list", ca=["aaa"], es=["bb", "cc"])
+    units = UnitTable.read("abc.txt").units
+    Tree.huffman([0, 0, 8, 4, 2, 1], units, {"tokenizer": "char"}).save("tree.json")
+    return units
+
+
+def show(flags: str) -> int:
+    return call(f"show tree.json {flags}")
+
+
+def test_redundancy_is_the_code_length_above_the_entropy() -> None:
+    assert figures(Tree.huffman([3, 1])) == (
+        "huffman tree of 2 units | depth 1 | mean code length 1.000 bits | entropy 0.811 bits | "
+        "redundancy 0.189 bits (18.9 %)"
+    )
+    assert figures(Tree.huffman([1])).endswith("redundancy 0.000 bits")
+    for size in range(1, 40):  # sums of logarithms are not exact
+        assert "-0.0" not in figures(Tree.huffman([2.0**-n for n in range(size)]))
+
+
+def test_figures_options_the_most_frequent_units_and_a_table_by_language(
+    units: tuple[str, ...], capsys: Capsys
+) -> None:
+    options = {"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000}
+    Tree.huffman([0, 0, 8, 4, 2, 1], units, options).save("tree.json")
+    assert show(LIST) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("huffman tree of 6 units | depth 5 | ")
+    assert lines[1:4] == ["  a\\nb: \\x1b[2J▁", '  list: [1, "é"]', f"  long: {'x' * 200}…"], "no control characters"
+    assert [line.split()[0] for line in lines[4:8]] == ["<sos/eos>", "a", "b", "c"]
+    assert lines[4].split()[1:] == ["53.33", "%", Tree.load("tree.json").codes()[2]]
+    assert lines[-4:] == [
+        "language  units  entropy  own tree  this tree          excess",
+        "ca            4    0.811     1.000      1.750  0.939 (53.6 %)",
+        "es            6    1.585     1.667      2.667  1.082 (40.6 %)",
+        "(all)        10    1.971     2.000      2.300  0.329 (14.3 %)",
+    ]
+
+
+@pytest.mark.usefixtures("units")
+def test_every_drawing_is_written(capsys: Capsys) -> None:
+    assert show(f"--svg out/tree.svg --png out/tree.png --html out/tree.html {LIST}") == 0
+    ElementTree.parse("out/tree.svg")
+    assert Path("out/tree.png").read_bytes().startswith(b"\x89PNG")
+    page = Path("out/tree.html").read_text("utf-8")
+    assert '<th scope="row">es</th>' in page and "<li>depth 5</li>" in page
+    out = capsys.readouterr().out
+    assert out.count(": drawn") == 2 and "tree.html: written; open it in a browser" in out
+
+
+def test_an_nary_tree_and_a_deep_one_whose_codes_are_cut(capsys: Capsys) -> None:
+    NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde")).save("tree.json")
+    assert show("--svg tree.svg --html tree.html") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("classes tree of 5 units | depth 2 | mean code length 2.932 bits")
+    assert lines[1] == "e   40.00 %  0.2"
+    ElementTree.parse("tree.svg")
+    Tree.huffman([1e-30] * 2 + [2.0**-i for i in range(90)]).save("tree.json")
+    assert show("") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines()[1:])) <= 80
+
+
+@pytest.mark.usefixtures("units")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--data_list list", "--data_list: needs --units as well; name the units.txt"),
+        ("--units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),
+        ("--tokenizer char", "--tokenizer: is used with --data_list only"),
+        ("--bpe_model x.model", "--bpe_model: is used with --data_list only"),
+        (f"{LIST} --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
+        (f"{LIST} --bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe, or"),
+        ("--max_leaves 8", "--max_leaves: is used with --svg and --png only; add one of them"),
+        ("--max_leaves 0 --svg x.svg", "--max_leaves 0: must be at least 1"),
+        ("--data_list none.list --units abc.txt", "none.list: cannot be read"),
+        (f"{LIST} --units abd.txt", "abd.txt: not the units of tree.json (unit 5 is 'd' against 'c'); name the"),
+        (f"{LIST} --units abcd.txt", "abcd.txt: not the units of tree.json (7 units against 6); name the units"),
+    ],
+)
+def test_a_fault_of_show_is_one_line(flags: str, message: str, capsys: Capsys) -> None:
+    assert message in error_line(show(flags), capsys)
+
+
+@pytest.mark.parametrize(("recorded", "code"), [("char", 0), ("no such", 0), (7, 0), ("phone", 2)])
+def test_the_tokenizer_of_the_tree_is_the_default(
+    units: tuple[str, ...], recorded: object, code: int, capsys: Capsys
+) -> None:
+    Tree.huffman([0, 0, 8, 4, 2, 1], units, {"tokenizer": recorded}).save("tree.json")
+    assert show(LIST) == code
+    captured = capsys.readouterr()
+    if code == 0:
+        assert captured.out.splitlines()[-1].split()[1] == "10"
+    else:  # "aaa" is one phone
+        assert "of the transcripts are not in the unit table" in captured.err

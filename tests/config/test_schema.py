@@ -63,10 +63,12 @@ def test_the_head_chooses_the_class_of_its_section() -> None:
     assert fault_of(head="softmax", head_conf=tree) == "head_conf.tree: Extra inputs are not permitted"
 
 
-def test_adamw_decays_by_default_as_in_torch() -> None:
+def test_adamw_decays_by_default_as_in_torch_and_an_empty_section_is_all_defaults() -> None:
     assert ExperimentConfig().optim_conf == OptimConf(weight_decay=0.0)
     assert ExperimentConfig(optim="adamw").optim_conf.weight_decay == 0.01
     assert ExperimentConfig(optim="adamw", optim_conf={"weight_decay": 0.0}).optim_conf.weight_decay == 0.0  # type: ignore[arg-type]
+    assert ExperimentConfig(encoder_conf=None, dataset_conf=None) == ExperimentConfig()  # type: ignore[arg-type]
+    assert DatasetConf(filter_conf=None).filter_conf == FilterConf()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,8 @@ def test_adamw_decays_by_default_as_in_torch() -> None:
         *("dataset_conf: {batch_conf: {bucket_boundaries: [0]}}", "scheduler_conf: {warmup_steps: -1}"),
         *("tokenizer_conf: {special_tokens: {<start>: 1}}", "provenance: {python: 3}", "save_interval: 0"),
         *("max_minutes: 0", "keep_checkpoints: 0", "grad_clip: 0.0", "encoder_conf: {num_blocks: 2.0}"),
+        *("dataset_conf: {sampling: {temperature: 0}}", "dataset_conf: {sampling: {by: speaker}}"),
+        *("dataset_conf: {sampling: {weights: [1, 0]}}", "dataset_conf: {reverb_conf: {list: n, prob: 2}}"),
         *("optim_conf: {lr: true}", "optim_conf: {lr: '0.1'}", "optim_conf: {lr: null}", "optim_conf: {lr: .inf}"),
     ],
 )
@@ -147,8 +151,3 @@ PAIRS = CONFLICTS.strip().split("\n")
 @pytest.mark.parametrize(("settings", "fault"), list(zip(PAIRS[::2], PAIRS[1::2], strict=True)))
 def test_conflicting_settings_are_refused(settings: str, fault: str) -> None:
     assert fault_of(**yaml.safe_load(f"{{{settings}}}")).startswith(fault.strip())
-
-
-def test_an_empty_section_is_all_defaults() -> None:
-    assert ExperimentConfig(encoder_conf=None, dataset_conf=None) == ExperimentConfig()  # type: ignore[arg-type]
-    assert DatasetConf(filter_conf=None).filter_conf == FilterConf()  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.load import config_changes, load_config
@@ -76,6 +76,10 @@ def test_any_change_of_a_setting_loads_or_names_its_line(tmp_path: Path, data: s
 
 
 @QUIET
+@example(at=0, cut=len(BASE), put="a: 1\n\x85: 2")
+@example(at=0, cut=len(BASE), put="!<tag:x> a")
+@example(at=0, cut=len(BASE), put="%TAG ! x\n---\n!y a")
+@example(at=0, cut=len(BASE), put="&a : *a")
 @given(
     at=st.integers(0, len(BASE)),
     cut=st.integers(0, 5),
