@@ -89,6 +89,16 @@ def read_lines(path: Path | str) -> list[str]:
     return lines
 
 
+def remove_incomplete_line(path: Path) -> bytes:
+    """The content of a file without an incomplete last line of a killed run, which is removed; empty for no file."""
+    if not path.exists():
+        return b""
+    with path.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+    return content[: content.rfind(b"\n") + 1]
+
+
 @contextmanager
 def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError]) -> Iterator[None]:
     """Lock the folder for this process, so that one run at a time writes there.

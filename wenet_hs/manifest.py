@@ -52,16 +52,8 @@ class BadClip:
     reason: str
 
 
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "key": str,
-    "wav": str,
-    "txt": str,
-    "lang": str,
-    "speaker": str,
-    "duration": (int, float),
-    "start": (int, float),
-    "end": (int, float),
-}
+_TEXTS = ("key", "wav", "txt", "lang", "speaker")
+_SECONDS = ("duration", "start", "end")
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
@@ -119,30 +111,24 @@ def parse_utterance(line: str) -> Utterance:
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
-    record = {name: value for name, value in record.items() if name in _TYPES and value is not None}
-    for name in ("key", "wav", "txt"):
-        if name not in record:
-            raise ValueError(f"no {name!r} in this line; {_REMEDIES[name]}")
-    for name, value in record.items():
-        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-            expected = "text" if _TYPES[name] is str else "a number of seconds"
+    fields: dict[str, Any] = {name: record[name] for name in (*_TEXTS, *_SECONDS) if record.get(name) is not None}
+    for name, remedy in _REMEDIES.items():
+        if name not in fields:
+            raise ValueError(f"no {name!r} in this line; {remedy}")
+    for name, value in fields.items():
+        if not isinstance(value, str if name in _TEXTS else (int, float)) or isinstance(value, bool):
+            expected = "text" if name in _TEXTS else "a number of seconds"
             raise ValueError(f"{name!r} is {json.dumps(value, ensure_ascii=False)}, expected {expected}")
-    if not record["key"] or any(character.isspace() for character in record["key"]):
-        raise ValueError(f"key {record['key']!r} is empty or contains white space")
-    record["txt"] = unicodedata.normalize("NFC", record["txt"])
-    _check_values(record)
-    return Utterance(**record)
-
-
-def _check_values(record: Mapping[str, Any]) -> None:
-    for name, value in record.items():
         if isinstance(value, str):
             if _SURROGATE.search(value):
                 raise ValueError(f"{name!r} has half of a surrogate pair, which is not text; correct the line")
         elif not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name!r} is {value:g}, expected a number of seconds, 0 or more")
-    if "end" in record and record["end"] <= record.get("start", 0):
-        raise ValueError(f"'end' is {record['end']:g}, expected more than 'start', {record.get('start', 0):g}")
+    if not fields["key"] or any(character.isspace() for character in fields["key"]):
+        raise ValueError(f"key {fields['key']!r} is empty or contains white space")
+    if "end" in fields and fields["end"] <= fields.get("start", 0):
+        raise ValueError(f"'end' is {fields['end']:g}, expected more than 'start', {fields.get('start', 0):g}")
+    return Utterance(**{**fields, "txt": unicodedata.normalize("NFC", fields["txt"])})
 
 
 def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:

@@ -12,7 +12,7 @@ import soundfile
 from noise_clips import RANDOM, assert_equal_batches, make_dataset, write_clips
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, NoiseConf
-from wenet_hs.data.batching import Quarantine, quarantine_path
+from wenet_hs.data.batching import Quarantine
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import BadClip
@@ -83,9 +83,9 @@ def test_other_errors_are_not_quarantined(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = quarantine_path(tmp_path, 0)
+    path = tmp_path / "quarantine.tsv"
     with caplog.at_level(logging.WARNING):
-        quarantine = Quarantine(path, fresh=True)
+        quarantine = Quarantine(tmp_path, fresh=True)
         quarantine.record(())
         assert not path.exists(), "nothing is bad, so there is no list of it"
         quarantine.record([bad(n) for n in range(3)])
@@ -98,15 +98,15 @@ def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplo
     with path.open("ab") as file:
         file.write("k4\t/é".encode()[:-1])  # what a killed run leaves
     caplog.clear()
-    resumed = Quarantine(path, fresh=False)
+    resumed = Quarantine(tmp_path, fresh=False)
     resumed.record([BadClip(key="k\t3", wav="", reason=""), *(bad(n) for n in range(12))])
     assert caplog.messages == [
         "utterance k3: /3.wav: missing; it is skipped",
         f"{path} lists these 5 clips and all further ones that cannot be read",
     ]
     assert len(path.read_text().splitlines()) == 14
-    assert Quarantine(path, fresh=True) and not path.exists()
-    assert quarantine_path(tmp_path, 3).name == "quarantine-rank3.tsv"
+    assert Quarantine(tmp_path, fresh=True) and not path.exists()
+    assert Quarantine(tmp_path, fresh=True, rank=3, num_ranks=4).path.name == "quarantine-rank3.tsv"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_each_clip_is_written_once_and_the_first_are_named(tmp_path: Path, caplo
 )
 def test_the_share_of_bad_clips_is_limited(num_bad: int, num_drawn: int, at_end: bool, ends: bool) -> None:
     fault = rf"6 of {num_drawn} clips cannot be read, more than the share 0\.01; .* dataset_conf.max_bad_clips"
-    for is_only, name in ((True, "q.tsv"), (False, r"quarantine\*.tsv")):
+    for num_ranks, name in ((1, "quarantine.tsv"), (2, r"quarantine\*.tsv")):
         with pytest.raises(DataError, match=f"{name}: {fault}") if ends else nullcontext():
-            quarantine = Quarantine(Path("q.tsv"), fresh=False, is_only_rank=is_only)
+            quarantine = Quarantine(Path("m"), fresh=False, num_ranks=num_ranks)
             quarantine.check_share(num_bad, num_drawn, 0.01, at_end=at_end)

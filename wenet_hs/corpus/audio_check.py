@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, read_duration
 from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
 
 ITEM_LIMIT_S: float = 120
@@ -179,16 +179,10 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
 
 
 def _read_cache(path: Path) -> dict[str, CheckedClip]:
-    """Results of earlier runs. An incomplete last line of a killed run is removed."""
-    if not path.exists():
-        return {}
-    content = path.read_bytes()
-    complete = content[: content.rfind(b"\n") + 1]
-    if complete != content:
-        write_atomic(path, complete)
+    """Results of earlier runs."""
     known: dict[str, CheckedClip] = {}
     try:
-        for line in complete.splitlines():
+        for line in remove_incomplete_line(path).splitlines():
             cache_key, *result = json.loads(line)
             known[cache_key] = CheckedClip(*result)
     except (ValueError, TypeError) as error:

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.dataset import BatchConf
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field
+from wenet_hs.files import one_field, remove_incomplete_line
 from wenet_hs.manifest import BadClip
 
 logger = logging.getLogger(__name__)
@@ -201,19 +201,19 @@ _NUM_NAMED = 5
 
 
 class Quarantine:
-    """The file with the bad clips of a run, `key path reason`, each clip once.
+    """The file with the bad clips of a rank, `key path reason`, each clip once.
 
-    Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the run. The bad clips of
-    a batch depend only on (seed, epoch, index) and on the files. A bad clip is counted in every epoch.
+    Only a `ClipError` is recorded: a fault of the utterance's own audio. Any other error ends the run.
     """
 
-    def __init__(self, path: Path, *, fresh: bool, is_only_rank: bool = True) -> None:
-        """A `fresh` run begins a new file. If not `is_only_rank`, errors name the files of all ranks."""
-        self.path = path
-        self._all_paths = path if is_only_rank else path.with_name("quarantine*.tsv")
+    def __init__(self, model_dir: Path, *, fresh: bool, rank: int = 0, num_ranks: int = 1) -> None:
+        """A `fresh` run begins a new file. Ranks of different machines cannot share one, so each has its own."""
+        self.path = model_dir / ("quarantine.tsv" if rank == 0 else f"quarantine-rank{rank}.tsv")
+        self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
-            path.unlink(missing_ok=True)
-        self._known = _recorded_keys(path)
+            self.path.unlink(missing_ok=True)
+        rows = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
+        self._known = {row.partition("\t")[0] for row in rows if row}
 
     def record(self, clips: Iterable[BadClip]) -> None:
         """Record new clips. Warnings name the first ones; the later ones are only in the file."""
@@ -256,21 +256,3 @@ class RecordedBatches:
             self.num_bad += len(batch.quarantined)
             self.num_drawn += batch.num_drawn
             yield batch
-
-
-def quarantine_path(model_dir: Path, rank: int) -> Path:
-    """The file of a rank; each rank has its own, because ranks of different machines cannot share one."""
-    return model_dir / ("quarantine.tsv" if rank == 0 else f"quarantine-rank{rank}.tsv")
-
-
-def _recorded_keys(path: Path) -> set[str]:
-    """The keys in the file. An incomplete last line, from a killed run, is removed."""
-    if not path.exists():
-        return set()
-    content = path.read_bytes()
-    complete = content[: content.rfind(b"\n") + 1]
-    if complete != content:
-        with path.open("r+b") as file:
-            file.truncate(len(complete))
-    rows = complete.removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
-    return {row.partition("\t")[0] for row in rows if row}

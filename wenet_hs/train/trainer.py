@@ -31,7 +31,7 @@ from wenet_hs.checkpoint import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import Batch, Quarantine, RecordedBatches, plan_epoch, quarantine_path
+from wenet_hs.data.batching import Batch, Quarantine, RecordedBatches, plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
@@ -104,9 +104,8 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
         logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
     else:
         _load_base_weights(state, options, config)
-    quarantine = Quarantine(
-        quarantine_path(options.model_dir, world.rank), fresh=resume_from is None, is_only_rank=world.size == 1
-    )
+    is_fresh = resume_from is None
+    quarantine = Quarantine(options.model_dir, fresh=is_fresh, rank=world.rank, num_ranks=world.size)
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
     Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
