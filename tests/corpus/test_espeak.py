@@ -48,7 +48,7 @@ def sound(**changes: Any) -> NDArray[np.float32]:
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Changes what is installed: the test sees it, and later tests do not."""
-    caches = espeak._find_library, espeak.catalogue
+    caches = espeak._find_library, espeak.installed_voices
     for cache in caches:
         cache.cache_clear()
     yield monkeypatch
@@ -117,7 +117,7 @@ def test_missing_data_are_a_fault(
 
 def test_a_library_that_is_already_loaded_is_refused() -> None:
     """Its state would change the speech."""
-    espeak.catalogue()
+    espeak.installed_voices()
     with espeak._load_engine():
         espeak._LOCK.release()  # otherwise the second engine would wait for the first one
         try:

@@ -20,7 +20,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,17 +84,17 @@ class LanguageHours:
 
     validated: float
     """Hours that may be used, the test set included."""
-    ratio: float
-    """λ_i, the share of these hours to train on."""
-    kept: float
     test: float
     """Hours of the test set. From statistics: its number of utterances times the mean duration."""
-    released_test: float | None
+    released_test: float | None = None
     """Hours of the release's own test set, by the mean duration; None without statistics."""
+    ratio: float = math.nan
+    """λ_i, the share of the validated hours to train on; depends on all languages."""
 
-
-_Sizes = dict[str, tuple[float, float, float | None]]
-"""Hours per language: of what is validated, of the test set, and of the release's own test set if it is known."""
+    @property
+    def kept(self) -> float:
+        """Hours to train on."""
+        return self.ratio * self.validated
 
 
 def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
@@ -104,26 +104,23 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
     """
     _check_flags(args)
     sizes = _read_statistics(args) if args.corpus.is_file() else _measure_release(args)
-    ratios = _make_ratios({lang: validated for lang, (validated, _, _) in sizes.items()}, args)
-    return {
-        lang: LanguageHours(validated, ratios[lang], ratios[lang] * validated, test, released_test)
-        for lang, (validated, test, released_test) in sizes.items()
-    }
+    ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
+    return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
 
 
-def _measure_release(args: argparse.Namespace) -> _Sizes:
-    sizes: _Sizes = {}
+def _measure_release(args: argparse.Namespace) -> dict[str, LanguageHours]:
+    sizes = {}
     with TemporaryDirectory() as folder:
         checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
         for lang, language in _read_languages(args, checker).items():
             validated = hours_of(language.splits["train"])
             if args.split == "paper":
                 _hold_out_test(language, args)
-            sizes[lang] = validated, hours_of(language.splits["test"]), None
+            sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
     return sizes
 
 
-def _read_statistics(args: argparse.Namespace) -> _Sizes:
+def _read_statistics(args: argparse.Namespace) -> dict[str, LanguageHours]:
     path = args.corpus
     try:
         locales = json.loads("\n".join(read_lines(path)))["locales"]
@@ -135,7 +132,7 @@ def _read_statistics(args: argparse.Namespace) -> _Sizes:
     missing = [lang for lang in args.langs if lang not in locales]
     if missing:
         raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(locales))}")
-    sizes: _Sizes = {}
+    sizes = {}
     for lang in args.langs:
         try:
             validated_s = float(locales[lang]["validDurationSecs"])
@@ -147,7 +144,7 @@ def _read_statistics(args: argparse.Namespace) -> _Sizes:
                 "buckets.test must be numbers, and a clip must be validated"
             ) from error
         num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-        sizes[lang] = validated_s / 3600.0, num_test * mean_h, num_released * mean_h
+        sizes[lang] = LanguageHours(validated_s / 3600.0, num_test * mean_h, num_released * mean_h)
     return sizes
 
 

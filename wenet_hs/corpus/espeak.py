@@ -31,6 +31,7 @@ import soxr
 from numpy.typing import NDArray
 
 from wenet_hs.corpus.audio_check import parallel_map
+from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 
@@ -135,18 +136,17 @@ class ClipMaker:
 
 def clip_name(request: ClipRequest, audio_format: str) -> str:
     """`simulated_<digest>.<format>`: another request, engine or rendering has another name."""
-    fields = [_RENDERING, catalogue().version, SAMPLE_RATE, asdict(request)]
+    fields = [_RENDERING, installed_voices()[0], SAMPLE_RATE, asdict(request)]
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()[:16]
     return f"simulated_{digest}.{audio_format}"
 
 
 def _read_duration(path: Path) -> float | None:
-    """Seconds that the file's header declares; None for no file, or an empty one after a power failure."""
+    """Seconds that the file's header declares; None for no file, or an incomplete one after a power failure."""
     try:
-        info = soundfile.info(str(path))
-    except soundfile.LibsndfileError:
+        return read_duration(path)
+    except AudioError:
         return None
-    return float(info.frames / info.samplerate) if info.frames else None
 
 
 def render(request: ClipRequest) -> NDArray[np.float32] | None:
@@ -221,11 +221,11 @@ def _check(status: int, what: str) -> None:
 
 def voice_name(lang: str, variant: str | None = None) -> str:
     """The engine's name of a speaker of a language, such as "roa/es+f2". Raises DataError for an unknown language."""
-    known = catalogue()
-    if lang not in known.languages:
-        similar = difflib.get_close_matches(lang, known.languages, n=5, cutoff=0.3) or sorted(known.languages)
-        raise DataError(f"espeak-ng {known.version}: it has no language {lang!r}; it has {' '.join(similar)}")
-    return known.languages[lang] + (f"+{variant}" if variant else "")
+    version, voices = installed_voices()
+    if lang not in voices:
+        similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
+        raise DataError(f"espeak-ng {version}: it has no language {lang!r}; it has {' '.join(similar)}")
+    return voices[lang] + (f"+{variant}" if variant else "")
 
 
 class _Voice(ctypes.Structure):
@@ -244,18 +244,12 @@ class _Voice(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Catalogue:
-    """What the installed espeak-ng can speak."""
-
-    version: str
-    languages: Mapping[str, str]
-    """Language code → the engine's name of the voice, such as "es" → "roa/es"."""
-
-
 @cache
-def catalogue() -> Catalogue:
-    """The languages of the installed espeak-ng. Raises DataError when it is not installed."""
+def installed_voices() -> tuple[str, Mapping[str, str]]:
+    """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" → "roa/es".
+
+    Raises DataError when it is not installed.
+    """
     with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
         ranked: dict[str, tuple[int, str]] = {}
@@ -270,7 +264,7 @@ def catalogue() -> Catalogue:
                 address += len(code) + 2
                 lang = code.decode()
                 ranked[lang] = min(ranked.get(lang, (256, "")), (priority, voice.identifier.decode()))
-    return Catalogue(version=version, languages={code: name for code, (_, name) in sorted(ranked.items())})
+    return version, {code: name for code, (_, name) in sorted(ranked.items())}
 
 
 @contextmanager

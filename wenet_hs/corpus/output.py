@@ -60,9 +60,9 @@ def write_corpus(
 
     Args:
         splits: utterances of each set; a set that is not wanted is omitted.
-        facts: what `stats.json` contains about the corpus besides its counts.
-        langs: the same for each language.
+        facts, langs: what `stats.json` contains about the corpus and each language besides their counts.
         max_rejected: accepted share of faulty clips.
+
     Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.
     """
     _check_keys(splits)
@@ -71,9 +71,7 @@ def write_corpus(
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
-    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+    _write_rejected(out / "rejected.tsv", rejected)
     num_faults = sum(total["rejected"].values())
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
@@ -90,18 +88,20 @@ def write_corpus(
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
-    counts = {
-        lang: _count(
-            {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()},
-            [clip for clip in rejected if clip.lang == lang],
-        )
-        for lang in langs
-    }
-    by_lang = {lang: {**of_lang, **counts[lang]} for lang, of_lang in langs.items()}
+    by_lang = {}
+    for lang, of_lang in langs.items():
+        sets = {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()}
+        by_lang[lang] = {**of_lang, **_count(sets, [clip for clip in rejected if clip.lang == lang])}
     num_in = total.pop("num_in")
     content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
+
+
+def _write_rejected(path: Path, rejected: Sequence[Rejected]) -> None:
+    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
+    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
+    write_atomic(path, "key\tpath\treason\n" + "".join(lines))
 
 
 def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
-        "engine": f"espeak-ng {espeak.catalogue().version}",
+        "engine": f"espeak-ng {espeak.installed_voices()[0]}",
         "options": {name: getattr(args, name) for name in (*flags, "noise_snr")},
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
