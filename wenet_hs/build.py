@@ -19,6 +19,7 @@ from wenet_hs.config.schema import (
     HeadConf,
     HSoftmaxHeadConf,
     SoftmaxHeadConf,
+    TreeHeadConf,
 )
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.adaptive import AdaptiveHead
@@ -213,7 +214,7 @@ def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
 
 def tree_paths(config: ExperimentConfig) -> dict[str, str]:
     """Section → path, for the trees that a config names."""
-    return {section: conf.tree for section, conf in head_confs(config).items() if not isinstance(conf, SoftmaxHeadConf)}
+    return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
 
 
 def check_routes(config: ExperimentConfig, device: torch.device) -> None:

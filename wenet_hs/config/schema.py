@@ -103,11 +103,17 @@ class SoftmaxHeadConf(Section):
     """`head: softmax` has no settings."""
 
 
-class HSoftmaxHeadConf(Section):
-    """`head: hsoftmax`: a binary tree over the units with a logistic decision at each inner node."""
+class TreeHeadConf(Section):
+    """A head that is built from a tree over the units."""
 
     tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. A class tree is made binary."""
+    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. hsoftmax makes a class tree binary,
+    class cuts a binary tree into classes, and adaptive reads only the frequencies."""
+
+
+class HSoftmaxHeadConf(TreeHeadConf):
+    """`head: hsoftmax`: a binary tree over the units with a logistic decision at each inner node."""
+
     bias: bool = False
     """Whether each inner node has a bias besides its vector."""
     sparse_grad: bool = False
@@ -118,11 +124,9 @@ class HSoftmaxHeadConf(Section):
     """How the best units are found (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
 
 
-class ClassHeadConf(Section):
+class ClassHeadConf(TreeHeadConf):
     """`head: class`: a tree of classes over the units with a softmax at each inner node."""
 
-    tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units: a class tree or a binary one."""
     num_classes: Count | None = None
     """Number of classes that the top of a binary tree is cut into; null: the square root of the number of units."""
     sparse_grad: bool = False
@@ -133,11 +137,9 @@ class ClassHeadConf(Section):
     """How the best units are found: by best-first search or from all nodes; `auto`: by size and device."""
 
 
-class AdaptiveHeadConf(Section):
+class AdaptiveHeadConf(TreeHeadConf):
     """`head: adaptive`: PyTorch's adaptive softmax. Frequent units come first, rarer ones in narrower clusters."""
 
-    tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. Its frequencies rank them."""
     cutoffs: list[Count] | None = None
     """Ranks at which the clusters begin; null: where 1/2, 3/4 and 7/8 of all occurrences are reached."""
     div_value: Annotated[float, Field(ge=1)] = 4.0

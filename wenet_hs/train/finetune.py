@@ -18,7 +18,7 @@ from torch import Tensor
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
 from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
@@ -224,7 +224,7 @@ class BaseModel:
             conf = HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
         elif tree is None and shapes.get("output.weight", ())[:1] == (self.num_units,):
             conf = SoftmaxHeadConf()
-        if tree is None and not isinstance(conf, SoftmaxHeadConf):
+        if tree is None and (conf is None or isinstance(conf, TreeHeadConf)):
             if not same_units or _head_shapes(new) != shapes:
                 return None
             logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.path)
