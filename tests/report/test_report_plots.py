@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, log_ticks, scatter_chart, shorten, thin, ticks
+from wenet_hs.score.bootstrap import Interval
+from wenet_hs.score.error_rate import Rate
 
 parse = ElementTree.fromstring
 
@@ -45,14 +47,14 @@ def test_few_or_equal_values(points: list[tuple[float, float]]) -> None:
 
 
 def test_intervals_reach_from_low_to_high() -> None:
-    first = Dot(row="<ky>", rate=0.2, low=0.1, high=0.4, colour=0, label="a")
-    second = Dot(row="<ky>", rate=1, low=1, high=1, colour=7, label="b")
+    first = Dot(row="<ky>", score=Rate(0.2, Interval(0.1, 0.4)), colour=0, label="a")
+    second = Dot(row="<ky>", score=Rate(1, None), colour=7, label="b")
     svg = parse(interval_chart([first, second], label="x"))
     line, circle = svg.find("g/line"), svg.find("g/circle")
     assert line is not None and circle is not None
     low, middle, high = float(line.attrib["x1"]), float(circle.attrib["cx"]), float(line.attrib["x2"])
     assert (high - middle) == pytest.approx(2 * (middle - low), abs=0.3)
-    assert [title.text for title in svg.iter("title")] == ["a", "b"]
+    assert [title.text for title in svg.iter("title")] == ["a: 20.00 % [10.00, 40.00]", "b: 100.00 % n/a"]
     assert [line.attrib["class"] for line in svg.findall("g/line")] == ["c0", "c1"], "there are six colours"
     assert "<ky>" in [text.text for text in svg.iter("text")]
 

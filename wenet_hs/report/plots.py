@@ -3,12 +3,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
-from wenet_hs.score.error_rate import LanguageScore, MacroScore, format_interval, percent
+from wenet_hs.score.bootstrap import Interval
+from wenet_hs.score.error_rate import LanguageScore, MacroScore, Rate, format_interval, percent
 
 WIDTH, HEIGHT = 420, 254
 INTERVAL_WIDTH = 440
@@ -34,12 +35,10 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Dot:
-    """One rate with its interval, fractions, in a row of an interval chart."""
+    """One rate with its interval in a row of an interval chart."""
 
     row: str
-    rate: float
-    low: float
-    high: float
+    score: Rate | LanguageScore | MacroScore
     colour: int
     label: str
 
@@ -121,13 +120,15 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
 
 
 def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
-    """An SVG with a row per language: a dot per system, and a line over its interval; empty without dots."""
-    if not dots:
-        return Markup()
-    rows: dict[str, list[Dot]] = {}
+    """An SVG with a row per language: a dot per system, and a line over its interval; empty without a rate."""
+    rows: dict[str, list[tuple[float, Interval, Dot]]] = {}
     for dot in dots:
-        rows.setdefault(dot.row, []).append(dot)
-    marks = ticks(0, 100 * max(dot.high for dot in dots))
+        if dot.score.rate is not None:
+            interval = dot.score.interval or Interval(dot.score.rate, dot.score.rate)
+            rows.setdefault(dot.row, []).append((dot.score.rate, interval, dot))
+    if not rows:
+        return Markup()
+    marks = ticks(0, 100 * max(interval.high for of_row in rows.values() for _, interval, _ in of_row))
     left = 14 + 7 * min(16, max(map(len, rows)))
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
     row_height = max(22, 10 + 6 * max(map(len, rows.values())))
@@ -140,13 +141,14 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     for index, (name, of_row) in enumerate(rows.items()):
         middle = TOP + row_height * (index + 0.5)
         parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
-        for number, dot in enumerate(of_row):
+        for number, (rate, interval, dot) in enumerate(of_row):
             y = middle + 6 * (number - (len(of_row) - 1) / 2)
             colour = f"c{dot.colour % NUM_COLOURS}"
-            low, rate, high = (x(100 * value) for value in (dot.low, dot.rate, dot.high))
+            low, middle_x, high = (x(100 * value) for value in (interval.low, rate, interval.high))
+            title = escape(f"{dot.label}: {percent(rate)} % {format_interval(dot.score.interval)}")
             line = f'<line class="{colour}" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            circle = f'<circle class="{colour}" cx="{rate:.1f}" cy="{y:.1f}" r="3.5"/>'
-            parts.append(f"<g><title>{escape(dot.label)}</title>{line}{circle}</g>")
+            circle = f'<circle class="{colour}" cx="{middle_x:.1f}" cy="{y:.1f}" r="3.5"/>'
+            parts.append(f"<g><title>{title}</title>{line}{circle}</g>")
     return _svg(parts, INTERVAL_WIDTH, height, label)
 
 
@@ -198,11 +200,3 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Marku
     return Markup(  # nosec: all text in `parts` is escaped
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n{body}\n</svg>'
     )
-
-
-def rate_dots(score: LanguageScore | MacroScore, row: str, colour: int, label: str) -> Iterator[Dot]:
-    """The dot of a score in an interval chart; none without a rate."""
-    if score.rate is not None:
-        low, high = score.interval or (score.rate, score.rate)
-        text = f"{label}: {percent(score.rate)} % {format_interval(score.interval)}"
-        yield Dot(row=row, rate=score.rate, low=low, high=high, colour=colour, label=text)

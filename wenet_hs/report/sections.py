@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
-from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, rate_dots, scatter_chart
+from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
 from wenet_hs.score.alignments import Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
@@ -35,8 +35,6 @@ class Table:
     rows: Sequence[Sequence[str]]
     foot: Sequence[Sequence[str]] = ()
     """Rows that stay at the end."""
-    is_filtered: bool = False
-    """Whether the first column is a language, by which the page filters the rows."""
 
     @property
     def classes(self) -> list[str]:
@@ -53,12 +51,11 @@ Record = dict[str, str]
 """One row of a table: name of the column → text."""
 
 
-def table_of(records: Sequence[Record], *, total: Record | None = None, is_filtered: bool = False) -> Table:
-    """The table of these rows, `total` as its last one; n/a for a column that a row lacks."""
-    foot = [] if total is None else [total]
-    names = list(dict.fromkeys(name for record in (*records, *foot) for name in record))
-    rows, last = ([[record.get(name, UNDEFINED) for name in names] for record in of] for of in (records, foot))
-    return Table(names=names, rows=rows, foot=last, is_filtered=is_filtered)
+def table_of(records: Sequence[Record], total: Sequence[Record] = ()) -> Table:
+    """The table of these rows, `total` as its last ones; n/a for a column that a row lacks."""
+    names = list(dict.fromkeys(name for record in (*records, *total) for name in record))
+    rows, foot = ([[record.get(name, UNDEFINED) for name in names] for record in of] for of in (records, total))
+    return Table(names=names, rows=rows, foot=foot)
 
 
 def compare_columns(first: str, columns: Sequence[tuple[str, Mapping[str, str]]], missing: str) -> Table:
@@ -90,24 +87,22 @@ def errors_section(data: ReportData) -> dict[str, Any]:
     assert data.mode is not None
     experiments, shown, mode = data.experiments, data.shown, data.mode
     (_, first, first_report), *others = shown
-    speakers = {key: data.clips[key].speaker for key in first_report.utterances if key in data.clips}
-    known = {key: speaker for key, speaker in speakers.items() if speaker}
-    all_known = known if len(known) == len(first_report.utterances) else None
+    known = {key: clip.speaker for key, clip in data.clips.items() if clip.speaker}
+    speakers = known if first_report.utterances.keys() <= known.keys() else None
     faults = [
         f"{found.name} has no scored {mode}." for found in experiments if found.scores and mode not in found.scores
     ]
     rivals: dict[int, dict[str, Difference]] = {}
     for index, experiment, report in others:
         try:
-            rivals[index] = compare(first_report, report, speakers=all_known).differences
+            rivals[index] = compare(first_report, report, speakers=speakers).differences
         except DataError as error:
             faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
     langs = sorted(first_report.languages)  # the same in all: their references are equal
     dots = [
-        dot
+        Dot(row=group, score=score_of(report, group), colour=index, label=f"{experiment.name}, {group}")
         for group in (*langs, MACRO)
         for index, experiment, report in shown
-        for dot in rate_dots(score_of(report, group), group, index, f"{experiment.name}, {group}")
     ]
     modes = sort_modes({name for experiment in experiments for name in experiment.scores})
     columns = [
@@ -165,7 +160,7 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
         langs, total = stats.get("langs"), stats.get("total")
         if isinstance(langs, dict) and langs:
             records = [_corpus_record(lang, found) for lang, found in sorted(langs.items())]
-            corpus["table"] = table_of(records, total=_corpus_record("all", total) if total else None)
+            corpus["table"] = table_of(records, [_corpus_record("all", total)] if total else [])
         corpora.append(corpus)
     return {"corpora": corpora}
 
@@ -191,12 +186,11 @@ _CONDITION_NAMES = {
 
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
-    measured = [found for found in data.experiments if found.speeds]
-    conditions = [_conditions(found.rtf) for found in measured]
-    names = dict.fromkeys(name for of in conditions for name in of)
-    differing = [name for name in names if len({of.get(name) for of in conditions}) > 1]
+    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds]
+    names = dict.fromkeys(name for _, of in measured for name in of)
+    differing = [name for name in names if len({of.get(name) for _, of in measured}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
-    for found, of in zip(measured, conditions, strict=True):
+    for found, of in measured:
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
             if rates := speed.get("sum_rtf_by_lang"):
@@ -210,7 +204,7 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             parts.append({"experiment": found.name, **of_parts})
     return {
         "table": table_of(speeds),
-        "common": {name: conditions[0][name] for name in names if name not in differing},
+        "common": {name: measured[0][1][name] for name in names if name not in differing},
         "languages": table_of(by_lang),
         "parts": table_of(parts),
     }
@@ -225,47 +219,52 @@ def _conditions(rtf: Mapping[str, Any]) -> Record:
 
 # ---- training
 
-_CURVES: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (  # metric, caption, format, may be logarithmic
-    ("loss", "Loss, nats per target", "{:g}".format, True),
-    ("loss_att", "Attention loss, nats per target", "{:g}".format, True),
-    ("loss_ctc", "CTC loss, nats per target", "{:g}".format, True),
-    ("bits_per_unit", "Bits per unit of the attention decoder, without label smoothing", "{:g}".format, True),
-    ("accuracy", "Attention accuracy, teacher-forced", lambda value: f"{100 * value:g} %", False),
-    ("lr", "Learning rate", "{:g}".format, False),
-)
+_CURVES = {
+    "loss": "Loss, nats per target",
+    "loss_att": "Attention loss, nats per target",
+    "loss_ctc": "CTC loss, nats per target",
+    "bits_per_unit": "Bits per unit of the attention decoder, without label smoothing",
+    "accuracy": "Attention accuracy, teacher-forced",
+    "lr": "Learning rate",
+}
 _OVER_TIME = ("loss", "loss_att", "loss_ctc", "accuracy")
+_LINEAR = ("accuracy", "lr")  # the others may be logarithmic
 
 
 def training_section(data: ReportData) -> dict[str, Any]:
     """Final values, curves over steps and over wall time, and the settings that differ."""
-    rows = []
+    records = []
     for found in data.experiments:
         train, valid = found.curves.get("train", []), found.curves.get("valid", [])
         if not (train or valid):
             continue
         last, end = max(valid + train, key=lambda record: record["step"]), valid[-1] if valid else {}
         lowest = min((record["loss"] for record in valid if "loss" in record), default=None)
-        minutes = end["seconds"] / 60 if "seconds" in end else None
-        row = [found.name, found.head, f"{last['step']:,.0f}", format_number(last.get("epoch"), 0)]
-        row += [format_number(minutes, 1), format_number(lowest, 3), format_number(end.get("bits_per_unit"), 3)]
-        rows.append([*row, percent(end.get("accuracy"))])
-    names = ["experiment", "head", "steps", "epoch", "minutes", "lowest validation loss, nats per target"]
-    flat = [(found.name, flatten(found.settings)) for found in data.experiments]
-    shown = [(name, {key: format_setting(value) for key, value in of.items()}) for name, of in flat]
-    settings = compare_columns("setting", shown, _NONE)
-    differing = sorted((row for row in settings.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
+        record = {"experiment": found.name, "head": found.head, "steps": f"{last['step']:,.0f}"}
+        record["epoch"] = format_number(last.get("epoch"), 0)
+        record["minutes"] = format_number(end["seconds"] / 60 if "seconds" in end else None, 1)
+        record["lowest validation loss, nats per target"] = format_number(lowest, 3)
+        record["last validation, bits per unit"] = format_number(end.get("bits_per_unit"), 3)
+        record["last validation accuracy, %"] = percent(end.get("accuracy"))
+        records.append(record)
+    settings = {found.name: flatten(found.settings) for found in data.experiments}
+    texts = [(name, {key: format_setting(value) for key, value in of.items()}) for name, of in settings.items()]
+    compared = compare_columns("setting", texts, _NONE)
+    differing = sorted((row for row in compared.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
     return {
-        "table": Table(names=[*names, "last validation, bits per unit", "last validation accuracy, %"], rows=rows),
+        "table": table_of(records),
         "step_charts": _curve_charts(data.experiments, "steps"),
         "time_charts": _curve_charts(data.experiments, "minutes"),
-        "settings": Table(names=settings.names, rows=differing),
+        "settings": Table(names=compared.names, rows=differing),
     }
 
 
 def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[tuple[str, Markup]]:
     """Caption and SVG of each metric: training and validation over steps, or validation over minutes."""
     charts = []
-    for metric, caption, show, may_be_log in _CURVES:
+    for metric, caption in _CURVES.items():
+        if unit == "minutes" and metric not in _OVER_TIME:
+            continue
         lines = []
         for colour, found in enumerate(experiments):
             train, valid = (
@@ -273,11 +272,13 @@ def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[t
             )
             if unit == "minutes":
                 points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
-                lines.append(Line(points=points if metric in _OVER_TIME else [], colour=colour))
+                lines.append(Line(points=points, colour=colour))
                 continue
             for records in (train, valid):
                 points = [(record["step"], record[metric]) for record in records]
                 lines.append(Line(points=points, colour=colour, faint=records is train and bool(valid)))
+        show = (lambda value: f"{100 * value:g} %") if metric == "accuracy" else "{:g}".format
+        may_be_log = metric not in _LINEAR
         chart = line_chart(lines, label=f"{caption} over {unit}", show=show, may_be_log=may_be_log, unit=unit)
         if chart:
             charts.append((caption, chart))
@@ -328,7 +329,7 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
                 "num_errors": found.overall.num_errors,
                 "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
                 "langs": list(langs),
-                "table": table_of(records, is_filtered=True),
+                "table": table_of(records),
             }
         )
     return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
@@ -353,7 +354,7 @@ def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     pairs = (*found.substitutions, *found.deletions, *found.insertions)
     totals = Counter[str]()
     for pair in pairs:
-        totals += Counter({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
+        totals.update({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
     units = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]
     counts = Counter[tuple[str | None, str | None]]()
     for pair in pairs:
@@ -362,21 +363,19 @@ def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
     rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
     columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
     top = max((count for cell, count in counts.items() if _OTHERS not in cell), default=1)
-    scripts = {unit: script_of(unit) for unit in units} if has_scripts else {}
-    has_several = len({*scripts.values()} - {""}) > 1
-
-    def label(unit: str | None, none: str) -> tuple[str, str]:
-        if unit is None or unit == _OTHERS:
-            return none if unit is None else "others", ""
-        return show_unit(unit), scripts[unit] if has_several else ""
+    name_scripts = has_scripts and len({*map(script_of, units)} - {""}) > 1
+    labels = {unit: (show_unit(unit), script_of(unit) if name_scripts else "") for unit in units}
+    labels[_OTHERS] = "others", ""
 
     def cell(ref: str | None, hyp: str | None) -> tuple[int, float]:
         count = counts[ref, hyp]
         return count, 0.0 if _OTHERS in (ref, hyp) else (count / top) ** 0.5
 
     return {
-        "columns": [label(hyp, "left out") for hyp in columns],
-        "rows": [(label(ref, "inserted"), [cell(ref, hyp) for hyp in columns]) for ref in rows],
+        "columns": [("left out", "") if hyp is None else labels[hyp] for hyp in columns],
+        "rows": [
+            (("inserted", "") if ref is None else labels[ref], [cell(ref, hyp) for hyp in columns]) for ref in rows
+        ],
         "num_units": len(units),
         "has_others": _OTHERS in columns,
     }
@@ -389,25 +388,22 @@ MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance wit
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
     """Two charts: the error rate per range of reference lengths, and the error rate of each utterance by its length."""
-    _, _, first_report = data.shown[0]
-    metric = first_report.rules.metric
+    metric = data.shown[0][2].rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
-    dots: list[Dot] = []
-    points_of_systems, num_clipped = list[Line](), 0
+    dots, clouds, num_clipped = list[Dot](), list[Line](), 0
     for index, experiment, report in data.shown:
         for name, score in by_length(report).by[LENGTH].groups.items():
             label = f"{experiment.name}, {name} {unit}, {score.utterances:,} utterances"
-            dots += rate_dots(score, f"{name} (n={score.utterances:,})", index, label)
+            dots.append(Dot(row=f"{name} (n={score.utterances:,})", score=score, colour=index, label=label))
         counts = [utterance.counts for utterance in report.utterances.values()]
         points = [(float(count.num_units), count.rate) for count in counts if count.rate is not None]
         num_clipped += sum(rate > MAX_RATE for _, rate in points)
-        drawn = [(length, min(MAX_RATE, rate)) for length, rate in points]
-        points_of_systems.append(Line(points=drawn, colour=index))
+        clouds.append(Line(points=[(length, min(MAX_RATE, rate)) for length, rate in points], colour=index))
     label = f"Error rate of each utterance by its length in {unit}"
     return {
         "metric": metric.upper(),
         "bins": interval_chart(dots, label=f"Error rates by length of the reference in {unit}"),
-        "scatter": scatter_chart(points_of_systems, label=label, unit=unit),
+        "scatter": scatter_chart(clouds, label=label, unit=unit),
         "num_clipped": num_clipped,
         "max_percent": format(100 * MAX_RATE, "g"),
     }
@@ -420,17 +416,13 @@ _INPUT_FILES = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
     """Signatures and counts of the error rates, the provenance of the models, and the hashes of all input files."""
-    scores = [
-        [found.name, mode, report.signature, format_counts(report.micro)]
-        + [f"{report.num_resamples:,}", f"{len(report.missing):,}"]
-        for found in data.experiments
-        for mode, report in found.scores.items()
-    ]
-    provenance = []
+    scores, provenance, files = [], [], []
     for found in data.experiments:
+        for mode, report in found.scores.items():
+            numbers = (f"{report.num_resamples:,}", f"{len(report.missing):,}")
+            scores.append([found.name, mode, report.signature, format_counts(report.micro), *numbers])
         facts = found.provenance | {key: value for key, value in found.settings.items() if key == "seed"}
         provenance.append((found.name, {str(key): str(value) for key, value in facts.items()}))
-    files = []
     for path in filter(Path.is_file, dict.fromkeys(_input_paths(data))):
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
         files.append([str(path), changed, f"{path.stat().st_size:,}", file_sha256(path)])

@@ -5,7 +5,6 @@ import base64
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -26,18 +25,6 @@ AUDIO_MB = 3.0
 EMPTY = "·"  # shown opposite a deleted or an inserted unit
 _SAMPLE_RATE = 16_000
 _QUALITY = 0.85  # libsndfile's compression level at a constant bit rate: about 35 kbit/s
-
-
-@dataclass(frozen=True, slots=True)
-class UtteranceColumn:
-    """Consecutive operations of one kind: the reference above the hypothesis."""
-
-    kind: str
-    """C, S, D or I."""
-    ref: str
-    hyp: str
-    has_gap: bool
-    """Whether a word ends here."""
 
 
 def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -> dict[str, Any]:
@@ -68,8 +55,11 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
     }
 
 
-def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[UtteranceColumn]:
-    """The alignment as columns: runs of one kind inside a word of letters; each word or phone is a column."""
+def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, str, str, bool]]:
+    """The alignment as columns: runs of one kind inside a word of letters; each word or phone is a column.
+
+    A column is its kind (C, S, D or I), reference, hypothesis, and whether a word ends here.
+    """
     operations = align(*utterance.split(rules))
     lengths = word_lengths(utterance.ref, rules, utterance.lang) if rules.spaces == "ignore" else []
     word_ends = set(accumulate(lengths))
@@ -83,7 +73,7 @@ def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Utteranc
         if rules.metric != "cer" or at_end or following is None or following.kind != operation.kind:
             ref, hyp = "".join(found.ref or "" for found in run), "".join(found.hyp or "" for found in run)
             ref, hyp = (text.replace(" ", "␣") or EMPTY for text in (ref, hyp))
-            yield UtteranceColumn(operation.kind, ref, hyp, has_gap=rules.metric != "cer" or at_end)
+            yield operation.kind, ref, hyp, rules.metric != "cer" or at_end
             run = []
 
 
