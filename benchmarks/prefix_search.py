@@ -38,7 +38,7 @@ def measure(weights: str, args: argparse.Namespace) -> dict[str, object]:
     """Times of both sides, and whether they find the same."""
     case, options = frames_of(args, WEIGHTS[weights]), DecodeOptions(beam_size=args.beam)
     sides = {
-        "python": lambda: ctc.prefix_beam_search_with_lm(*case, blank=0, eos=-1, options=options, lm=None),
+        "python": lambda: ctc.prefix_beam_search_with_lm(*case, blank=0, eos=-1, options=options, lm=None)[0],
         "kernel": lambda: ctc.prefix_beam_search(*case, blank=0, beam_size=args.beam),
     }
     found, expected = ([[h.ids for h in nbest] for nbest in sides[side]()] for side in ("kernel", "python"))

@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_unknown_units
-from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, warn_about_options
-from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment, timed_units
+from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, pad_features, warn_about_options
+from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,
@@ -109,13 +108,12 @@ class Recognizer:
             for segment in self._decode(waveform_N, batch, mode, name)
         ]
         joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._experiment.tokenizer)
-        best, times = joined.nbest[0], joined.times
         return Transcript(
-            text=best.text,
-            score=best.score,
+            text=joined.nbest[0].text,
+            score=joined.nbest[0].score,
             nbest=tuple(joined.nbest),
             duration=duration_s,
-            units=None if times is None else tuple(timed_units(best.units, times, joined.log_probs)),
+            units=None if joined.units is None else tuple(joined.units),
         )
 
     def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
@@ -128,10 +126,7 @@ class Recognizer:
         model = self._experiment.model
         if model.encoder.subsampled_length(min(map(len, features))) < 1:
             logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, pieces[-1].duration_s)
-        device = next(model.parameters()).device
-        lengths = torch.tensor([len(features_TF) for features_TF in features], device=device)
-        padded = pad_sequence(features, batch_first=True).to(device)
-        found = decode(model, padded, lengths, [mode], self.options, lm=self._lm, align=True)[mode]
+        found = decode(model, *pad_features(model, features), [mode], self.options, lm=self._lm, align=True)[mode]
         return [
             make_segment(nbest, piece.begin_s, self._experiment) for piece, nbest in zip(pieces, found, strict=True)
         ]

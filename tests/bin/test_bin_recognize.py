@@ -409,7 +409,7 @@ def test_the_ctm_of_a_phone_model_has_phones(tmp_path: Path) -> None:
 def test_a_textgrid_with_quotes_that_is_shorter_than_its_last_unit(tmp_path: Path) -> None:
     word = TimedText(text='say "a"', start=0.0, end=0.5, confidence=1.0)
     clip = Utterance(key="a", wav="a.wav", txt="")
-    parts = {"units": (), "words": (word,), "score": 0.0, "confidence": 1.0}
+    parts = {"units": (), "words": (word,), "score": 0.0}
     alignment.write_textgrids(tmp_path, [alignment.AlignedUtterance(utterance=clip, duration_s=0.4, **parts)])
     assert read_textgrid(tmp_path / "a.TextGrid") == {"units": [(0.0, 0.5, "")], "words": [(0.0, 0.5, 'say "a"')]}
 

@@ -75,8 +75,10 @@ def plain(model: AsrModel, features: Tensor, mode: str, options: DecodeOptions) 
         return finished_list(model, memory, options, options.ctc_weight)
     best = model.ctc.topk(memory[0], min(options.beam_size, model.num_units))
     special = (model.ctc.blank, model.special.eos)
-    (nbest,) = prefix_beam_search_with_lm(*best, memory[1], blank=special[0], eos=special[1], options=options, lm=None)
-    return [(prefix.ids, prefix.ctc) for prefix in nbest]
+    _, (nbest,) = prefix_beam_search_with_lm(
+        *best, memory[1], blank=special[0], eos=special[1], options=options, lm=None
+    )
+    return [(prefix.ids, prefix.score) for prefix in nbest]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference searches without batch, cache, early stop or logarithms, for one utterance.
+"""Reference searches without batch, cache, early stop or logarithms, for one utterance; all alignments of CTC.
 
 The searches of the package are tested against them. A language model is a function of history and unit.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -139,3 +140,23 @@ def ctc_sums(probs_TV: list[list[float]], ids: Ids, blank: int) -> tuple[float, 
 
 def log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
+
+
+def random_log_probs(seed: int, *shape: int) -> Tensor:
+    return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+
+
+def ctc_paths(log_probs_TV: Tensor) -> Iterator[tuple[Ids, float]]:
+    """The text and the log-probability of every alignment; blank is unit 0."""
+    log_probs = log_probs_TV.tolist()
+    for path in itertools.product(range(log_probs_TV.size(1)), repeat=len(log_probs)):
+        text = tuple(unit for unit, _ in itertools.groupby(path) if unit)
+        yield text, sum(row[unit] for row, unit in zip(log_probs, path, strict=True))
+
+
+def ctc_texts(log_probs_TV: Tensor) -> dict[Ids, float]:
+    """Every text with the log of the sum over its alignments."""
+    sums: dict[Ids, float] = {}
+    for text, score in ctc_paths(log_probs_TV):
+        sums[text] = sums.get(text, 0.0) + math.exp(score)
+    return {text: math.log(total) for text, total in sums.items()}

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batched decoder searches against plain ones: random models of every head and options; CTC prefix sums by hand."""
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
 import torch
-from plain_search import Ids, assert_same_nbest, ctc_sums, finished_list, next_log_probs, wenet_search
+from plain_search import (
+    Ids,
+    assert_same_nbest,
+    ctc_sums,
+    ctc_texts,
+    finished_list,
+    next_log_probs,
+    random_log_probs,
+    wenet_search,
+)
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
@@ -173,36 +181,24 @@ def test_hypotheses_that_have_ended_are_not_computed(monkeypatch: pytest.MonkeyP
 # ---- CTC prefix sums
 
 
-def alignments(probs_TV: Tensor) -> Iterator[tuple[Ids, float]]:
-    """The text and the probability of every alignment; blank is unit 0."""
-    frames, units = probs_TV.shape
-    for alignment in itertools.product(range(units), repeat=frames):
-        text = tuple(unit for unit, _ in itertools.groupby(alignment) if unit)
-        yield text, math.prod(float(probs_TV[t, unit]) for t, unit in enumerate(alignment))
-
-
 def test_prefix_sums_are_sums_over_all_alignments() -> None:
     """Two utterances of 4 and 3 frames, two hypotheses each, one of them repeating its unit."""
-    generator = torch.Generator().manual_seed(4)
-    log_probs = torch.randn(2, 4, 3, generator=generator).double().log_softmax(-1)
-    lengths = torch.tensor([4, 3])
+    log_probs, lengths = random_log_probs(4, 2, 4, 3).double().log_softmax(-1), torch.tensor([4, 3])
     scorer = CtcPrefixScorer(log_probs, lengths, 0, 2)
     texts: list[list[Ids]] = [[(), ()], [(), ()]]
     for parents, units in (([[0, 0], [1, 0]], [[1, 2], [2, 1]]), ([[0, 1], [1, 1]], [[1, 1], [1, 2]])):
-        every = torch.arange(3).expand(2, 2, 3)
-        scores, ends = scorer.prefix_scores(every).exp(), scorer.text_scores().exp()
+        scores, ends = scorer.prefix_scores(torch.arange(3).expand(2, 2, 3)).exp(), scorer.text_scores().exp()
+        assert not scores[..., 0].any()  # blank
         for b, length in enumerate(lengths.tolist()):
-            texts_and_probs = list(alignments(log_probs[b, :length].double().exp()))
-            probs = log_probs[b, :length].double().exp().tolist()
+            sums = {text: math.exp(score) for text, score in ctc_texts(log_probs[b, :length]).items()}
+            probs = log_probs[b, :length].exp().tolist()
             for n, text in enumerate(texts[b]):
-                whole = sum(p for found, p in texts_and_probs if found == text)
-                assert float(ends[b, n]) == pytest.approx(whole, rel=1e-9)
+                assert float(ends[b, n]) == pytest.approx(sums.get(text, 0.0), rel=1e-9)
                 for unit in (1, 2):
                     longer = (*text, unit)
-                    expected = sum(p for found, p in texts_and_probs if found[: len(longer)] == longer)
+                    expected = sum(total for found, total in sums.items() if found[: len(longer)] == longer)
                     assert float(scores[b, n, unit]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
                     assert ctc_sums(probs, longer, 0)[0] == pytest.approx(expected, rel=1e-9, abs=1e-300)
-                assert float(scores[b, n, 0]) == 0.0
         scorer.advance(torch.tensor(parents), torch.tensor(units))
         pairs = [list(zip(*row, strict=True)) for row in zip(parents, units, strict=True)]
         texts = [[(*texts[b][parent], unit) for parent, unit in row] for b, row in enumerate(pairs)]

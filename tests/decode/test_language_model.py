@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARPA files and their errors, n-grams with backoff worked by hand, searches with a language model."""
 
-import itertools
 import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 import torch
+from plain_search import ctc_texts, random_log_probs
 from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
@@ -173,26 +174,22 @@ def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:
 
 # ---- searches
 
-OPTIONS = DecodeOptions(beam_size=90, lm_weight=0.7, length_bonus=0.4)
+OPTIONS = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
 
 
 def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp_path: Path) -> None:
     lm = model_of(tmp_path)
-    log_probs = torch.randn(1, 3, 7, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
-    values, ids = topk_lowest_id_first(log_probs, 4)
-    sums: dict[tuple[int, ...], float] = {}
-    frames = [list(zip(*frame, strict=True)) for frame in zip(values[0].tolist(), ids[0].tolist(), strict=True)]
-    for alignment in itertools.product(*frames):
-        text = tuple(unit for unit, _ in itertools.groupby(unit for _, unit in alignment) if unit)
-        sums[text] = sums.get(text, 0.0) + math.exp(sum(value for value, _ in alignment))
-    (found,) = prefix_beam_search_with_lm(values, ids, torch.tensor([3]), blank=0, eos=2, options=OPTIONS, lm=lm)
-    assert {prefix.ids for prefix in found} == set(sums)
-    scores = [prefix.ctc + prefix.fusion for prefix in found]
-    assert scores == sorted(scores, reverse=True)
-    for prefix in found:
-        lm_score = sum(log_prob(lm, prefix.ids[:i], unit) for i, unit in enumerate((*prefix.ids, SPECIAL.eos)))
-        assert prefix.ctc == pytest.approx(math.log(sums[prefix.ids]), abs=1e-5)
-        assert prefix.fusion == pytest.approx(0.7 * lm_score + 0.4 * len(prefix.ids), abs=1e-4)
+    log_probs = random_log_probs(1, 1, 3, 7)
+    values, ids = topk_lowest_id_first(log_probs, 7)
+    arguments: dict[str, Any] = {"blank": 0, "eos": SPECIAL.eos, "options": OPTIONS, "lm": lm}
+    (found,), (by_ctc,) = prefix_beam_search_with_lm(values, ids, torch.tensor([3]), **arguments)
+    sums = ctc_texts(log_probs[0])
+    assert {h.ids: pytest.approx(h.score, abs=1e-5) for h in by_ctc} == sums
+    assert [h.ids for h in found] == [h.ids for h in by_ctc]
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    for one in found[::7]:
+        lm_score = sum(log_prob(lm, one.ids[:i], unit) for i, unit in enumerate((*one.ids, SPECIAL.eos)))
+        assert one.score == pytest.approx(sums[one.ids] + 0.7 * lm_score + 0.4 * len(one.ids), abs=1e-4)
 
 
 def small_lm(tmp_path: Path) -> NgramModel:

@@ -2,7 +2,6 @@
 """Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM (NIST) and TextGrid (Praat)."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from pathlib import Path
 import torch
 from praatio.textgrid import IntervalTier, Textgrid
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.ctc import align_units
-from wenet_hs.decode.output import TimedText, timed_units, unit_times
+from wenet_hs.decode.modes import pad_features
+from wenet_hs.decode.output import TimedText, mean_confidence, timed_units
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import open_atomic, write_atomic
@@ -36,8 +35,6 @@ class AlignedUtterance:
     words: tuple[TimedText, ...]
     score: float
     """Log-probability of the alignment, including blanks; natural logarithm."""
-    confidence: float
-    """Geometric mean of the units' probabilities: how well the transcript fits the audio."""
     is_incomplete: bool = False
     """Whether the clip lacks a little of the length in its header."""
 
@@ -94,24 +91,20 @@ def _align_batch(
     if not items:
         return results
     model, tokenizer, conf = experiment.model, experiment.tokenizer, experiment.config.dataset_conf
-    device = next(model.parameters()).device
-    features = pad_sequence([features_TF for *_, features_TF in items], batch_first=True).to(device)
-    lengths = torch.tensor([len(features_TF) for *_, features_TF in items], device=device)
-    memory, memory_lengths = model.encode(features, lengths)
-    alignments = align_units(model.ctc, memory, memory_lengths, [ids for _, _, ids, _ in items])
+    encoded = model.encode(*pad_features(model, [features_TF for *_, features_TF in items]))
+    alignments = align_units(model.ctc, *encoded, [ids for _, _, ids, _ in items])
     for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
-        if alignment is None or alignment.confidence is None:  # probabilities below 1e-38, which are 0 in float32
+        if alignment is None:  # probabilities below 1e-38, which are 0 in float32
             results[utterance.key] = "the model gives this transcript the probability 0; check the transcript"
             continue
         names = [tokenizer.table.units[unit] for unit in ids]
-        units = timed_units(names, unit_times(alignment, model.encoder, conf), alignment.log_probs)
+        units = timed_units(names, alignment, model.encoder, conf)
         results[utterance.key] = AlignedUtterance(
             utterance=utterance,
             duration_s=duration_s,
             units=tuple(units),
             words=tuple(timed_words(units, tokenizer)),
             score=alignment.score,
-            confidence=alignment.confidence,
             is_incomplete=utterance.key in incomplete,
         )
     return results
@@ -155,15 +148,11 @@ def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
             text=tokenizer.join(unit.text for unit in group).strip(" "),
             start=group[0].start,
             end=group[-1].end,
-            confidence=_geometric_mean([unit.confidence for unit in group]),
+            confidence=mean_confidence(group),
         )
         for group in groups
         if group
     ]
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if all(values) else 0.0
 
 
 # ---- files
@@ -179,7 +168,7 @@ def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None
             "lang": aligned.utterance.lang,
             "text": aligned.utterance.txt,
             "score": aligned.score,
-            "confidence": round(aligned.confidence, 4),
+            "confidence": round(mean_confidence(aligned.units), 4),  # how well the transcript fits the audio
         }
         for name, parts in {"units": aligned.units, "words": aligned.words}.items():
             record[name] = [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -63,9 +62,10 @@ class BeamSearch(ABC):
         self._min_units_B = torch.minimum((frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units)
         self._lm, self._lm_weight = lm if options.lm_weight else None, options.lm_weight
         self._length_bonus = options.length_bonus
-        self._lm_states = None if self._lm is None else _per_beam(self._lm.start(shape[0] * shape[1]), shape)
-        if self._lm_states is not None:
-            self._lm_states = self._lm_states.to(memory.device)
+        self._lm_states = torch.empty(shape, device=memory.device)
+        """(B, N, …), without a language model unused."""
+        if self._lm is not None:
+            self._lm_states = torch.unflatten(self._lm.start(self.live.numel()).to(memory.device), 0, shape)
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -141,7 +141,7 @@ class BeamSearch(ABC):
         if not self.has_fusion:
             return scores
         added_BNK = torch.where(ids == self._eos, 0.0, self._length_bonus)
-        if self._lm is not None and self._lm_states is not None:
+        if self._lm is not None:
             log_probs = self._lm.score(self._lm_states.flatten(0, 1), ids.flatten(0, 1))
             added_BNK = added_BNK + self._lm_weight * log_probs.view_as(ids)
         return scores + added_BNK
@@ -156,10 +156,11 @@ class BeamSearch(ABC):
         self.units = torch.cat([past_BNL, units[..., None]], dim=2)
         self._visible_BNS = self._visible_BNS.gather(1, parents[..., None].expand_as(self._visible_BNS))
         self.live = live
-        if self._lm is not None and self._lm_states is not None:
+        if self._lm is not None:
             rows_B1 = torch.arange(len(parents), device=parents.device)[:, None]
             states = self._lm_states[rows_B1, parents]
-            self._lm_states = _per_beam(self._lm.advance(states.flatten(0, 1), units.flatten()), units.shape)
+            after = self._lm.advance(states.flatten(0, 1), units.flatten())
+            self._lm_states = torch.unflatten(after, 0, units.shape)
         if self._cache.num_nodes >= self._compact_at and self.should_sync():
             self._compact()
 
@@ -170,8 +171,7 @@ class BeamSearch(ABC):
         self.utterances, self.units, self.live = self.utterances[rows], self.units[rows], self.live[rows]
         self._visible_BNS = self._visible_BNS[rows]
         self.max_units, self._min_units_B = self.max_units[rows_on_cpu], self._min_units_B[rows_on_cpu]
-        if self._lm_states is not None:
-            self._lm_states = self._lm_states[rows]
+        self._lm_states = self._lm_states[rows]
         return rows
 
     def without_end(self, units_NL: list[list[int]], scores_N: list[float]) -> list[tuple[tuple[int, ...], float]]:
@@ -269,8 +269,3 @@ class AttentionSearch(BeamSearch):
         self._ended_BN = units_BN == self._eos
         live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
         self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
-
-
-def _per_beam(states_P: Tensor, shape: Sequence[int]) -> Tensor:
-    """(B · N, …) → (B, N, …)."""
-    return states_P.view(*shape[:2], *states_P.shape[1:])

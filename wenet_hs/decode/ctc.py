@@ -7,7 +7,6 @@ sequences, L labels.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -59,27 +58,17 @@ def prefix_beam_search(
     """
     from wenet_hs.decode import ctc_kernels
 
-    beams = ctc_kernels.prefix_search(
-        values.detach().double().cpu().contiguous().numpy(),
-        ids.cpu().contiguous().numpy(),
-        lengths.long().cpu().numpy(),
-        blank=blank,
-        beam_size=beam_size,
-    )
-    return [[Hypothesis(ids, score) for ids, score in beam] for beam in beams]
+    values_BTK, ids_BTK = values.detach().double().cpu().contiguous().numpy(), ids.cpu().contiguous().numpy()
+    slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
+    results = []
+    for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths.tolist(), strict=True):
+        beam = ctc_kernels.search_prefixes(values_TK[:length], ids_TK[:length], blank, beam_size, slots_V)
+        rows = zip(*beam, strict=True)
+        results.append([Hypothesis(tuple(units_T[:size].tolist()), float(score)) for score, size, units_T in rows])
+    return results
 
 
 # ---- with a language model, in plain Python
-
-
-class PrefixScores(NamedTuple):
-    """A prefix at the end of the search, with the two parts of its score."""
-
-    ids: _Ids
-    ctc: float
-    """Log of the sum over its alignments."""
-    fusion: float
-    """Language model, including the end, and length bonus."""
 
 
 def prefix_beam_search_with_lm(
@@ -91,18 +80,20 @@ def prefix_beam_search_with_lm(
     eos: int,
     options: DecodeOptions,
     lm: LanguageModel | None,
-) -> list[list[PrefixScores]]:
+) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """As `prefix_beam_search`, with prefixes ranked by CTC plus language model and length bonus (Hannun et al. 2014).
 
-    Returns: per utterance up to `beam_size` prefixes, best first.
+    Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with scores of CTC only.
     """
-    results = []
+    results, by_ctc = [], []
     for values_TK, ids_TK, length in zip(values.cpu(), ids.cpu(), lengths.tolist(), strict=True):
         search = _PrefixSearch(blank, options, lm)
         for values_K, ids_K in zip(values_TK[:length].tolist(), ids_TK[:length].tolist(), strict=True):
             search.advance(dict(zip(ids_K, values_K, strict=True)))
-        results.append(search.finish(eos))
-    return results
+        found = search.finish(eos)
+        results.append([Hypothesis(ids, score) for score, _, ids in found])
+        by_ctc.append([Hypothesis(ids, ctc) for _, ctc, ids in found])
+    return results, by_ctc
 
 
 class _PrefixSearch:
@@ -142,11 +133,11 @@ class _PrefixSearch:
         best = sorted(candidates, reverse=True)[: self._options.beam_size]
         self._beam = {prefix: (sums[prefix][0], sums[prefix][1]) for score, *_, prefix in best if score > _IMPOSSIBLE}
 
-    def finish(self, eos: int) -> list[PrefixScores]:
-        """The beam with the ends of the texts, sorted."""
-        fusion = self._extended_fusion([eos], 0.0)
-        found = [PrefixScores(ids, _log_add(*sums), fusion[*ids, eos]) for ids, sums in self._beam.items()]
-        return sorted(found, key=lambda prefix: prefix.ctc + prefix.fusion, reverse=True)
+    def finish(self, eos: int) -> list[tuple[float, float, _Ids]]:
+        """Score with the end of the text, score of CTC only, and units of each prefix, best first."""
+        fusion, ctc = self._extended_fusion([eos], 0.0), {ids: _log_add(*sums) for ids, sums in self._beam.items()}
+        found = [(ctc[ids] + fusion[*ids, eos], ctc[ids], ids) for ids in ctc]
+        return sorted(found, key=lambda prefix: prefix[0], reverse=True)
 
     def _extended_fusion(self, units: Sequence[int], bonus: float) -> dict[_Ids, float]:
         """Language model and bonus of each prefix of the beam extended by each of `units`."""

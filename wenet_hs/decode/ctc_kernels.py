@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _INDEX = range(5)
@@ -30,29 +29,6 @@ _NONE, _ZERO, _ONE = np.int64(-1), np.int64(0), np.int64(1)
 _HALF = np.int64(32)
 _LOW = np.int64(2**32 - 1)
 _TOP = np.int64(2**31 - 1)  # the lower half of a rank is this minus the unit: -1 (no unit) comes last
-
-
-def prefix_search(
-    values_BTK: NDArray[np.float64],
-    ids_BTK: NDArray[np.int64],
-    lengths_B: NDArray[np.int64],
-    *,
-    blank: int,
-    beam_size: int,
-) -> list[list[tuple[tuple[int, ...], float]]]:
-    """The search of `ctc.prefix_beam_search`; contiguous arrays, the values of a frame sorted, best first.
-
-    Returns: per utterance the units of each prefix and the log of the sum over its alignments, best first.
-    """
-    slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
-    beams = []
-    for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths_B.tolist(), strict=True):
-        scores_N, sizes_N = np.empty(beam_size), np.full(beam_size, -1, np.int32)
-        units_NT = np.empty((beam_size, length), np.int32)
-        _search_one(values_TK[:length], ids_TK[:length], blank, slots_V, scores_N, sizes_N, units_NT)
-        beam = zip(scores_N.tolist(), sizes_N.tolist(), units_NT, strict=True)
-        beams.append([(tuple(units_T[:size].tolist()), score) for score, size, units_T in beam if size >= 0])
-    return beams
 
 
 # ---- prefix search
@@ -186,11 +162,14 @@ def _select(
 
 
 @njit(cache=True)
-def _search_one(
-    values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, scores_N: Any, sizes_N: Any, units_NT: Any
-) -> None:
-    """The beam search of one utterance; `slots_V`, the position of each unit in a frame, is all -1 before and after."""
-    beam_size, num_best = len(scores_N), ids_TK.shape[1]
+def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slots_V: Any) -> Any:
+    """The prefix beam search of one utterance; contiguous arrays, the values of a frame sorted, best first.
+
+    `slots_V`, the position of each unit in a frame, is all -1 before and after.
+
+    Returns: of each prefix, best first, the log of the sum over its alignments, the number of units, the units (N, T).
+    """
+    num_best = ids_TK.shape[1]
     trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
     _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
     trie_M5[0, _INDEX] = 0
@@ -216,22 +195,16 @@ def _search_one(
         beam, next_beam, size = next_beam, beam, count
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = -1
+    sizes_N, units_NT = np.zeros(size, np.int32), np.empty((size, len(ids_TK)), np.int32)
     for index in range(size):
-        scores_N[index] = beam[1][index, _TOTAL]
-        sizes_N[index] = _write_units(trie_M5, beam[0][index], units_NT[index])
-
-
-@njit(cache=True)
-def _write_units(trie_M5: Any, node: Any, units_T: Any) -> Any:
-    """Write the units of a prefix. Returns their number."""
-    size, above = 0, node
-    while above > 0:
-        size += 1
-        above = trie_M5[above, _PARENT]
-    for index in range(size - 1, -1, -1):
-        units_T[index] = trie_M5[node, _UNIT]
-        node = trie_M5[node, _PARENT]
-    return size
+        above = node = beam[0][index]
+        while above > 0:
+            sizes_N[index] += 1
+            above = trie_M5[above, _PARENT]
+        for position in range(sizes_N[index] - 1, -1, -1):
+            units_NT[index, position] = trie_M5[node, _UNIT]
+            node = trie_M5[node, _PARENT]
+    return beam[1][:size, _TOTAL], sizes_N, units_NT
 
 
 # ---- alignment

@@ -2,7 +2,6 @@
 """Results of a search (hypotheses, alignments) and the options that all searches share."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +16,6 @@ class Alignment:
     """Per unit: the mean log-probability over its frames; natural logarithm."""
     score: float
     """Log-probability of the whole alignment, including the blanks."""
-
-    @property
-    def confidence(self) -> float | None:
-        """Geometric mean of the units' probabilities, in [0, 1]; None if there is no unit."""
-        return mean_probability(self.log_probs)
-
-
-def mean_probability(log_probs: Sequence[float]) -> float | None:
-    """Geometric mean of probabilities that are given as logarithms; None if there are none."""
-    return math.exp(sum(log_probs) / len(log_probs)) if log_probs else None
 
 
 @dataclass(frozen=True, slots=True)

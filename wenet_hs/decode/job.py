@@ -25,14 +25,13 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.lm import LanguageModel
-from wenet_hs.decode.modes import StageTimes, decode, warn_about_options
+from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.output import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
@@ -314,8 +313,7 @@ def _decode_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
 ) -> DecodedBatch:
     model, conf = experiment.model, experiment.config.dataset_conf
-    device = next(model.parameters()).device
-    started_at, times = time.time(), StageTimes(device)
+    started_at, times = time.time(), StageTimes(next(model.parameters()).device)
     features, incomplete = dict[int, Tensor](), list[str]()
     pieces: list[dict[str, Segment] | str] = [{} for _ in batch]
     with out_of_memory_as_error(utterances, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
@@ -326,10 +324,9 @@ def _decode_batch(
                 except DataError as error:
                     pieces[index] = str(error).removeprefix(f"utterance {utterance.key}: ")
             if features:
-                padded = pad_sequence(list(features.values()), batch_first=True).to(device)
-                lengths = torch.tensor([len(frames) for frames in features.values()], device=device)
+                padded = pad_features(model, features.values())
         if features:
-            results = decode(model, padded, lengths, job.modes, job.options, lm=job.lm, align=True, times=times)
+            results = decode(model, *padded, job.modes, job.options, lm=job.lm, align=True, times=times)
             for row, index in enumerate(features):
                 pieces[index] = {
                     mode: make_segment(nbests[row], batch[index].begin_s, experiment)
@@ -344,9 +341,8 @@ def _decode_batch(
 
 def _warm_up(experiment: Experiment, job: Job) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
-    conf, device = experiment.config.dataset_conf, next(experiment.model.parameters()).device
+    model, conf = experiment.model, experiment.config.dataset_conf
     num_samples = int(conf.resample_conf.resample_rate * _WARM_UP_S)
     noise_N = 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(0))
-    features = waveform_features(noise_N, conf)
-    lengths = torch.tensor([len(features)], device=device)
-    decode(experiment.model, features[None].to(device), lengths, job.modes, job.options, lm=job.lm, align=True)
+    padded = pad_features(model, [waveform_features(noise_N, conf)])
+    decode(model, *padded, job.modes, job.options, lm=job.lm, align=True)

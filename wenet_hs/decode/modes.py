@@ -11,13 +11,14 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.attention import AttentionSearch
 from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
@@ -98,11 +99,9 @@ class EncodedBatch:
                 found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=beam_size)
                 return found, found
             blank, eos = model.ctc.blank, model.special.eos
-            scored = prefix_beam_search_with_lm(
+            return prefix_beam_search_with_lm(
                 *best, self.lengths, blank=blank, eos=eos, options=self.options, lm=self.lm
             )
-        with_fusion = [[Hypothesis(one.ids, one.ctc + one.fusion) for one in nbest] for nbest in scored]
-        return with_fusion, [[Hypothesis(one.ids, one.ctc) for one in nbest] for nbest in scored]
 
 
 def _greedy(batch: EncodedBatch) -> NBests:
@@ -212,6 +211,12 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
             "attention with finished_list and length_penalty 0 favours short texts and returns many empty ones; set "
             "length_penalty to about 1"
         )
+
+
+def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Features (T, F) of utterances as a batch (B, T, F) on the model's device, and their lengths (B,)."""
+    rows, device = list(features), next(model.parameters()).device
+    return pad_sequence(rows, batch_first=True).to(device), torch.tensor(list(map(len, rows)), device=device)
 
 
 @torch.no_grad()  # not inference_mode: the model's positional tables are extended here; training may use them later

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.decode.hypothesis import Alignment, Hypothesis, mean_probability
+from wenet_hs.decode.hypothesis import Alignment, Hypothesis
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.nn.conformer import Encoder
@@ -22,13 +22,25 @@ from wenet_hs.text.units import SPACE
 if TYPE_CHECKING:
     from wenet_hs.build import Experiment
 
-Times = list[tuple[float, float]]
-"""Per unit its begin and end, in seconds from the beginning of the utterance."""
 _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
 
 
-def unit_times(alignment: Alignment, encoder: Encoder, conf: DatasetConf, begin_s: float = 0.0) -> Times:
-    """Begin and end of each unit of an alignment.
+@dataclass(frozen=True, kw_only=True)
+class TimedText:
+    """A unit or a word with its begin and end."""
+
+    text: str
+    start: float
+    """Seconds from the beginning of the utterance."""
+    end: float
+    confidence: float
+    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
+
+
+def timed_units(
+    units: Sequence[str], alignment: Alignment, encoder: Encoder, conf: DatasetConf, begin_s: float = 0.0
+) -> list[TimedText]:
+    """The units of an alignment with their begin and end.
 
     A frame stands for one step (frame shift · subsampling), in the middle of the audio that it is computed from. With
     conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
@@ -44,29 +56,20 @@ def unit_times(alignment: Alignment, encoder: Encoder, conf: DatasetConf, begin_
     receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
     offset_s = begin_s + (receptive_field_s - step_s) / 2
     return [
-        (round(offset_s + first * step_s, _DIGITS), round(offset_s + end * step_s, _DIGITS))
-        for first, end in alignment.spans
+        TimedText(
+            text=text,
+            start=round(offset_s + first * step_s, _DIGITS),
+            end=round(offset_s + end * step_s, _DIGITS),
+            confidence=math.exp(log_prob),
+        )
+        for text, (first, end), log_prob in zip(units, alignment.spans, alignment.log_probs, strict=True)
     ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedText:
-    """A unit or a word with its begin and end."""
-
-    text: str
-    start: float
-    """Seconds from the beginning of the utterance."""
-    end: float
-    confidence: float
-    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
-
-
-def timed_units(units: Sequence[str], times: Times, log_probs: Sequence[float]) -> list[TimedText]:
-    """Units with their times and log-probabilities, as objects."""
-    return [
-        TimedText(text=text, start=start_s, end=end_s, confidence=math.exp(log_prob))
-        for text, (start_s, end_s), log_prob in zip(units, times, log_probs, strict=True)
-    ]
+def mean_confidence(units: Sequence[TimedText]) -> float:
+    """Geometric mean of the confidences of units, at least one."""
+    confidences = [unit.confidence for unit in units]
+    return math.exp(sum(map(math.log, confidences)) / len(units)) if all(confidences) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +90,8 @@ class Segment:
     """From the beginning of the utterance."""
     nbest: Sequence[Alternative]
     """Best first."""
-    times: Times | None = None
-    """Of the units of the best hypothesis; None if CTC cannot align it."""
-    log_probs: Sequence[float] = ()
-    """Of the same units, by CTC."""
+    units: Sequence[TimedText] | None = None
+    """Of the best hypothesis; None if CTC cannot align it."""
 
 
 def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experiment) -> Segment:
@@ -103,8 +104,9 @@ def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experi
     ]
     if alignment is None:
         return Segment(begin_s, alternatives)
-    times = unit_times(alignment, experiment.model.encoder, experiment.config.dataset_conf, begin_s)
-    return Segment(begin_s, alternatives, times, alignment.log_probs)
+    conf = experiment.config.dataset_conf
+    units = timed_units(alternatives[0].units, alignment, experiment.model.encoder, conf, begin_s)
+    return Segment(begin_s, alternatives, units)
 
 
 def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
@@ -121,13 +123,10 @@ def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
     text = separator.join(one.text.strip(" ") for one in best if one.text.strip(" "))
     units = tuple(unit for one in best for unit in one.units)
     joined = Alternative(text=text, score=sum(one.score for one in best), units=units)
-    aligned = [(segment.times, segment.log_probs) for segment in segments if segment.times is not None]
-    is_complete = all(segment.times is not None or not segment.nbest[0].units for segment in segments)
-    if not aligned or not is_complete:
-        return Segment(segments[0].begin_s, [joined])
-    times = [time for times, _ in aligned for time in times]
-    log_probs = [log_prob for _, log_probs in aligned for log_prob in log_probs]
-    return Segment(segments[0].begin_s, [joined], times, log_probs)
+    aligned = [segment.units for segment in segments if segment.units is not None]
+    is_complete = all(segment.units is not None or not segment.nbest[0].units for segment in segments)
+    timed = [unit for of_segment in aligned for unit in of_segment] if aligned and is_complete else None
+    return Segment(segments[0].begin_s, [joined], timed)
 
 
 def _zeros_by_stage() -> defaultdict[Any, defaultdict[str, float]]:
@@ -181,10 +180,9 @@ def _record(utterance: Utterance, segments: Sequence[Segment], tokenizer: Tokeni
     """A line of `hyps.jsonl`."""
     whole = join_segments(segments, tokenizer)
     record: dict[str, Any] = {"key": utterance.key, "lang": utterance.lang, **vars(whole.nbest[0])}
-    if whole.times is not None:
-        confidence = mean_probability(whole.log_probs)
-        record["confidence"] = None if confidence is None else round(confidence, 4)
-        record["times"] = whole.times
+    if whole.units is not None:
+        record["confidence"] = round(mean_confidence(whole.units), 4) if whole.units else None
+        record["times"] = [(unit.start, unit.end) for unit in whole.units]
     if len(segments) > 1:
         record["cuts"] = [segment.begin_s for segment in segments[1:]]
     return {**record, "nbest": whole.nbest}
