@@ -67,19 +67,17 @@ def build_model(
     *,
     tree: AnyTree | None = None,
     ctc_tree: AnyTree | None = None,
-    units: Sequence[str] | None = None,
     cmvn: Cmvn | None = None,
 ) -> AsrModel:
     """Builds a model with new weights, which depend only on torch's random state.
 
     Args:
         num_units: size of the output layer, V.
-        tree: for every `head` except the softmax; a binary tree or a class tree.
+        tree: for every `head` except the softmax; a binary tree or a class tree over the same units.
         ctc_tree: the same for `ctc_conf.head`.
-        units: of the unit table, to refuse a tree of other units; without them only its size is compared.
         cmvn: statistics for `encoder.global_cmvn`, or None.
 
-    Raises ConfigError, or DataError if tree or cmvn do not fit.
+    Raises ConfigError if a setting does not fit, DataError if cmvn does not.
     """
     feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
     _check_sizes(config, num_units, special)
@@ -91,11 +89,9 @@ def build_model(
     decoder = _decoder(config.decoder, config.decoder_conf, size, num_units)
     encoder = _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn)
     has_right = isinstance(decoder, BiTransformerDecoder)
-    head = build_head(config.head_conf, size, num_units, tree=tree, units=units)
-    right_head = build_head(config.head_conf, size, num_units, tree=tree, units=units) if has_right else None
-    ctc_head = build_head(
-        config.ctc_conf.head_conf, size, num_units, tree=ctc_tree, units=units, section="ctc_conf.head_conf"
-    )
+    head = build_head(config.head_conf, size, num_units, tree)
+    right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
+    ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
     ctc = Ctc(ctc_head, blank=special.blank)
     model = AsrModel(encoder, decoder, head=head, right_head=right_head, ctc=ctc, special=special)
     model.ctc_weight = config.model_conf.ctc_weight
@@ -231,25 +227,8 @@ def check_routes(config: ExperimentConfig, device: torch.device) -> None:
             raise ConfigError(f"{what}; use auto or torch-{conf.route}")
 
 
-def read_tree(path: Path, units: Sequence[str], tokenizer: str) -> AnyTree:
-    """Reads a tree. Raises DataError if it is damaged, not over these units, or built with another tokenizer."""
-    tree = load_tree(path)
-    _check_tree(tree, len(units), units, str(path))
-    built_with = tree.options.get("tokenizer", tokenizer)
-    if built_with != tokenizer:
-        what = f"built with --tokenizer {built_with}, but the config has tokenizer: {tokenizer}"
-        raise DataError(f"{path}: {what}; set the same one in both")
-    return tree
-
-
 def build_head(
-    conf: HeadConf,
-    dim: int,
-    num_units: int,
-    *,
-    tree: AnyTree | None = None,
-    units: Sequence[str] | None = None,
-    section: str = "head_conf",
+    conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, *, section: str = "head_conf"
 ) -> OutputHead:
     """Builds a head with new weights, drawn from a generator of its own.
 
@@ -258,48 +237,40 @@ def build_head(
 
     Args:
         tree: for every head except the softmax; a binary tree or a class tree is converted as needed.
-        units: of the unit table, to refuse a tree of other units; without them only its size is compared.
         section: the section of `conf`, for error messages.
 
-    Raises DataError if the tree has other units, ConfigError if a setting does not fit it.
+    Raises ConfigError if a setting does not fit the tree.
     """
     seed = int(torch.randint(2**63 - 1, ()))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return _new_head(conf, dim, num_units, tree, units, section)
+        if isinstance(conf, SoftmaxHeadConf):
+            return SoftmaxHead(dim, num_units)
+        if tree is None:
+            raise ValueError(f"{section}: this head needs a tree")
+        match conf:
+            case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
+                binary = tree.binary() if isinstance(tree, NaryTree) else tree
+                return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
+            case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
+                if isinstance(tree, NaryTree) and conf.num_classes is not None:
+                    what = f"{section}.num_classes: {conf.tree} already has classes"
+                    raise ConfigError(f"{what}; remove it, or name a binary tree")
+                classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
+                return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
+            case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
+                if cutoffs is not None and cutoffs[-1] >= num_units:
+                    what = f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units"
+                    raise ConfigError(f"{what}; it must be below their number")
+                return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
 
 
-def _new_head(
-    conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, units: Sequence[str] | None, section: str
-) -> OutputHead:
-    if isinstance(conf, SoftmaxHeadConf):
-        return SoftmaxHead(dim, num_units)
-    if tree is None:
-        raise ValueError(f"{section}: this head needs a tree")
-    _check_tree(tree, num_units, units, conf.tree)
-    match conf:
-        case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
-            binary = tree.binary() if isinstance(tree, NaryTree) else tree
-            return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
-        case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
-            if isinstance(tree, NaryTree) and conf.num_classes is not None:
-                what = f"{section}.num_classes: {conf.tree} already has classes"
-                raise ConfigError(f"{what}; remove it, or name a binary tree")
-            classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
-            return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
-        case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
-            if cutoffs is not None and cutoffs[-1] >= num_units:
-                what = f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units"
-                raise ConfigError(f"{what}; it must be below their number")
-            return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
-
-
-def _check_tree(tree: AnyTree, num_units: int, units: Sequence[str] | None, path: str) -> None:
+def check_tree(tree: AnyTree, units: Sequence[str], path: Path) -> None:
     """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
     remedy = "build the tree again from this unit table with `wenet-hs tree build`"
-    if tree.num_units != num_units:
-        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {num_units}; {remedy}")
-    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units or tree.units, strict=True)):
+    if tree.num_units != len(units):
+        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {len(units)}; {remedy}")
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units, strict=True)):
         if leaf != unit:
             what = f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}"
             raise DataError(f"{what}; {remedy}")
@@ -371,8 +342,7 @@ def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tup
     Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
     """
     table = UnitTable.read(table_path)
-    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
-    check_special(table, special, f"{where}: tokenizer_conf")
+    check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
     bpe = config.tokenizer_conf.bpe_path
     bpe_model = None if bpe is None else _in_folder(table_path.parent, bpe)
     return table, make_tokenizer(config.tokenizer, table, bpe_model)
@@ -383,21 +353,20 @@ def build_from_folder(
 ) -> AsrModel:
     """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
 
-    Raises what `build_model` raises, and CheckpointError if a tree is missing.
+    Raises what `build_model` raises, CheckpointError if a tree is missing, and DataError if it is damaged, not over
+    these units, or built with another tokenizer.
     """
-    trees = {
-        section: read_tree(_in_folder(folder, path), table.units, config.tokenizer)
-        for section, path in tree_paths(config).items()
-    }
-    return build_model(
-        config,
-        len(table),
-        table.special,
-        tree=trees.get("head_conf"),
-        ctc_tree=trees.get("ctc_conf.head_conf"),
-        units=table.units,
-        cmvn=cmvn,
-    )
+    trees = {}
+    for section, name in tree_paths(config).items():
+        path = _in_folder(folder, name)
+        trees[section] = tree = load_tree(path)
+        check_tree(tree, table.units, path)
+        built_with = tree.options.get("tokenizer", config.tokenizer)
+        if built_with != config.tokenizer:
+            what = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
+            raise DataError(f"{path}: {what}; set the same one in both")
+    of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
+    return build_model(config, len(table), table.special, cmvn=cmvn, **of_head)
 
 
 def check_files(model_dir: Path, config: ExperimentConfig) -> None:

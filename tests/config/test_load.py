@@ -51,6 +51,9 @@ def test_a_config_is_typed(write: Write) -> None:
     assert load_config("a.yaml") == config
 
 
+CLASS = "head: class\nhead_conf: {tree: t, "
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -81,6 +84,15 @@ def test_a_config_is_typed(write: Write) -> None:
         ("encoder_conf: {cnn_module_kernel: 8}", "1: encoder_conf.cnn_module_kernel: must be odd, got 8"),
         ("dataset_conf: {spec_aug: on}", "1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         ("tokenizer_conf:\n  special_tokens:\n    <bl>: 0", "3: tokenizer_conf.special_tokens.<bl>: unknown key; did"),
+        ("ctc_conf:\n  head: hs", "2: ctc_conf.head: must be one of softmax, hsoftmax, class, adaptive, got 'hs'"),
+        ("ctc_conf:\n  head: class", "2: ctc_conf.head_conf.tree: missing; make one with `wenet-hs tree build`"),
+        ("ctc_conf:\n  head_conf:\n    tree: t", "3: ctc_conf.head_conf.tree: not a key of this head; remove it"),
+        (CLASS + "num_clases: 3}", "2: head_conf.num_clases: unknown key; did you mean `num_classes`?"),
+        (CLASS + "bias: true}", "2: head_conf.bias: not a key of this head; remove it"),
+        (CLASS + "num_classes: 0}", "2: head_conf.num_classes: must be greater than 0, got 0"),
+        (CLASS + "route: fast}", "2: head_conf.route: must be one of auto, path, all, got 'fast'"),
+        ("head: adaptive\nhead_conf: {tree: t, div_value: 0.5}", "2: head_conf.div_value: must be at least 1, got 0.5"),
+        ("model_conf: {lsm_kind: tree}", "1: model_conf.lsm_kind: must be one of leaf, node, got 'tree'"),
         ("seed: 1\nseed: 2", "2: seed: duplicate of the key at a.yaml:1; keep one"),
     ],
 )

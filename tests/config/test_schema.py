@@ -134,6 +134,8 @@ head: class, head_conf: {tree: t, sparse_grad: true}, model_conf: {lsm_weight: 0
   model_conf.lsm_kind: leaf smoothing updates every node, which head_conf.sparse_grad is to avoid
 head: class, head_conf: {tree: t, sparse_grad: true}, optim: adamw
   head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows
+ctc_conf: {head: class, head_conf: {tree: t, sparse_grad: true}}, optim_conf: {weight_decay: 0.1}
+  ctc_conf.head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows with a gradient;
 keep_best_by: accuracy, model_conf: {ctc_weight: 1.0}
   keep_best_by: accuracy is not measured at ctc_weight 1; use loss
 early_stopping: {metric: loss_ctc}, model_conf: {ctc_weight: 0.0}

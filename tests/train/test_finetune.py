@@ -46,7 +46,7 @@ def sections(kind: str, ctc_kind: str = "softmax", **more: Any) -> dict[str, Any
 def built(table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **chosen: Any) -> AsrModel:
     torch.manual_seed(seed)
     config = small_config(**chosen)
-    return build_model(config, len(table), table.special, tree=trees[0], ctc_tree=trees[1], units=table.units)
+    return build_model(config, len(table), table.special, tree=trees[0], ctc_tree=trees[1])
 
 
 def write_base(folder: Path, trees: Trees = (None, None), **chosen: Any) -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import read_data_list
 from wenet_hs.score.tables import format_columns
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
@@ -205,7 +205,7 @@ def figures(tree: Tree | NaryTree) -> str:
 def _printable(value: object) -> str:
     """A value of a file as text without control characters: what is not printable is escaped."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:MAX_OPTION])
+    shown = one_field(text[:MAX_OPTION])
     return shown if len(text) <= MAX_OPTION else f"{shown}…"
 
 

@@ -8,12 +8,13 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
 """
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
-from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, train_bpe
+from wenet_hs.text.tokenizer import KINDS, bpe_units, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 
 
@@ -42,8 +43,9 @@ def run(args: argparse.Namespace) -> None:
         write_atomic(args.bpe_model, model)
         table = UnitTable.from_units(bpe_units(model))
     else:
-        counts = count_units(args.kind, transcripts)
-        table = UnitTable.from_counts(counts, least)
+        tokenizer = make_tokenizer(args.kind, UnitTable.from_units(()))
+        counts = Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
+        table = UnitTable.from_units(unit for unit, count in counts.items() if count >= least)
         rare = [count for count in counts.values() if count < least]
         if rare:
             left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"

@@ -84,8 +84,16 @@ class BpeTokenizer(Tokenizer):
     """The pieces of a sentencepiece model; `▁` begins a word."""
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
+        """Raises DataError if the model is missing or is not one."""
         super().__init__(table)
-        self.processor = load_bpe_model(model)
+        try:
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())
+        except OSError as error:
+            raise DataError(f"{model}: cannot be read ({error.strerror}); check the path of the BPE model") from error
+        except (RuntimeError, TypeError) as error:
+            raise DataError(
+                f"{model}: not a sentencepiece model; create it with `wenet-hs units --kind bpe`"
+            ) from error
 
     def split(self, text: str) -> list[str]:
         return list(self.processor.encode(text, out_type=str))
@@ -121,12 +129,6 @@ def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
         raise ConfigError(f"{path}: {what}; set the tokenizer of these units, or create the table with --kind {kind}")
 
 
-def count_units(kind: str, transcripts: Iterable[str]) -> Counter[str]:
-    """The frequency of each character, phone or word."""
-    tokenizer = make_tokenizer(kind, UnitTable.from_units(()))
-    return Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
-
-
 def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
     """Trains a sentencepiece model of `vocab_size` pieces. It is deterministic and does not normalize the text (NFKC).
 
@@ -149,18 +151,6 @@ def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
     except RuntimeError as error:
         raise ConfigError(f"--vocab_size {vocab_size}: {_explain(str(error))}") from error
     return model.getvalue()
-
-
-def load_bpe_model(path: Path | str) -> sentencepiece.SentencePieceProcessor:
-    """Reads a sentencepiece model. Raises DataError if the file is missing or is not one."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path of the BPE model") from error
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=content)
-    except (RuntimeError, TypeError) as error:
-        raise DataError(f"{path}: not a sentencepiece model; create it with `wenet-hs units --kind bpe`") from error
 
 
 def bpe_units(model: bytes) -> list[str]:

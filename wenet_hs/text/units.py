@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from wenet_hs.errors import ConfigError, DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
@@ -68,11 +69,6 @@ class UnitTable:
         return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
 
     @classmethod
-    def from_counts(cls, counts: Mapping[str, int], min_count: int = 1) -> "UnitTable":
-        """The table of the units that occur at least `min_count` times; the others become `<unk>`."""
-        return cls.from_units(unit for unit, count in counts.items() if count >= min_count)
-
-    @classmethod
     def read(cls, path: Path | str) -> "UnitTable":
         """Reads `unit id` lines in any order; special ids are found by name, so WeNet's old order loads too.
 
@@ -91,7 +87,7 @@ class UnitTable:
         write_atomic(path, "".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(self.units)))
 
 
-def check_special(table: UnitTable, special_tokens: Mapping[str, int] | None, where: str = "tokenizer_conf") -> None:
+def check_special(table: UnitTable, special_tokens: Mapping[Any, int] | None, where: str = "tokenizer_conf") -> None:
     """Raises ConfigError if `special_tokens` of a config differs from the table.
 
     WeNet would train with the ids of the config, and so with an ordinary unit as end of sentence.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, head_confs
+from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
 from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
@@ -233,8 +233,7 @@ class BaseModel:
             return None
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
             _, width = state_sizes(self.state, str(self.path))
-            units = None if self.table is None else self.table.units
-            head = build_head(conf, width, self.num_units, tree=tree, units=units, section=section)
+            head = build_head(conf, width, self.num_units, tree, section=section)
         if _head_shapes(head) != shapes:
             raise CheckpointError(
                 f"{self.path}: its {prefix}* are not those of the {type(head).__name__} that "
@@ -263,8 +262,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     if table is not None and table_path is not None:
         check_num_units(state, len(table), str(path), str(table_path))
         if config is not None:
-            special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
-            check_special(table, special, f"{home / 'train.yaml'}: tokenizer_conf")
+            check_special(table, config.tokenizer_conf.special_tokens, f"{home / 'train.yaml'}: tokenizer_conf")
             if is_wenet(raw):
                 check_old_convention(config, table, table_path)
     trees: dict[str, AnyTree] = {}
@@ -272,6 +270,8 @@ def read_base_model(checkpoint: Path) -> BaseModel:
         named = name if config is None else Path(getattr(head_confs(config)[section], "tree", "")).name
         if named and (home / named).is_file():
             trees[section] = load_tree(home / named)
+            if table is not None:
+                check_tree(trees[section], table.units, home / named)
     if is_original(raw):
         tree = saved_tree(raw)
         trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
