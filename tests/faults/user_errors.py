@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from agreement import SCRIPTS, check_pairs, random_pair
+from agreement import SCRIPTS, check_pairs, edit_distance, random_pair
 from harness import Ended, Tally, call, without_fsync
 from made_up_release import Row, write_language
-from textbook import edit_distance
 from tiny_corpus import LETTERS, write_tiny_corpus
 
 from wenet_hs.bin import align, average, cmvn, compare, prepare, recognize, report, score, shards, train, tree, units

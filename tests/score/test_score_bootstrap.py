@@ -49,8 +49,5 @@ def test_a_language_without_reference_units_is_not_in_the_macro_average() -> Non
     each, macro, micro = stratified_intervals({"aa": coins(100, 0.2), "zz": np.array([(3, 0)] * 5)})
     assert each["zz"] is None and macro == each["aa"]
     assert micro is not None and macro is not None and micro.low > macro.low
-
-
-def test_no_resamples_no_interval() -> None:
-    for intervals in (stratified_intervals, clustered_intervals):
+    for intervals in (stratified_intervals, clustered_intervals):  # no resamples, no interval
         assert intervals({"aa": coins(10, 0.5)}, num_resamples=0) == ({"aa": None}, None, None)

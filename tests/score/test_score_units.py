@@ -26,17 +26,14 @@ LOWER_WER = Rules(metric="wer", normalization="nfc+lower", punctuation="remove")
         (CER, "Straße", ["S", "t", "r", "a", "ß", "e"]),
         (CER, "Қазақ тілі", list("Қазақтілі")),
         (CER, "n̥g͡b", ["n̥", "g͡", "b"]),
-        (CER, "日本", ["日", "本"]),
         (CER, "a <unk>b", ["a", "<unk>", "b"]),
         (CER, "a<b", ["a", "<", "b"]),
         (CER, "", []),
         (CER, " \t\u00a0 ", []),
         (CER, "a \u0303b", ["a", "\u0303", "b"]),  # a mark after a space does not join the letter before it
-        (CER, "Ab", ["A", "b"]),
         (SPACED, "  ab \t c\u3000", ["a", "b", " ", "c"]),
         (SPACED, "ə̃ b", ["ə̃", " ", "b"]),
         (LOWER, "ÀB ß", ["à", "b", "ß"]),
-        (LOWER, "gross", list("gross")),
         (PER, "tʃ ə̃  pʰ a", ["tʃ", "ə̃", "pʰ", "a"]),
         (WER, "groß und  klein", ["groß", "und", "klein"]),
     ],
@@ -50,13 +47,11 @@ def test_by_hand(rules: Rules, text: str, units: list[str]) -> None:
     [
         (CER, "été", "ete", (3, 2)),  # WeNet: ÉT, É
         (CER, "Straße", "Strasse", (6, 2)),  # WeNet: no error, both upper-cased to SS
-        (WER, "groß", "gross", (1, 1)),
         (CER, "groß", "GROSS", (4, 5)),
         (CER, "қазақ тілі", "казак тілі", (9, 2)),  # WeNet: split before every letter
         (PER, "tʃ a ə̃", "t ʃ a ə̃", (3, 2)),  # WeNet: tʃ is two units
         (PER, "s S", "s s", (2, 1)),  # WeNet: one phone
         (CER, "bonjour écoute", "bonjur écoute", (13, 1)),  # WeNet: 50 %
-        (CER, "a b", "ab", (2, 0)),
     ],
 )
 def test_errors_of_wenets_scorer(rules: Rules, ref: str, hyp: str, counts: tuple[int, int]) -> None:
@@ -117,31 +112,23 @@ def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
     assert list(split_units(" ".join(words), CER)) == expected
 
 
-@pytest.mark.parametrize(
-    ("rules", "langs", "signature"),
-    [
+def test_signature_names_every_choice() -> None:
+    for rules, langs, signature in (
         (CER, ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:"),
         (SPACED, [], "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:"),
         (LOWER_WER, ["ca"], "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:"),
         (PER, ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
-    ],
-)
-def test_signature_names_every_choice(rules: Rules, langs: list[str], signature: str) -> None:
-    found = rules.signature(langs)
-    assert found.startswith(signature) and found[len(signature)].isdigit()
+    ):
+        found = rules.signature(langs)
+        assert found.startswith(signature) and found[len(signature)].isdigit()
 
 
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"metric": "ter"}, "expected one of cer, wer, per, got 'ter'"),
-        ({"metric": "cer", "spaces": "no"}, "expected one of ignore, count, got 'no'"),
-        ({"metric": "cer", "normalization": "nfkc"}, r"expected one of nfc, nfc\+lower, got 'nfkc'"),
-        ({"metric": "wer", "punctuation": "drop"}, "expected one of keep, remove, got 'drop'"),
-        ({"metric": "per", "normalization": "nfc+lower"}, "two phones may differ only in case"),
-        ({"metric": "per", "punctuation": "remove"}, "phones may contain punctuation"),
-    ],
-)
-def test_unknown_rules_are_refused(choice: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Rules(**choice)
+def test_unknown_rules_are_refused() -> None:
+    for metric, choice, message in (  # tests/bin has the messages of phones
+        ("ter", {}, "expected one of cer, wer, per, got 'ter'"),
+        ("cer", {"spaces": "no"}, "expected one of ignore, count, got 'no'"),
+        ("cer", {"normalization": "nfkc"}, r"expected one of nfc, nfc\+lower, got 'nfkc'"),
+        ("wer", {"punctuation": "drop"}, "expected one of keep, remove, got 'drop'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Rules(metric=metric, **choice)
