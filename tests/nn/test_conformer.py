@@ -76,58 +76,43 @@ def test_very_short_and_very_long_batches() -> None:
 
 
 def test_names_of_layers_are_wenets() -> None:
-    def names(kind: str) -> set[str]:
-        prefix = "encoders.0."
-        state = ENCODERS[kind].state_dict()
-        return {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
-
-    norms = {"norm_ff", "norm_mha", "norm_ff_macaron", "norm_conv", "norm_final"}
-    assert names("conformer") == {"self_attn", "feed_forward", "feed_forward_macaron", "conv_module"} | norms
-    assert names("bare") == {"self_attn", "feed_forward", "norm_ff", "norm_mha"}
-    assert names("transformer") == {"self_attn", "feed_forward", "norm1", "norm2"}
+    """tests/golden has those of a Conformer."""
+    for kind, norms in (("bare", {"norm_ff", "norm_mha"}), ("transformer", {"norm1", "norm2"})):
+        layer = ENCODERS[kind].encoders[0]
+        assert {name.split(".")[0] for name in layer.state_dict()} == {"self_attn", "feed_forward"} | norms
 
 
 # ---- subsampling
 
-FORMULA = {
-    "conv2d": lambda t: ((t - 1) // 2 - 1) // 2,
-    "conv2d6": lambda t: ((t - 1) // 2 - 2) // 3,
-    "conv2d8": lambda t: (((t - 1) // 2 - 1) // 2 - 1) // 2,
-    "linear": lambda t: t,
-}
+SUBSAMPLING = {  # WeNet's formula of the length, names and shapes
+    "conv2d": (lambda t: ((t - 1) // 2 - 1) // 2,
+        {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 3, 3), "out.0": (4, 19 * 4)}),
+    "conv2d6": (lambda t: ((t - 1) // 2 - 2) // 3,
+        {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 5, 5), "linear": (4, 4 * 12)}),
+    "conv2d8": (lambda t: (((t - 1) // 2 - 1) // 2 - 1) // 2,
+        {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 3, 3), "conv.4": (4, 4, 3, 3), "linear": (4, 4 * 9)}),
+    "linear": (lambda t: t, {"out.0": (4, 80), "out.1": (4,)}),
+}  # fmt: skip
 
 
-def make_subsampling(kind: str, size: int = 4, bins: int = 20) -> Subsampling:
-    positional = NoPositionalEncoding(size, 0.0)
+@pytest.mark.parametrize("kind", SUBSAMPLING)
+def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
+    positional = NoPositionalEncoding(4, 0.0)
     if kind == "linear":
-        return LinearSubsampling(bins, size, dropout_rate=0.0, positional=positional).eval()
-    return Conv2dSubsampling(kind, bins, size, positional).eval()
-
-
-@pytest.mark.parametrize("kind", FORMULA)
-def test_lengths_are_wenets_formula_and_the_real_shape(kind: str) -> None:
-    embed = make_subsampling(kind)
-    expected = [max(0, FORMULA[kind](t)) for t in range(80)]
+        embed: Subsampling = LinearSubsampling(80, 4, dropout_rate=0.0, positional=positional)
+    else:
+        embed = Conv2dSubsampling(kind, 80, 4, positional)
+        with pytest.raises(ValueError, match=f"{kind} cannot subsample 6 features: none would be left"):
+            Conv2dSubsampling(kind, 6, 4, positional)
+    length_of, shapes = SUBSAMPLING[kind]
+    expected = [max(0, length_of(t)) for t in range(80)]
     assert [embed.subsampled_length(t) for t in range(80)] == expected
     assert embed.subsampled_length(torch.arange(0, 80)).tolist() == expected
     for frames in range(embed.min_frames, 40):
-        assert embed(torch.zeros(1, frames, 20))[0].shape == (1, expected[frames], 4)
+        assert embed(torch.zeros(1, frames, 80))[0].shape == (1, expected[frames], 4)
     assert (expected[embed.min_frames], expected[embed.min_frames - 1]) == (1, 0)
-    if kind == "conv2d":
-        with pytest.raises(ValueError, match="conv2d cannot subsample 6 features: none would be left"):
-            make_subsampling(kind, bins=6)
-
-
-@pytest.mark.parametrize(("kind", "shapes"), [
-    ("conv2d", {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 3, 3), "out.0": (4, 19 * 4)}),
-    ("conv2d6", {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 5, 5), "linear": (4, 4 * 12)}),
-    ("conv2d8", {"conv.0": (4, 1, 3, 3), "conv.2": (4, 4, 3, 3), "conv.4": (4, 4, 3, 3), "linear": (4, 4 * 9)}),
-    ("linear", {"out.0": (4, 80), "out.1": (4,)}),
-])  # fmt: skip
-def test_names_and_shapes_are_wenets(kind: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    state = make_subsampling(kind, bins=80).state_dict()
-    found = {name.removesuffix(".weight"): tuple(value.shape) for name, value in state.items() if "bias" not in name}
-    assert found == shapes
+    weights = {name: value for name, value in embed.state_dict().items() if name.endswith("weight")}
+    assert {name.removesuffix(".weight"): tuple(value.shape) for name, value in weights.items()} == shapes
 
 
 # ---- positions and masks

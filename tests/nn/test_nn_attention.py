@@ -42,6 +42,11 @@ def test_attention_is_its_formula(lengths: list[int], relative: bool, seed: int)
     mask = length_mask(torch.tensor(lengths), 7)[:, None]
     out = attention(x, x, mask, positions)
     torch.testing.assert_close(out, textbook(attention, x, x, mask, positions), atol=1e-5, rtol=1e-5)
+    if not relative:
+        same, weights = attention.forward_with_weights(x, x, mask)
+        torch.testing.assert_close(same, out, atol=1e-6, rtol=0)
+        torch.testing.assert_close(weights.sum(-1), mask.any(-1).float()[:, None].expand(-1, 2, 7))
+        assert not weights[~mask[:, None].expand(-1, 2, 7, -1)].any()
 
 
 @pytest.mark.parametrize("kind", (MultiHeadAttention, RelPositionAttention))

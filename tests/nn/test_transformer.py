@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from small_models import NUM_UNITS, small_batch, small_model
 from torch import Tensor
 
-from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, guided_attention_loss
 
@@ -113,14 +112,6 @@ def test_nodes_that_do_not_fit_the_cache() -> None:
         DECODERS[0].decode_step(cache, nodes)
 
 
-def test_names_are_wenets() -> None:
-    names = {name for name in DECODERS[0].state_dict() if not name.startswith("decoders.1.")}
-    weights = {f"{attn}_attn.linear_{part}" for attn in ("self", "src") for part in ("q", "k", "v", "out")}
-    weights |= {"feed_forward.w_1", "feed_forward.w_2", "norm1", "norm2", "norm3"}
-    expected = {f"decoders.0.{name}.{kind}" for name in weights for kind in ("weight", "bias")}
-    assert names == expected | {"embed.0.weight", "after_norm.weight", "after_norm.bias"}
-
-
 def test_the_guided_attention_penalty_by_hand() -> None:
     def penalty(*layers: Tensor, width: float = 0.3) -> float:
         return float(guided_attention_loss(layers, torch.tensor([4]), torch.tensor([2]), width=width))
@@ -132,17 +123,6 @@ def test_the_guided_attention_penalty_by_hand() -> None:
     assert penalty(bad) == pytest.approx(1 - math.exp(-(0.5**2) / (2 * 0.3**2)), rel=1e-6)
     padded = torch.nn.functional.pad(torch.cat([good, bad], dim=1), (0, 0, 0, 5), value=0.25)  # five units of padding
     assert penalty(padded, padded.flip(1)) == pytest.approx(penalty(bad) / 2, rel=1e-6), "the mean of layers and heads"
-
-
-def test_attention_with_weights_is_the_attention() -> None:
-    torch.manual_seed(0)
-    attention = MultiHeadAttention(2, 8)
-    query, memory = torch.randn(3, 4, 8), torch.randn(3, 6, 8)
-    mask = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
-    out, weights = attention.forward_with_weights(query, memory, mask[:, None])
-    torch.testing.assert_close(out, attention(query, memory, mask[:, None]), atol=1e-6, rtol=0)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2, 4))
-    assert (weights * ~mask[:, None, None]).abs().max() == 0
 
 
 def test_the_penalty_is_part_of_the_training_loss_only() -> None:

@@ -36,11 +36,11 @@ def test_values_are_linear_or_logarithmic() -> None:
     assert drawn.attrib["aria-label"] == "<&>"
 
 
-@pytest.mark.parametrize("points", [[(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]])
-def test_few_or_equal_values(points: list[tuple[float, float]]) -> None:
-    svg = line_chart([Line(points=points, colour=0)], label="x")
-    assert len(list(parse(svg).iter("circle"))) == sum(math.isfinite(value) for _, value in points)
-    assert "nan" not in svg
+def test_few_or_equal_values() -> None:
+    for points in ([(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]):
+        svg = line_chart([Line(points=points, colour=0)], label="x")
+        assert len(list(parse(svg).iter("circle"))) == sum(math.isfinite(value) for _, value in points)
+        assert "nan" not in svg
     for none in ([], [(1, math.inf)]):
         assert line_chart([Line(points=none, colour=0)], label="x") == ""
     assert interval_chart([], label="x") == scatter_chart([Line(points=[], colour=0)], label="x", unit="phones") == ""
