@@ -207,15 +207,6 @@ def test_a_clip_is_spoken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
-    requests = [replace(REQUEST, noise_seed=seed, voice=voice) for seed in range(2) for voice in ("f1", "m2")]
-    here = list(ClipMaker(tmp_path / "here").make(requests, "speak"))
-    assert list(ClipMaker(tmp_path / "there", num_workers=2).make(requests, "speak")) == here
-    for clip in here:
-        path = Path("es", "clips", clip.name)
-        assert (tmp_path / "here" / path).read_bytes() == (tmp_path / "there" / path).read_bytes()
-
-
 def test_a_sentence_without_sound_or_that_kills_espeak_has_a_reason_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

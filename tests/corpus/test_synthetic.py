@@ -18,7 +18,7 @@ from made_up_release import HEADER_11, parse_prepare
 
 from wenet_hs.corpus import espeak, synthetic
 from wenet_hs.corpus.espeak import voice_name
-from wenet_hs.corpus.synthetic import VOICES, Sentences, choose_voices, draw_requests, read_sentences
+from wenet_hs.corpus.synthetic import VOICES, choose_voices, draw_requests, read_sentences
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_data_list, read_text
 
@@ -237,17 +237,6 @@ def test_faulty_sentences_are_named(tmp_path: Path, name: str, content: str, lan
         (tmp_path / ("es.txt" if name == "." else name)).write_text(content, "utf-8")
     with pytest.raises(DataError, match=message):
         read_sentences(tmp_path / name, langs)
-
-
-@settings(max_examples=25, deadline=None)
-@given(num_train=st.integers(1, 30), num_dev=st.integers(1, 9), num_test=st.integers(1, 9), seed=st.integers(0, 99))
-def test_sets_are_disjoint_complete_and_repeatable(num_train: int, num_dev: int, num_test: int, seed: int) -> None:
-    kept = tuple(f"sentence {number}" for number in range(num_train + num_dev + num_test))
-    sentences = Sentences(lang="es", path=Path("es.txt"), kept=kept, rejected=())
-    split = sentences.split(num_test=num_test, num_dev=num_dev, seed=seed)
-    assert [len(split[name]) for name in ("train", "dev", "test")] == [num_train, num_dev, num_test]
-    assert sorted(split["train"] + split["dev"] + split["test"]) == sorted(kept)
-    assert split == sentences.split(num_test=num_test, num_dev=num_dev, seed=seed)
 
 
 # ---- voices and requests

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Global statistics by hand, in both formats, and the same bits for every number of workers."""
+"""Global statistics by hand, in both formats, and faulty files."""
 
 import json
 from functools import reduce
@@ -20,6 +20,13 @@ def row_of(features: torch.Tensor) -> torch.Tensor:
     """Sums, sums of squares and number of frames."""
     wide = features.double()
     return torch.cat([wide.sum(0), wide.square().sum(0), torch.tensor([len(wide)]).double()])
+
+
+def test_sums_are_those_of_features_without_dither(tmp_path: Path) -> None:
+    utterances = write_clips(tmp_path, [0.1 + 0.002 * i for i in range(CMVN_GROUP + 3)])
+    conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
+    features = torch.cat([utterance_features(utterance, conf) for utterance in utterances])
+    torch.testing.assert_close(reduce(add, global_sums(utterances, conf)).row, row_of(features), rtol=1e-12, atol=0)
 
 
 def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
@@ -44,11 +51,7 @@ def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
         ("{", r"not JSON \(.* line 1 .*\); compute it again .*; Kaldi's text needs is_json_cmvn: false"),
         ('{"mean_stat": [1], "frame_num": 2}', r"var_stat: Field required, found .*; compute it again with"),
         ('{"mean_stat": ["1"], "var_stat": [1], "frame_num": 3}', "mean_stat: 0: Input .* number, found '1'; compute"),
-        ('{"mean_stat": 1, "var_stat": [1], "frame_num": 3}', "mean_stat: Input should be a valid list, found 1; comp"),
-        ('{"mean_stat": [[1, 2]], "var_stat": [1], "frame_num": 3}', r"mean_stat: 0: .* number, found \[1, 2\]; comp"),
         ('{"mean_stat": [1], "var_stat": [true], "frame_num": 3}', "var_stat: 0: .* number, found True; compute"),
-        ('{"mean_stat": [1], "var_stat": [1], "frame_num": "3"}', "frame_num: .* number, found '3'; compute it again"),
-        ('{"mean_stat": [1], "var_stat": [1], "frame_num": true}', "frame_num: .* number, found True; compute"),
         ("[" * 100_000, "not JSON"),
         ('{"mean_stat": [1, 2], "var_stat": [1], "frame_num": 2}', "2 sums and 1 sums of squares"),
         ('{"mean_stat": [], "var_stat": [], "frame_num": 2}', "0 sums and 0 sums of squares"),
@@ -67,13 +70,3 @@ def test_wrong_kaldi_text_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "c").write_text(content)
     with pytest.raises(DataError, match="c: not Kaldi's text matrix.*; WeNet's JSON needs is_json_cmvn: true"):
         read_cmvn(tmp_path / "c", is_json=False)
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_sums_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
-    utterances = write_clips(tmp_path, [0.1 + 0.002 * i for i in range(2 * CMVN_GROUP + 3)])
-    conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
-    one, two = (reduce(add, global_sums(utterances, conf, num_workers=num)) for num in (0, 2))
-    assert torch.equal(one.row, two.row)
-    features = torch.cat([utterance_features(utterance, conf) for utterance in utterances])
-    torch.testing.assert_close(one.row, row_of(features), rtol=1e-12, atol=0)

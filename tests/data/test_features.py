@@ -26,7 +26,7 @@ def test_features_without_dither_equal_torchaudio() -> None:
     waveform = noise(8000)
     expected = kaldi.fbank(waveform[None] * 32768, num_mel_bins=80, dither=0.0, energy_floor=0.0)
     assert torch.equal(waveform_features(waveform, CONF), expected)
-    assert [num_frames(n, CONF) for n in (0, 399, 400, 559, 560, 16000)] == [0, 0, 1, 1, 2, 98], "only whole windows"
+    assert [num_frames(n, CONF) for n in (399, 400, 559, 560)] == [0, 1, 1, 2], "only whole windows"
     assert torch.isfinite(waveform_features(torch.zeros(1600), CONF)).all()
 
 
@@ -66,17 +66,14 @@ def test_dither_has_kaldis_distribution() -> None:
     assert abs(float((centred[1:] * centred[:-1]).mean() / centred.square().mean())) < 0.02
 
 
-@pytest.mark.parametrize(
-    ("fbank_conf", "message"),
-    [
+def test_impossible_settings_are_refused() -> None:
+    for fbank_conf, message in (
         (FbankConf(num_mel_bins=2), "fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got 2"),
         (FbankConf(frame_length=0.1), "fbank_conf: frame_length 0.1 ms or .* is under two samples at 16000 Hz; use"),
         (FbankConf(frame_shift=0.1), "or frame_shift 0.1 ms is under two samples at 16000 Hz; use more"),
-    ],
-)
-def test_impossible_settings_are_refused(fbank_conf: FbankConf, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        waveform_features(noise(1000), DatasetConf(fbank_conf=fbank_conf))
+    ):
+        with pytest.raises(ConfigError, match=message):
+            waveform_features(noise(1000), DatasetConf(fbank_conf=fbank_conf))
 
 
 # Features of an utterance

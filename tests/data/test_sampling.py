@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of utterances, reasons of rejected ones, balanced languages and lists."""
 
-import itertools
 import logging
 import pickle
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
     assert set(drawn(dataset(conf, training=False), 0).values()) == {1}, "validation is not sampled"
 
 
-@pytest.mark.parametrize("quota", [1, 4, 10, 25])
+@pytest.mark.parametrize("quota", [4, 25])
 def test_every_utterance_is_drawn_before_one_is_drawn_again(quota: int) -> None:
     """Of a group of ten: after e epochs each was drawn e * quota / 10 times, rounded down or up."""
     sampler = Sampler(np.zeros(10, np.int64), np.array([quota]), seed=0)
@@ -145,9 +145,10 @@ def random_utterances(num: int, prefix: str = "u") -> list[Utterance]:
     ]
 
 
-def test_a_table_returns_its_utterances(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 7)
+def test_a_table_returns_its_utterances_and_their_digest_without_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     utterances = random_utterances(60)
+    digest = UtteranceTable(utterances).digest
+    monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 7)
     table = UtteranceTable(iter(utterances))
     assert list(table) == utterances == list(pickle.loads(pickle.dumps(table)))
     assert table[-1] == utterances[-1]
@@ -156,38 +157,27 @@ def test_a_table_returns_its_utterances(monkeypatch: pytest.MonkeyPatch) -> None
     assert table.lang_names == ("es", "fr", "ca")  # in the order of their first utterances
     assert [table.lang_names[i] if i >= 0 else None for i in table.langs] == [u.lang for u in utterances]
     assert len(UtteranceTable([])) == 0
-
-
-def test_the_digest_depends_on_everything_except_the_audio_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Utterance(key="a", wav="a.wav", txt="x", duration=1.0)
-    digest = UtteranceTable([one]).digest
-    assert (
-        digest == UtteranceTable([replace(one, wav="b.wav")]).digest != UtteranceTable([replace(one, txt="y")]).digest
-    )
-    many = random_utterances(20)
-    whole = UtteranceTable(many).digest
-    monkeypatch.setattr(sampling_module, "_BLOCK_ROWS", 3)
-    assert UtteranceTable(many).digest == whole
+    moved, changed = [replace(u, wav="w") for u in utterances], [*utterances[:-1], replace(utterances[-1], txt="y")]
+    assert table.digest == digest == UtteranceTable(moved).digest != UtteranceTable(changed).digest
 
 
 def test_several_lists_are_one_table(tmp_path: Path) -> None:
-    write_data_list(tmp_path / "a", random_utterances(30, "a"))
-    write_data_list(tmp_path / "b", random_utterances(41, "b"))
-    paths = [tmp_path / "a", tmp_path / "b"]
-    table = open_lists(paths)
-    assert list(table) == random_utterances(30, "a") + random_utterances(41, "b")
-    assert table.list_starts == (0, 30)
+    lists = {tmp_path / "a": random_utterances(30, "a"), tmp_path / "b": random_utterances(41, "b")}
+    for path, utterances in lists.items():
+        write_data_list(path, utterances)
+    table = open_lists([*lists])
+    assert list(table) == [*chain.from_iterable(lists.values())] and table.list_starts == (0, 30)
     with pytest.raises(DataError, match="^--cv_data: utterance 'a0' is in more than one list; give each a unique key"):
-        open_lists([*paths, tmp_path / "a"], flag="--cv_data")
+        open_lists([*lists, tmp_path / "a"], flag="--cv_data")
 
 
 # Filters
 
 
 def test_ctc_loss_is_finite_from_the_frames_needed_on() -> None:
-    """All labels of 1 to 4 units out of 2, compared with torch."""
-    for length, frames in itertools.product(range(1, 5), range(1, 9)):
-        labels = list(itertools.product((1, 2), repeat=length))
+    """All labels of 1 to 3 units out of 2, compared with torch."""
+    for length, frames in product(range(1, 4), range(1, 7)):
+        labels = list(product((1, 2), repeat=length))
         scores = torch.zeros(frames, len(labels), 3).log_softmax(-1)
         lengths = (torch.full((len(labels),), number) for number in (frames, length))
         losses = torch.nn.functional.ctc_loss(scores, torch.tensor(labels), *lengths, reduction="none")
