@@ -9,16 +9,16 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import torch
-from harness import Report, Tally, call, call_in_child, limit_files, log_to, run_child, run_reporting, without_fsync
-from tiny_corpus import TinyCorpus, bits, cut_back, metrics, write_tiny_corpus
+from harness import Report, Tally, call, call_in_child, log_to, run_child, run_reporting
+from tiny_corpus import bits, cut_back, metrics, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
@@ -27,22 +27,23 @@ from wenet_hs.errors import CheckpointError
 from wenet_hs.train.average import write_final
 
 KEPT = 2
-CHANGING = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync")
-"""Functions of `os` by which a save changes the disk; `io.open` is intercepted too."""
 
 
 # ---- killed saves
 
 
-def save_kills(folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 4) -> str:
-    """Kill a save at random instants and at each of its system calls: the newest checkpoint always loads."""
+def save_kills(folder: Path, tally: Tally, kills: int, size: int = 200_000, scenarios: int = 3) -> str:
+    """Killed at any instant of a save, the newest checkpoint loads and none that was reported is lost.
+
+    The kills come at random instants, and at each change of the disk by a save.
+    """
     num_saved = _kill_at_random(folder / "random", kills, size, tally)
-    calls = {name: kill_at_every_call(folder / name, name, size, tally) for name in [*SCENARIOS][-scenarios:]}
+    calls = {name: kill_at_every_change(folder / name, name, size, tally) for name in [*SCENARIOS][-scenarios:]}
     total = sum(calls.values())
     by_call = ", ".join(f"{name} {count}" for name, count in calls.items())
     return (
-        f"{kills} kills at random instants ({num_saved} checkpoints reported) | {total} kills at every call ({by_call})"
-        f" | unloadable or lost {len(tally.violations)}/{kills + total}"
+        f"{kills} kills at random instants ({num_saved} checkpoints reported) | {total} kills at every change of the "
+        f"disk ({by_call}) | unloadable or lost {len(tally.violations)}/{kills + total}"
     )
 
 
@@ -94,96 +95,68 @@ def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
     return num_reported
 
 
-class CallCounter:
-    """Counts the calls of this process that change the disk, and kills it at call number `at`."""
+def die_at_change(number: int | None) -> Callable[[], int]:
+    """Kill this process before change `number` of the disk, counted from 0. Returns a function that counts them so far.
 
-    def __init__(self, at: int | None = None) -> None:
-        self.count, self._at = 0, at
-        for name in CHANGING:
-            setattr(os, name, self._intercept(getattr(os, name)))
-        open_file = io.open
+    A file that is opened for writing is two changes: after the first, half of its content is written.
+    """
+    count, written = 0, None
 
-        def open_counted(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-            if mode != "wb":
-                return open_file(file, mode, *arguments, **named)
-            self.pass_or_die()
-            return io.BufferedWriter(CountedFile(file, self))
-
-        io.open = open_counted
-
-    def pass_or_die(self, before: Callable[[], object] = lambda: None) -> None:
-        """Count a call. At number `at`, run `before` and die."""
-        self.count += 1
-        if self.count - 1 == self._at:
-            before()
+    def pass_or_die() -> None:
+        nonlocal count
+        if count == number:
             os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
 
-    def _intercept(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **named: Any) -> Any:
-            self.pass_or_die()
-            return function(*arguments, **named)
+    def on_event(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal written
+        is_written = event == "open" and arguments[1] == "w"
+        if is_written or event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+            if written is not None:
+                if count == number:
+                    os.truncate(written, Path(written).stat().st_size // 2)
+                pass_or_die()
+            written = str(arguments[0]) if is_written else None
+            pass_or_die()
 
-        return counted
+    sys.addaudithook(on_event)
+    return lambda: count
 
 
-class CountedFile(io.FileIO):
-    """A file whose writes count twice: before the write, and in the middle of it."""
-
-    def __init__(self, path: Any, calls: CallCounter) -> None:
-        super().__init__(path, "wb")
-        self._calls = calls
-
-    def write(self, content: Any) -> int:
-        """Write, unless this process is killed before or half way."""
-        self._calls.pass_or_die()
-        self._calls.pass_or_die(lambda: super(CountedFile, self).write(bytes(content)[: len(content) // 2]))
-        return super().write(content)
+def _weights(step: int, size: int) -> dict[str, torch.Tensor]:
+    return {"w": torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)}
 
 
 def _write_final(folder: Path, step: int, size: int) -> None:
-    weights = torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)
-    write_final(folder.parent / "final.pt", {"w": weights}, [ckpt.checkpoint_path(folder, step)], by="last")
-
-
-def _save_after_a_kill(folder: Path, size: int, report: Report) -> None:
-    for name in (".step-00000003.tmp", ".step-00000001.doomed"):
-        (folder / name).mkdir(exist_ok=True)
-        (folder / name / "model.pt").write_bytes(b"half")
-    ckpt.remove_incomplete(folder)
-    save_and_rotate(folder, 3, size, report)
+    write_final(folder.parent / "final.pt", _weights(step, size), [ckpt.checkpoint_path(folder, step)], by="last")
 
 
 SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
     "save and rotate": lambda folder, size, report: save_and_rotate(folder, 3, size, report),
     "the same step again": lambda folder, size, report: save_and_rotate(folder, 2, size, report),
-    "after a kill": _save_after_a_kill,
     "final.pt": lambda folder, size, report: _write_final(folder, 1, size),
 }
 
 
-def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
-    """Kill a scenario once at each of its calls. Returns their number."""
-    work, checkpoints, final, finals = SCENARIOS[name], folder / "checkpoints", folder / "final.pt", [b"", b""]
+def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> int:
+    """Kill a scenario once before each of its changes of the disk. Returns their number."""
+    checkpoints, final = folder / "checkpoints", folder / "final.pt"
+    finals = [ckpt.dump_dict(_weights(step, size)) for step in (1, 2)]
 
-    def prepare() -> None:
+    def work_until(number: int | None, report: Report) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         for step in (1, 2):
             ckpt.save_checkpoint(checkpoints, step, make_contents(step, size))
             _write_final(checkpoints, step, size)
-            finals[step - 1] = final.read_bytes()
+        count = die_at_change(number)
+        SCENARIOS[name](checkpoints, size, report)
+        report(count())
 
-    def work_until(number: int | None, report: Report) -> int:
-        calls = CallCounter(at=number)
-        work(checkpoints, size, report)
-        return calls.count
-
-    prepare()
-    num_calls, _ = run_child(lambda: work_until(None, lambda step: None))
-    for number in range(num_calls):
-        prepare()
+    num_changes = run_reporting(partial(work_until, None))[0][-1]
+    for number in range(num_changes):
         steps, code = run_reporting(partial(work_until, number))
-        where = f"{name}, killed at call {number} of {num_calls}"
-        tally.check(code == -signal.SIGKILL, f"{where}: the call was never made (exit code {code})")
+        where = f"{name}, killed at change {number} of {num_changes}"
+        tally.check(code == -signal.SIGKILL, f"{where}: the change was never made (exit code {code})")
         newest = _verify(checkpoints, max([2, *steps]), size, tally, where)
         tally.check(final.read_bytes() in finals, f"{where}: final.pt is neither the old nor the new")
         beside = final.with_suffix(".json")
@@ -194,32 +167,39 @@ def kill_at_every_call(folder: Path, name: str, size: int, tally: Tally) -> int:
         left = sorted(path.name for path in checkpoints.iterdir())
         expected = [path.name for path in ckpt.list_checkpoints(checkpoints)]
         tally.check(left == expected and len(left) == KEPT, f"{where}: left {left}")
-    return int(num_calls)
+    return int(num_changes)
 
 
 # ---- resumed trainings
 
-VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "softmax": ("softmax", ()),
-    "softmax a2": ("softmax", ("accum_grad=2",)),
-    "softmax w2": ("softmax", ("num_workers=2",)),
-    "hsoftmax": ("hsoftmax", ()),
-    "hsoftmax a2 w2": ("hsoftmax", ("accum_grad=2", "num_workers=2")),
-    "class": ("class", ()),
-    "adaptive": ("adaptive", ()),
+VARIANTS = {
+    "softmax": "",
+    "softmax a2": "accum_grad=2",
+    "softmax w2": "num_workers=2",
+    "hsoftmax": "head=hsoftmax head_conf.tree={0}/tree.json",
+    "hsoftmax a2 w2": "head=hsoftmax head_conf.tree={0}/tree.json accum_grad=2 num_workers=2",
+    "class": "head=class head_conf.tree={0}/classes.json",
+    "adaptive": "head=adaptive head_conf.tree={0}/classes.json",
 }
-"""Name → head and overrides. w2: two processes load data; a2: a step has two batches."""
+"""Name → overrides; {0} is the folder of the corpus. w2: two processes load data; a2: a step has two batches."""
 
 
 def resume_sweep(folder: Path, tally: Tally, steps: int, every: int = 1, variants: int = len(VARIANTS)) -> str:
-    """Stop a training after every k-th step and resume it: all losses and all bits equal the uninterrupted training."""
+    """A resumed run ends with the same bits as an unbroken one (CPU, same torch, same threads).
+
+    It is stopped after every k-th step. All losses are equal, too.
+    """
     figures, corpus = [], write_tiny_corpus(folder / "corpus")
-    with without_fsync(), warnings.catch_warnings():
+    line = ["build", "--kind", "classes", "--num_classes", "3", "--units", corpus.folder / "units.txt"]
+    line += ["--data_list", corpus.train_data, "--out", corpus.folder / "classes.json"]
+    ended = call(tree_command, *line)
+    tally.check(ended.code == 0, ended.summary())
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        for name, (head, settings) in [*VARIANTS.items()][:variants]:
+        for name, settings in [*VARIANTS.items()][:variants]:
             started, stopped = time.perf_counter(), folder / "stopped"
             steps_per_epoch = 2 if "accum_grad=2" in settings else 4
-            overrides = (*settings, *_head_overrides(corpus, head), f"max_epoch={-(-steps // steps_per_epoch)}")
+            overrides = (*settings.format(corpus.folder).split(), f"max_epoch={-(-steps // steps_per_epoch)}")
             whole = corpus.train(folder / name.replace(" ", "-"), *overrides)
             num_steps = ckpt.step_of(ckpt.list_checkpoints(whole / "checkpoints")[-1])
             tally.check(num_steps >= steps, f"{name}: {num_steps} steps instead of {steps}")
@@ -236,18 +216,6 @@ def resume_sweep(folder: Path, tally: Tally, steps: int, every: int = 1, variant
     return f"stopped at and resumed bit for bit: {', '.join(figures)}"
 
 
-def _head_overrides(corpus: TinyCorpus, head: str) -> tuple[str, ...]:
-    """Overrides for a head; its file of classes is built on first use."""
-    if head == "softmax":
-        return ()
-    tree = corpus.folder / ("tree.json" if head == "hsoftmax" else "classes.json")
-    if not tree.exists():
-        line = ["build", "--kind", "classes", "--num_classes", "3", "--units", corpus.folder / "units.txt"]
-        ended = call(tree_command, *line, "--data_list", corpus.train_data, "--out", tree)
-        assert ended.code == 0, ended.summary()
-    return (f"head={head}", f"head_conf.tree={tree}")
-
-
 def _read_end(model_dir: Path) -> dict[str, object]:
     """The bits at the end, and the record of each training step (the number of validations may differ)."""
     return {**bits(model_dir), "records": [record for record in metrics(model_dir) if record["kind"] == "train"]}
@@ -257,33 +225,47 @@ def _read_end(model_dir: Path) -> dict[str, object]:
 
 
 def damaged_checkpoints(folder: Path, tally: Tally, flips: int, cuts: int = 300, trainings: int = 12) -> str:
-    """Flip bits, cut and delete files of the newest checkpoint: it is not loaded, the fault is named, the one before
-    is used. Some damages are followed by a real training, which must end with the bits of an undisturbed one.
+    """A damaged checkpoint is never loaded: what is wrong is named and the one before is used.
 
-    A flip in white space of the manifest changes no checksum. Such a checkpoint is intact and counted separately.
+    Flips bits, cuts and deletes files of the newest checkpoint. Some damages are followed by a real training, which
+    must end with the bits of an undisturbed one. A flip in white space of the manifest changes no checksum. Such a
+    checkpoint is intact and counted separately.
     """
-    corpus = write_tiny_corpus(folder / "corpus")
-    whole = corpus.train(folder / "whole", "max_epoch=1")
-    newest = ckpt.list_checkpoints(whole / "checkpoints")[-1]
+    corpus, overrides = write_tiny_corpus(folder / "corpus"), ("max_epoch=1", "keep_checkpoints=2")
+    whole, again = corpus.train(folder / "whole", *overrides), folder / "again"
+    before, newest = ckpt.list_checkpoints(whole / "checkpoints")
     originals = {path.name: path.read_bytes() for path in sorted(newest.iterdir())}
     damages = [*_make_damages(originals, flips, cuts, tally.generator)]
-    with without_fsync():
-        harmless = sum(_is_harmless(newest, *damage, tally) for damage in damages)
-        for name, what, content in damages[:: -(-len(damages) // trainings)] if trainings else []:
-            again = folder / "again"
-            shutil.rmtree(again, ignore_errors=True)
-            cut_back(whole, again, ckpt.step_of(newest))
-            _apply(again / "checkpoints" / newest.name / name, content)
-            ended = call(train_command, *corpus.arguments(again, "max_epoch=1"))
+    trained, harmless = range(0, len(damages), -(-len(damages) // trainings)), 0
+    for number, (name, what, content) in enumerate(damages):
+        shutil.rmtree(again, ignore_errors=True)
+        cut_back(whole, again, ckpt.step_of(newest))
+        damaged, where = again / "checkpoints" / newest.name, f"{name} {what}"
+        (damaged / name).write_bytes(content) if content is not None else (damaged / name).unlink()
+        is_harmless = ckpt.verification_error(damaged) is None
+        if is_harmless:
+            is_same = ckpt.read_checkpoint(damaged) == ckpt.read_checkpoint(newest)
+            harmless += tally.check(name == "manifest.json" and is_same, f"{where}: not noticed")
+        log = io.StringIO()
+        if number in trained:
+            ended = call(train_command, *corpus.arguments(again, *overrides))
+            log.write(ended.log)
             is_equal = ended.code == 0 and bits(again) == bits(whole)
-            tally.check(is_equal, f"training after {name} {what}: {ended.summary()}")
-            tally.check("using step-" in ended.log or name == "manifest.json", f"{name} {what}: {ended.log!r}")
+            tally.check(is_equal, f"training after {where}: {ended.summary()}")
+        else:
+            with log_to(log):
+                found = ckpt.newest_intact(damaged.parent)
+            is_right = found is not None and found.name == (newest if is_harmless else before).name
+            tally.check(is_right, f"{where}: {found} was used")
+        named = [newest.name, f"using {before.name}", *([name] if name != "manifest.json" else [])]
+        is_named = is_harmless or all(part in log.getvalue() for part in named)
+        tally.check(is_named, f"{where}: logged {log.getvalue()}")
     num = len(damages)
     return (
         f"{flips} flipped bits, {cuts} cuts, {len(originals)} deletions in {len(originals)} files of "
         f"{sum(map(len, originals.values()))} bytes | named, and the checkpoint before used, {num - harmless} of {num};"
-        f" {harmless} flips in the manifest changed no sum and loaded the same bytes | {trainings} trainings went on "
-        "from the one before"
+        f" {harmless} flips in the manifest changed no sum and loaded the same bytes | {len(trained)} trainings went on"
+        " from the one before"
     )
 
 
@@ -305,67 +287,39 @@ def _make_damages(
         yield name, f"bit {bit} of byte {position} flipped", bytes(content)
 
 
-def _apply(path: Path, content: bytes | None) -> None:
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-
-
-def _is_harmless(newest: Path, name: str, what: str, content: bytes | None, tally: Tally) -> bool:
-    """Damage, look for the newest good checkpoint, restore. Returns whether no checksum had changed."""
-    before, original = ckpt.list_checkpoints(newest.parent)[-2], (newest / name).read_bytes()
-    intact = ckpt.read_checkpoint(newest)
-    _apply(newest / name, content)
-    log = io.StringIO()
-    try:
-        with log_to(log):
-            found = ckpt.newest_intact(newest.parent)
-        if found == newest:
-            is_same = name == "manifest.json" and ckpt.read_checkpoint(newest) == intact
-            return tally.check(is_same, f"{name} {what}: not noticed")
-        named = [newest.name, before.name, *([name] if name != "manifest.json" else [])]
-        is_named = all(part in log.getvalue() for part in named)
-        tally.check(found == before and is_named, f"{name} {what}: {found} was used, logged {log.getvalue()}")
-        return False
-    finally:
-        set_aside = newest.with_name(newest.name + ".bad")
-        if set_aside.exists():
-            set_aside.rename(newest)
-        (newest / name).write_bytes(original)
-
-
 # ---- full disks
 
 
-def full_disk(folder: Path, tally: Tally, limits: int, trainings: int = 8, disks: int = 40) -> str:
-    """Fill the disk at every point of a checkpoint: the last good one loads, the message names the disk.
+def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> str:
+    """A full disk costs no finished checkpoint, and the message says disk.
 
-    RLIMIT_FSIZE sweeps the size of a real checkpoint, for the save alone and for whole trainings. Where a small tmpfs
-    can be mounted, it is filled too: with known free space, and while the checkpoint is written.
+    RLIMIT_FSIZE sweeps the size of a checkpoint's largest file in whole trainings. Where a small tmpfs can be mounted,
+    it is filled too: with known free space, and while the checkpoint is written.
     """
-    corpus = write_tiny_corpus(folder / "corpus")
-    whole = corpus.train(folder / "whole", "max_epoch=1")
+    corpus, again = write_tiny_corpus(folder / "corpus"), folder / "training"
+    whole, line = corpus.train(folder / "whole", "max_epoch=1"), corpus.arguments(again, "max_epoch=1")
     files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
-    first, largest = ckpt.save_checkpoint(folder / "limits", 1, files), max(map(len, files.values()))
-    for number in range(limits):
-        limit = largest * number // limits
-        _check_save(first, files, f"limit {limit}", tally, limit=limit)
-    again, line = folder / "training", corpus.arguments(folder / "training", "max_epoch=1")
+    largest = max(map(len, files.values()))
     for number in range(trainings):
         shutil.rmtree(again, ignore_errors=True)
-        where = f"limit {1000 + (largest - 1000) * number // trainings}"
-        ended = call_in_child(train_command, *line, limit=int(where.split()[1]))
-        is_line = ended.is_user_error() and ended.err.count("\n") == 1 and ": disk full while writing" in ended.err
-        tally.check(is_line, f"training, {where}: {ended.summary()}")
+        last_good = "no checkpoint was written before"
+        if number % 2:  # a training that goes on
+            cut_back(whole, again, 2)
+            last_good = "last good checkpoint: step-00000002"
+        limit = 500 + (largest - 500) * number // trainings
+        where, ended = f"limit {limit}", call_in_child(train_command, *line, limit=limit)
+        is_named = ": disk full while writing" in ended.err and last_good in ended.err
+        is_line = ended.is_user_error() and ended.err.count("\n") == 1
+        tally.check(is_line and is_named, f"{where}: {ended.summary()}")
+        tally.check(not list(again.glob("checkpoints/.*")), f"{where}: incomplete files are left")
         ended = call_in_child(train_command, *line)  # continues without the limit
         is_equal = ended.code == 0 and bits(again) == bits(whole)
-        tally.check(is_equal, f"training after {where}: {ended.summary()} or other bits")
+        tally.check(is_equal, f"{where}, and again without it: {ended.summary()} or other bits")
     num_disks = _fill_disks(folder / "disk", files, disks, tally)
     full = f"{num_disks} full disks" if num_disks else "no disk can be mounted here"
-    tried = limits + trainings + num_disks
     return (
-        f"{limits} limits over the {largest} bytes of a checkpoint's largest file | {trainings} whole trainings | "
-        f"{full} | last good one loads, message names the disk, no incomplete files: {tried} tried"
+        f"{trainings} trainings with limits over the {largest} bytes of a checkpoint's largest file | {full} | last "
+        f"good one loads, message names the disk, no incomplete files: {trainings + num_disks} tried"
     )
 
 
@@ -395,19 +349,16 @@ def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tall
     return 2 * num_sizes
 
 
-def _check_save(
-    first: Path, files: dict[str, bytes], where: str, tally: Tally, *, limit: int | None = None, hide: bool = False
-) -> None:
+def _check_save(first: Path, files: dict[str, bytes], where: str, tally: Tally, *, hide: bool) -> None:
     """Save a second checkpoint on a full disk: one line names the disk, the first checkpoint stays.
 
-    `limit` is the largest file size; with `hide`, the free space seems sufficient before the save.
+    With `hide`, the free space seems sufficient.
     """
 
     def save() -> str:
-        limit_files(limit)
         if hide:
-            actual, calls = shutil.disk_usage, iter([shutil.disk_usage("/")._replace(free=2**60)])
-            shutil.disk_usage = lambda path: next(calls, None) or actual(path)  # type: ignore[assignment]
+            usage = shutil.disk_usage("/")._replace(free=2**60)
+            shutil.disk_usage = lambda path: usage
         try:
             ckpt.save_checkpoint(first.parent, 2, files)
         except CheckpointError as error:

@@ -3,8 +3,8 @@
 
 import contextlib
 import io
-import json
 import logging
+import multiprocessing
 import os
 import random
 import re
@@ -16,11 +16,10 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 sys.path.extend(str(Path(__file__).parents[1] / name) for name in (".", "score", "corpus"))
 
@@ -34,9 +33,10 @@ Report = Callable[[Any], object]
 
 @dataclass
 class Tally:
-    """The violations of a promise, and the random numbers of a fault."""
+    """The checks and violations of a promise, and the random numbers of a fault."""
 
     seed: int = 1
+    num_checks: int = 0
     violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -44,6 +44,7 @@ class Tally:
 
     def check(self, holds: bool, otherwise: str) -> bool:
         """Record a violation unless the promise holds. Returns whether it does."""
+        self.num_checks += 1
         if not holds:
             self.violations.append(" ".join(otherwise.split())[:600])
         return holds
@@ -54,9 +55,9 @@ class Ended:
     """How a command ended."""
 
     code: int
-    out: str
-    err: str
-    log: str
+    out: str = ""
+    err: str = ""
+    log: str = ""
     """Warnings of the log, which `err` does not contain."""
     crash: str | None = None
     """The traceback, if any."""
@@ -104,28 +105,20 @@ def run_reporting(work: Callable[[Report], object], kill_after_s: float | None =
 
     Returns: the values that it reported, and its exit code or minus signal.
     """
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about threads
-        pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            os.close(reader)
-            with os.fdopen(writer, "wb", buffering=0) as pipe:
-                work(lambda value: pipe.write(json.dumps(value).encode() + b"\n"))
-            code = 0
-        except BaseException:
-            traceback.print_exc(file=sys.__stderr__)
-        finally:
-            os._exit(code)
-    os.close(writer)
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    child = fork.Process(target=work, args=(sender.send,))
+    child.start()
+    sender.close()
     if kill_after_s is not None:
         time.sleep(kill_after_s)
-        os.kill(pid, signal.SIGKILL)
-    with os.fdopen(reader) as pipe:
-        values = [json.loads(line) for line in pipe if line.endswith("\n")]
-    return values, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        child.kill()
+    values = []
+    with contextlib.suppress(EOFError), receiver:
+        while True:
+            values.append(receiver.recv())
+    child.join()
+    return values, child.exitcode or 0
 
 
 def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
@@ -135,28 +128,19 @@ def run_child(work: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def call_in_child(module: ModuleType, *arguments: object, limit: int | None = None) -> Ended:
-    """`call` in a forked process: nothing that it changes remains. `limit` as for `limit_files`."""
+    """`call` in a forked process: nothing that it changes remains.
 
-    def work() -> dict[str, Any]:
-        limit_files(limit)
-        return asdict(call(module, *arguments))
+    `limit` is the largest size of a file in bytes; a write beyond it fails as on a full disk.
+    """
 
-    record, _ = run_child(work)
-    return Ended(**record) if record else Ended(-1, "", "", "", "the process died")
+    def work() -> Ended:
+        if limit is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        return call(module, *arguments)
 
-
-def limit_files(limit: int | None) -> None:
-    """Limit the size in bytes of the files of this process; a write beyond it fails as on a full disk."""
-    if limit is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-
-@contextlib.contextmanager
-def without_fsync() -> Iterator[None]:
-    """Make fsync do nothing, which is faster. No power failure is tested here."""
-    with mock.patch.object(os, "fsync"):
-        yield
+    ended, code = run_child(work)
+    return ended or Ended(code, err="the process died")
 
 
 # ---- programs

@@ -19,7 +19,7 @@ from wenet_hs.manifest import write_data_list
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
-NUM_CLIPS = 240
+NUM_BATCHES = 60
 
 
 def check_equal(tally: Tally, whole: Path, other: Path, where: str) -> None:
@@ -30,7 +30,7 @@ def check_equal(tally: Tally, whole: Path, other: Path, where: str) -> None:
 
 
 def kill_training(folder: Path, tally: Tally, kills: int) -> str:
-    """Kill a training at random instants and start it again each time: the result has the bits of a whole training."""
+    """Real trainings killed at random and started again end with the same bits."""
     overrides = ("max_epoch=12", "save_interval=3", "num_workers=0")  # 48 steps
     corpus = write_tiny_corpus(folder / "corpus")
     start_training(corpus, folder / "whole", *overrides).finish()
@@ -57,7 +57,7 @@ def kill_training(folder: Path, tally: Tally, kills: int) -> str:
 
 
 def kill_ranks(folder: Path, tally: Tally, runs: int, kills: int = 2) -> str:
-    """Kill ranks of trainings under `torchrun --max-restarts`: they end by themselves, with the same bits."""
+    """Kill a rank: torchrun starts again and the result is the same bits."""
     overrides, num_steps = ("max_epoch=8", "save_interval=2", "num_workers=0"), 16
     corpus = write_tiny_corpus(folder / "corpus")
     start_training(corpus, folder / "whole", *overrides, ranks=2).finish()
@@ -86,7 +86,7 @@ def kill_ranks(folder: Path, tally: Tally, runs: int, kills: int = 2) -> str:
 
 
 def signal_training(folder: Path, tally: Tally, signals: int, epochs: int = 100) -> str:
-    """Send SIGTERM, SIGINT or SIGUSR1 to a training: it saves after its step, and continues when started again."""
+    """A signal ends a training after its step, with a checkpoint of that step."""
     overrides = (f"max_epoch={epochs}", "save_interval=7", "keep_checkpoints=2", "num_workers=0")
     corpus = write_tiny_corpus(folder / "corpus")
     start_training(corpus, folder / "whole", *overrides).finish()
@@ -130,32 +130,43 @@ def _send_signal(corpus: TinyCorpus, model_dir: Path, overrides: tuple[str, ...]
 
 
 def kill_recognition(folder: Path, tally: Tally, kills: int, ranks: int = 1) -> str:
-    """Kill a recognition at random instants: its results have the same bytes, and no saved batch is decoded again."""
+    """A killed recognition resumes, and its results are the same bytes.
+
+    No saved batch is decoded again.
+    """
     write_model_folder(folder / "model", encoder_conf={"num_blocks": 2})
     rng = random.Random(0)
-    clips = [write_clip(folder / f"clips/u{i}.wav", rng.uniform(0.5, 3.0), seed=i) for i in range(NUM_CLIPS)]
+    clips = [write_clip(folder / f"clips/u{i}.wav", rng.uniform(0.5, 3.0), seed=i) for i in range(4 * NUM_BATCHES)]
     write_data_list(folder / "data.list", clips)
     _start_recognition(folder, "whole", ranks).finish()
-    whole, num_killed, rounds, num_saved = _read_results(folder / "whole"), 0, 0, 0
+    whole, num_killed, num_lists, num_saved = _read_results(folder / "whole"), 0, 0, 0
     while num_killed < kills:
-        name, saved = f"killed-{rounds}", []
-        rounds += 1
-        while num_killed < kills and _kill_once(
-            _start_recognition(folder, name, ranks), folder / name, tally.generator
-        ):
-            num_killed += 1
-            saved.append(_count_saved(folder / name))
+        name, saved = f"killed-{num_lists}", 0
+        result_dir = folder / name
+        num_lists += 1
+        for wanted in sorted(tally.generator.sample(range(NUM_BATCHES - 3), min(10, kills - num_killed))):
+            program = _start_recognition(folder, name, ranks)
+            program.wait_until(lambda wanted=wanted: _count_saved(result_dir) >= wanted)  # type: ignore[misc] # noqa: B023
+            time.sleep(tally.generator.uniform(0, 0.02))
+            if ranks > 1:
+                program.wait_until(lambda: bool(program.rank_processes()))  # noqa: B023
+            if program.process.poll() is None:
+                victims = sorted(program.rank_processes().values()) or [program.process.pid]
+                with suppress(ProcessLookupError):
+                    os.kill(tally.generator.choice(victims), signal.SIGKILL)
+            num_killed += program.wait() != 0
+            saved = max(saved, _count_saved(result_dir))
         _start_recognition(folder, name, ranks).finish()
-        found = _read_results(folder / name)
+        found = _read_results(result_dir)
         tally.check(found == whole, f"{name}: other bytes in {[key for key in whole if found[key] != whole[key]]}")
-        tally.check(not (folder / name / "partial").exists(), f"{name}: partial results are left")
+        tally.check(not (result_dir / "partial").exists(), f"{name}: partial results are left")
         log = (folder / f"{name}.log").read_text("utf-8")
         restored = max(map(int, re.findall(r"(\d+) of \d+ batches are decoded already", log)), default=0)
-        tally.check(max(saved, default=0) <= restored, f"{name}: {saved} batches were saved, {restored} were reused")
-        num_saved += max(saved, default=0)
+        tally.check(saved <= restored, f"{name}: {saved} batches were saved, {restored} were reused")
+        num_saved += saved
     label = f"{ranks} ranks | " if ranks > 1 else ""
     return (
-        f"{label}{NUM_CLIPS} clips in {NUM_CLIPS // 4} batches | {num_killed} kills in {rounds} lists | "
+        f"{label}{4 * NUM_BATCHES} clips in {NUM_BATCHES} batches | {num_killed} kills in {num_lists} lists | "
         f"{num_saved} batches kept over the last kills"
     )
 
@@ -164,22 +175,6 @@ def _start_recognition(folder: Path, name: str, ranks: int) -> Program:
     line = ["--model_dir", folder / "model", "--test_data", folder / "data.list", "--device", "cpu", "--modes", *MODES]
     line += ["--result_dir", folder / name, "--batch_size", "4"]
     return Program(folder / f"{name}.log", "recognize", *line, ranks=ranks)
-
-
-def _kill_once(program: Program, result_dir: Path, generator: random.Random) -> bool:
-    """Kill the process or one of its ranks a few batches after its start. Returns whether it was still running."""
-    wanted = _count_saved(result_dir) + generator.randrange(12)
-    deadline = time.monotonic() + generator.uniform(1.0, 60.0)  # no batch may be left
-    program.wait_until(lambda: _count_saved(result_dir) >= wanted or time.monotonic() > deadline)
-    time.sleep(generator.uniform(0, 0.02))
-    victims = [program.process.pid]
-    if program.ranks > 1:
-        program.wait_until(lambda: bool(program.rank_processes()))
-        victims = sorted(program.rank_processes().values()) or victims
-    if program.process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.kill(generator.choice(victims), signal.SIGKILL)
-    return program.wait() != 0
 
 
 def _count_saved(result_dir: Path) -> int:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes of users: files that do not belong together, damaged lines, wrong flags, scores of other utterances."""
+"""Mistakes of users: files that do not belong together, damaged lines of files, scores of other utterances."""
 
-import contextlib
 import json
 import random
 import shutil
@@ -10,16 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import yaml
 from agreement import SCRIPTS, check_pairs, edit_distance, random_pair
-from harness import Ended, Tally, call, without_fsync
+from harness import Ended, Tally, call
 from made_up_release import Row, write_language
 from tiny_corpus import LETTERS, write_tiny_corpus
 
-from wenet_hs.bin import align, average, cmvn, compare, prepare, recognize, report, score, shards, train, tree, units
+from wenet_hs.bin import align, cmvn, compare, prepare, recognize, report, score, shards, train, tree, units
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import read_cmvn, write_cmvn
 from wenet_hs.manifest import read_data_list, write_text
@@ -30,15 +29,14 @@ from wenet_hs.tree import Tree
 
 
 def user_mistakes(folder: Path, tally: Tally, mismatches: int, mistakes: int = 500) -> str:
-    """Mistakes of users are refused before any work, by name and without a traceback.
+    """Files that do not belong together are refused before step 1; no mistake of a user ends in a traceback.
 
     Mismatches: units, trees, statistics, settings and weights that do not belong to a training. Mistakes: damaged
-    lines in every kind of file, and wrong flags. Each command ends with exit code 2, or 0 if the damage means nothing,
-    and every line on stderr names a file, a flag or an utterance.
+    lines in every kind of file. Each command ends with exit code 2, or 0 if the damage means nothing, and every line
+    on stderr names a file, a flag or an utterance. The tests of each command have tables of wrong flags.
     """
-    with without_fsync():
-        check_mismatches(folder / "mismatches", mismatches, tally)
-        codes = make_mistakes((folder / "mistakes").resolve(), mistakes, tally)
+    check_mismatches(folder / "mismatches", mismatches, tally)
+    codes = make_mistakes((folder / "mistakes").resolve(), mistakes, tally)
     ended = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
     return (
         f"{mismatches} mismatches refused by name before step 1 or the first utterance | {mistakes} mistakes ({ended}),"
@@ -70,79 +68,91 @@ def check_mismatches(folder: Path, number: int, tally: Tally) -> None:
         return call(train, *corpus.arguments(whole, *paths, *more))
 
     for index in range(number):
-        turn, kind = divmod(index, 5)
+        turn, is_resume = index // 2, index % 2 == 1
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(corpus.folder if kind in (1, 2) else whole, copy)
-        named: tuple[str, ...]
-        if kind == 0:
-            name = ("units.txt", "tree.json")[turn % 2]
-            what, named = f"{name} of the folder, {CHANGES[name](copy / name, generator)}", (name,)
+        shutil.copytree(corpus.folder if is_resume else whole, copy)
+        if not is_resume:
+            name = ("units.txt", "tree.json", "final.pt")[turn % 3]
+            what, named = f"{name} of the folder, {change_file(copy / name, generator)}", [name]
             ended = decode()
-        elif kind < 3:
-            name = ("units.txt", "units.txt", "tree.json", "global_cmvn")[turn % 4]
-            what, named = f"{name} at a resume, {CHANGES[name](copy / name, generator)}", (name, "(line ")
-            ended = resume(copy)
-        elif kind == 3:
-            what = settings[turn % len(settings)]
-            named = (what.partition("=")[0].rpartition(".")[2],)
+        elif turn % 2:
+            what = settings[turn // 2 % len(settings)]
+            named = [what.partition("=")[0].rpartition(".")[2]]
             ended = resume(corpus.folder, what)
         else:
-            change = WEIGHT_CHANGES[turn % len(WEIGHT_CHANGES)]
-            what, named = f"final.pt, {change_weights(copy, change, generator)}", ("final.pt",)
-            ended = decode()
+            name = ("units.txt", "tree.json", "global_cmvn")[turn // 2 % 3]
+            what, named = f"{name} at a resume, {change_file(copy / name, generator)}", [name, "(line "]
+            ended = resume(copy)
         is_named = all(name in ended.err for name in named)
         tally.check(ended.is_user_error() and is_named, f"{what}: {named}: {ended.summary()}")
         has_begun = (whole / "metrics.jsonl").read_bytes() != metrics or (folder / "result").exists()
         tally.check(not has_begun, f"{what}: it had begun")
 
 
-def change_units(path: Path, generator: random.Random) -> str:
-    """Change a unit table on disk. Returns what was done."""
-    lines = path.read_text("utf-8").splitlines()
-    first, other = generator.sample(range(3, len(lines)), 2)
-    (unit, _), (another, _) = lines[first].split(), lines[other].split()
-    kind = generator.choice(("swapped", "deleted", "added", "NFD", "renamed"))
+CHANGES = {
+    "units.txt": ("swapped", "deleted", "added", "NFD", "renamed"),
+    "tree.json": ("other counts", "added", "swapped", "NFD"),
+    "global_cmvn": ("one value", "another size"),
+    "final.pt": ("deleted", "renamed", "shortened", "a number", "added"),
+}
+
+
+def change_file(path: Path, generator: random.Random) -> str:
+    """Change a file of a model so that it no longer fits the others. Returns what was done."""
+    kind = generator.choice(CHANGES[path.name])
+    match path.name:
+        case "units.txt":
+            units_ = change_units(list(UnitTable.read(path).units), kind, generator)
+            path.write_text("".join(f"{unit} {number}\n" for number, unit in enumerate(units_)), "utf-8")
+        case "tree.json":
+            units_ = change_units(list(Tree.load(path).units or ()), kind, generator)
+            Tree.huffman([generator.randrange(1, 99) for _ in units_], units=units_).save(path)
+        case "global_cmvn":
+            mean_F, istd_F = (values.double() for values in read_cmvn(path))
+            mean_F[generator.randrange(len(mean_F))] += 0.5
+            size = len(mean_F) - (kind == "another size")
+            sums, squares = (100 * mean_F)[:size], (100 * (istd_F**-2 + mean_F**2))[:size]
+            write_cmvn(path, torch.cat([sums, squares, torch.tensor([100.0])]))
+        case "final.pt":
+            change_weights(path, kind, generator)
+    return kind
+
+
+def change_units(names: list[str], kind: str, generator: random.Random) -> list[str]:
+    """Another list of units."""
+    first, other = generator.sample(range(3, len(names)), 2)
     match kind:
         case "swapped":
-            lines[first], lines[other] = f"{another} {first}", f"{unit} {other}"
+            names[first], names[other] = names[other], names[first]
         case "deleted":
-            lines = [*lines[:first], *(f"{line.split()[0]} {i}" for i, line in enumerate(lines[first + 1 :], first))]
+            del names[first]
         case "added":
-            lines.append(f"ж {len(lines)}")
-        case "NFD":
-            lines = [unicodedata.normalize("NFD", line) for line in lines]
+            names.append("ж")
         case "renamed":
-            lines[first] = f"ж {first}"
-    path.write_text("\n".join(lines) + "\n", "utf-8")
-    return kind
+            names[first] = "ж"
+        case "NFD":
+            return [unicodedata.normalize("NFD", name) for name in names]
+    return names
 
 
-def change_tree(path: Path, generator: random.Random) -> str:
-    """Write another tree. Returns what it is."""
-    units = list(Tree.load(path).units or ())
-    kind = generator.choice(("other counts", "other size", "other order", "NFD"))
-    if kind == "other size":
-        units.append("ж")
-    elif kind == "other order":
-        units[4:6] = units[5], units[4]
-    elif kind == "NFD":
-        units = [unicodedata.normalize("NFD", unit) for unit in units]
-    Tree.huffman([generator.randrange(1, 99) for _ in units], units=units).save(path)
-    return kind
-
-
-def change_cmvn(path: Path, generator: random.Random) -> str:
-    """Change the statistics. Returns what was done."""
-    mean_F, istd_F = (values.double() for values in read_cmvn(path))
-    kind = generator.choice(("one value", "another size"))
-    mean_F[generator.randrange(len(mean_F))] += 0.5
-    size = len(mean_F) - (kind == "another size")
-    sums, squares = (100 * mean_F)[:size], (100 * (istd_F**-2 + mean_F**2))[:size]
-    write_cmvn(path, torch.cat([sums, squares, torch.tensor([100.0])]))
-    return kind
-
-
-CHANGES = {"units.txt": change_units, "tree.json": change_tree, "global_cmvn": change_cmvn}
+def change_weights(path: Path, kind: str, generator: random.Random) -> None:
+    """Change final.pt; only the weights may tell."""
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    name = generator.choice([name for name, value in state.items() if value.dim() > 0])
+    embedding = "decoder.embed.0.weight"
+    match kind:
+        case "deleted":
+            del state[name]
+        case "renamed":
+            state[name + ".other"] = state.pop(name)
+        case "shortened":
+            state[name] = state[name].reshape(-1)[:-1]
+        case "a number":
+            state[name] = 1.0
+        case "added":
+            state[embedding] = torch.cat([state[embedding], state[embedding][:1]])
+    torch.save(state, path)
+    path.with_suffix(".json").unlink()
 
 
 def change_settings(model_dir: Path) -> Iterator[str]:
@@ -163,80 +173,41 @@ def change_settings(model_dir: Path) -> Iterator[str]:
             yield f"{prefix}{key}={yaml.safe_dump(other, default_flow_style=True).splitlines()[0]}"
 
 
-WEIGHT_CHANGES = ("delete", "rename", "shorten", "replace by a number", "add a unit")
+# ---- damaged lines
 
 
-def change_weights(model_dir: Path, kind: str, generator: random.Random) -> str:
-    """Change final.pt. Returns what was done."""
-    state: dict[str, Any] = torch.load(model_dir / "final.pt", weights_only=True)
-    name = generator.choice([name for name, value in state.items() if value.dim() > 0])
-    embedding = "decoder.embed.0.weight"
-    match kind:
-        case "delete":
-            del state[name]
-        case "rename":
-            state[name + ".other"] = state.pop(name)
-        case "shorten":
-            state[name] = state[name].reshape(-1)[:-1]
-        case "replace by a number":
-            state[name] = 1.0
-        case "add a unit":
-            state[embedding] = torch.cat([state[embedding], state[embedding][:1]])
-    torch.save(state, model_dir / "final.pt")
-    (model_dir / "final.json").unlink(missing_ok=True)  # only the weights may tell
-    return f"{kind} {name}"
-
-
-# ---- mistakes in files and flags
-
-
-SIGNS = ("/", "--", "utterance ", "argument", "check the path", "_conf.", "checkpoints: ")
-"""Signs of a path, a flag, an utterance or a key of the config. Otherwise a message begins with the wrong word."""
-
-
-class Command(NamedTuple):
-    """A working command line, and its arguments that are files written by a user."""
-
-    module: ModuleType
-    line: tuple[object, ...]
-    inputs: Sequence[Path]
+SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ")
+"""Signs of a path, a flag, an utterance or a key of the config."""
 
 
 def make_mistakes(folder: Path, number: int, tally: Tally) -> Counter[int]:
-    """Make mistakes, two of three in a file, one in a flag. Returns the exit codes."""
-    commands, made = list(make_commands(folder)), folder / "made"
-    with_inputs = [(command, path) for command in commands for path in command.inputs]
+    """Damage a line of a file of each command in turn. Returns the exit codes."""
+    commands = list(make_commands(folder))
+    for module, line, _ in commands:
+        ended = call(module, *line)
+        tally.check(ended.code == 0, f"{module.__name__} of whole files: {ended.summary()}")
+    inputs = [(module, line, path) for module, line, paths in commands for path in paths]
     codes: Counter[int] = Counter()
     for index in range(number):
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir()
-        if index % 3 < 2:
-            command, path = with_inputs[(index - index // 3) % len(with_inputs)]
-            original, wrong = path.read_bytes(), ""
-            content, what = damage_line(original, tally.generator)
-            path.write_bytes(content)
-            ended = call(command.module, *command.line)
-            path.write_bytes(original)
-            what = f"{command.module.__name__}: {path.name}:{what}"
-        else:
-            command = commands[index // 3 % len(commands)]
-            line, wrong = change_flag(list(map(str, command.line)), folder, tally.generator)
-            with contextlib.chdir(made):  # a wrong path may be written to
-                ended = call(command.module, *line)
-            what = f"{command.module.__name__}: {' '.join(line)[-300:]!r}"
+        shutil.rmtree(folder / "made", ignore_errors=True)
+        module, line, path = inputs[index % len(inputs)]
+        original = path.read_bytes()
+        content, what = damage_line(original, tally.generator)
+        path.write_bytes(content)
+        ended = call(module, *line)
+        path.write_bytes(original)
+        where = f"{module.__name__}: {path.name}:{what}"
         codes[ended.code] += 1
-        tally.check(ended.code in (0, 2) and ended.crash is None, f"{what}: {ended.summary()}")
+        tally.check(ended.code in (0, 2) and ended.crash is None, f"{where}: {ended.summary()}")
         if ended.code == 2:
-            lines = [line for line in ended.err.splitlines() if line.strip()]
-            lines = lines[-1:] if "usage:" in ended.err else lines  # argparse: the usage, then one line
-            named = [any(sign in line for sign in SIGNS) or line.split(": ")[0] in (wrong, ".") for line in lines]
-            is_named = bool(lines) and all(named)
-            tally.check(is_named and ended.is_user_error(), f"{what}: names no file or flag: {lines}")
+            lines = [text for text in ended.err.splitlines() if text.strip()]
+            is_named = all(any(sign in text for sign in SIGNS) for text in lines)
+            tally.check(is_named and ended.is_user_error(), f"{where}: names no file or flag: {lines}")
     return codes
 
 
-def make_commands(folder: Path) -> Iterator[Command]:
-    """One small command of each kind."""
+def make_commands(folder: Path) -> Iterator[tuple[ModuleType, Sequence[object], Sequence[Path]]]:
+    """(module, arguments, files written by a user) of one small command of each kind."""
     corpus = write_tiny_corpus(folder / "corpus")
     model, inside, made = corpus.train(folder / "model", "max_epoch=1", head="hsoftmax"), corpus.folder, folder / "made"
     ref, hyp, unit_table, tree_file = (inside / name for name in ("ref", "hyp", "units.txt", "tree.json"))
@@ -251,22 +222,21 @@ def make_commands(folder: Path) -> Iterator[Command]:
     rates = ("--metric", "cer", "--ref", ref, "--num_resamples", 9)
     of_train = ("--data_list", train_data, "--out")
     of_model = ("--model_dir", model, "--device", "cpu")
-    yield Command(train, (*corpus.arguments(made / "new", *head),), (config, train_data, config, cv_data, config))
-    yield Command(cmvn, (*of_train, made / "c", "--config", config, "--num_workers", 0), (config, train_data))
-    yield Command(units, (*of_train, made / "u", "--kind", "char"), (train_data,))
-    yield Command(tree, ("build", *of_train, made / "t", "--units", unit_table), (unit_table, train_data))
-    yield Command(tree, ("show", tree_file), (tree_file,))
+    yield train, (*corpus.arguments(made / "new", *head),), (config, train_data, config, cv_data, config)
+    yield cmvn, (*of_train, made / "c", "--config", config, "--num_workers", 0), (config, train_data)
+    yield units, (*of_train, made / "u", "--kind", "char"), (train_data,)
+    yield tree, ("build", *of_train, made / "t", "--units", unit_table), (unit_table, train_data)
+    yield tree, ("show", tree_file), (tree_file,)
     line = ("commonvoice", "--corpus", release.parent, "--langs", "ca", "--out", made / "p", "--num_workers", 0)
-    yield Command(prepare, line, [release / name for name in ("validated.tsv", "clip_durations.tsv")])
-    yield Command(score, (*rates, "--hyp", hyp), (ref, hyp))
-    yield Command(compare, (*rates, "--hyp_a", ref, "--hyp_b", hyp), (hyp,))
+    yield prepare, line, [release / name for name in ("validated.tsv", "clip_durations.tsv")]
+    yield score, (*rates, "--hyp", hyp), (ref, hyp)
+    yield compare, (*rates, "--hyp_a", ref, "--hyp_b", hyp), (hyp,)
     line = (*of_model, "--test_data", cv_data, "--result_dir", made / "r", "--modes", "attention_rescoring")
     inputs = (cv_data, model / "units.txt", model / "train.yaml", model / "tree.json")
-    yield Command(recognize, (*line, "--beam_size", 2), inputs)
-    yield Command(align, (*of_model, "--data_list", cv_data, "--out", made / "a"), (cv_data,))
-    yield Command(average, ("--model_dir", model, "--num", 2), ())
-    yield Command(shards, ("--data_list", cv_data, "--out", made / "s"), (cv_data,))
-    yield Command(report, ("--exp", model, "--out", made / "page.html"), (model / "metrics.jsonl",))
+    yield recognize, (*line, "--beam_size", 2), inputs
+    yield align, (*of_model, "--data_list", cv_data, "--out", made / "a"), (cv_data,)
+    yield shards, ("--data_list", cv_data, "--out", made / "s"), (cv_data,)
+    yield report, ("--exp", model, "--out", made / "page.html"), (model / "metrics.jsonl",)
 
 
 TOKENS = [
@@ -299,49 +269,27 @@ def damage_line(content: bytes, generator: random.Random) -> tuple[bytes, str]:
     return b"\n".join(lines), f"{at + 1} {kind}: {before[:60]!r}"
 
 
-VALUES = ("", " ", "/dev/null", "nowhere/at/all", "-1", "0", "1e99", "nan", "x", "été x", "a\x1b[2Jb", "--")
-
-
-def change_flag(line: list[str], folder: Path, generator: random.Random) -> tuple[list[str], str]:
-    """A line with a wrong, missing or unknown flag, and the wrong word."""
-    at = generator.choice([index for index, word in enumerate(line) if not word.startswith("--")])
-    match generator.choice(("value", "value", "value", "folder", "other file", "dropped", "unknown")):
-        case "value":
-            line[at] = generator.choice(VALUES)
-        case "folder":
-            line[at] = str(folder)
-        case "other file":
-            line[at] = str(folder / "corpus" / generator.choice(("units.txt", "tree.json", "train.list", "tiny.yaml")))
-        case "dropped":
-            del line[at]
-        case "unknown":
-            line.insert(at, "--no_such_flag")
-    return line, line[at] if at < len(line) else ""
-
-
 # ---- scores of other utterances
 
-NUM_UTTERANCES = 40
 HYPOTHESIS_CHANGES = ("drop", "double", "rename", "add", "empty")
 
 
 def scored_sets(folder: Path, tally: Tally, mutations: int, pairs: int = 5000) -> str:
-    """Score hypotheses that do not belong to the reference: never a rate over another set of utterances.
+    """A score is never printed over a different set of utterances than asked for.
 
     `score` refuses double keys by name. It counts and names missing keys, which are deletions, and keys without a
     reference (exit code 2). `compare` refuses systems that cover other utterances. Random pairs in twenty scripts have
     the counts of a textbook implementation and of jiwer.
     """
-    generator, scripts = tally.generator, [*SCRIPTS]
-    texts = [random_pair(scripts[index % len(scripts)], generator) for index in range(NUM_UTTERANCES)]
-    reference = {f"utt{index:03d}": ref for index, (ref, _) in enumerate(texts)}
-    hypothesis = {f"utt{index:03d}": hyp for index, (_, hyp) in enumerate(texts)}
-    folder.mkdir(parents=True, exist_ok=True)
+    generator = tally.generator
+    texts = {f"utt{index:03d}": random_pair([*SCRIPTS][index % len(SCRIPTS)], generator) for index in range(40)}
+    reference = {key: ref for key, (ref, _) in texts.items()}
+    hypothesis = {key: hyp for key, (_, hyp) in texts.items()}
     write_text(folder / "ref", reference)
     write_text(folder / "whole", hypothesis)
     num_refused = 0
-    for number in range(mutations):
-        changes = [HYPOTHESIS_CHANGES[number % 5], *generator.sample(HYPOTHESIS_CHANGES, generator.randrange(3))]
+    for _ in range(mutations):
+        changes = generator.choices(HYPOTHESIS_CHANGES, k=generator.randint(1, 6))
         lines = change_hypothesis(hypothesis, changes, generator)
         num_refused += check_score(folder, lines, " and ".join(changes), reference, tally)
     num_silent = len(tally.violations)
@@ -360,7 +308,7 @@ def change_hypothesis(
 ) -> list[tuple[str, str]]:
     """The lines of a changed hypothesis file."""
     lines = list(hypothesis.items())
-    for change in [change for change in changes for _ in range(generator.randint(1, 4))]:
+    for change in changes:
         at = generator.randrange(len(lines))
         key, text = lines[at]
         match change:
@@ -372,7 +320,6 @@ def change_hypothesis(
                 lines[at] = (generator.choice((key.upper(), key + "0", key[:-1], "ü" + key)), text)
             case "add":
                 lines.insert(at, (f"new{generator.randrange(99)}", text))
-
             case "empty":
                 lines[at] = (key, "")
     return lines
@@ -385,14 +332,13 @@ def check_score(
     (folder / "hyp").write_text("".join(f"{key} {text}".rstrip() + "\n" for key, text in lines), "utf-8")
     common, rules = ("--metric", "cer", "--ref", folder / "ref"), Rules(metric="cer")
     files = ("--hyp", folder / "hyp", "--json", folder / "score.json")
-    ended = call(score, *common, "--num_resamples", 0, *files)
-    double = {key for key, count in Counter(key for key, _ in lines).items() if count > 1}
-    if double:
+    ended, found = call(score, *common, "--num_resamples", 0, *files), dict(lines)
+    if len(found) < len(lines):
+        double = [key for key, count in Counter(key for key, _ in lines).items() if count > 1]
         is_named = any(key in ended.err for key in double) and "hyp" in ended.err
         is_refused = ended.is_user_error() and not ended.out
         tally.check(is_refused and is_named, f"{where}: a rate of some of them: {ended.out[-200:]} {ended.err}")
         return True
-    found = dict(lines)
     missing, extra = reference.keys() - found.keys(), found.keys() - reference.keys()
     tally.check(ended.is_user_error() if extra else ended.code == 0, f"{where}: {ended.summary()}")
     record = json.loads((folder / "score.json").read_text("utf-8"))
