@@ -176,19 +176,14 @@ class DatasetConf(Section):
     """From the data list to batches. Limits and augmentation apply in training only."""
 
     filter_conf: FilterConf = Field(default_factory=FilterConf)
-    """Limits on the training utterances."""
     resample_conf: ResampleConf = Field(default_factory=ResampleConf)
-    """Sampling rate."""
     speed_perturb: bool = False
     """Whether the speed of an utterance is changed at random, to 0.9, 1.0 or 1.1."""
     fbank_conf: FbankConf = Field(default_factory=FbankConf)
-    """Features."""
     spec_aug: bool = True
     """Whether SpecAugment is used."""
     spec_aug_conf: SpecAugConf = Field(default_factory=SpecAugConf)
-    """Settings of SpecAugment."""
     batch_conf: BatchConf = Field(default_factory=BatchConf)
-    """Batches."""
     cache_features: bool = False
     """Whether features are kept after their first computation, in a file in the temporary folder that all processes of
     a machine map into memory (with `dither` 0 results do not change)."""

@@ -291,29 +291,21 @@ class ExperimentConfig(Section):
     encoder: Literal["conformer", "transformer"] = "conformer"
     """Kind of encoder."""
     encoder_conf: EncoderConf = Field(default_factory=EncoderConf)
-    """Settings of the encoder."""
     decoder: Literal["transformer", "bitransformer"] = "bitransformer"
     """Kind of decoder: left to right (`transformer`), or both directions."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
-    """Settings of the decoder."""
     head: HeadKind = "softmax"
     """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
-    """Settings of the head."""
     tokenizer: Literal["char", "phone", "bpe"] = "char"
     """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
-    """Settings of the tokenizer."""
     ctc_conf: CtcConf = Field(default_factory=CtcConf)
-    """Settings of the CTC branch."""
     cmvn: Literal["global_cmvn"] | None = None
     """Whether features are normalized."""
     cmvn_conf: CmvnConf = Field(default_factory=CmvnConf)
-    """Where the statistics are."""
     model_conf: ModelConf = Field(default_factory=ModelConf)
-    """The weights of the losses."""
     dataset_conf: DatasetConf = Field(default_factory=DatasetConf)
-    """From the data list to batches."""
 
     grad_clip: Positive = 50.0
     """Largest norm of the gradient."""
@@ -338,11 +330,9 @@ class ExperimentConfig(Section):
     optim: Literal["adam", "adamw"] = "adam"
     """Kind of optimizer."""
     optim_conf: OptimConf = Field(default_factory=OptimConf)
-    """Settings of the optimizer."""
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
     """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` as a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
-    """Settings of the schedule."""
     freeze: tuple[str, ...] = Field(default=(), strict=False)
     """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives their values."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"

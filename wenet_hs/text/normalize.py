@@ -8,7 +8,6 @@ writes inside words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of c
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import regex  # type: ignore[import-untyped]
@@ -34,34 +33,25 @@ _EVERYWHERE = (
 )
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """What is kept in a language besides letters."""
-
-    spelling: tuple[tuple[str, str | None], ...] = ((_INSIDE % _TYPED, "'"),)
-    """Patterns that match one character each, and its replacement (None: it is kept); the first match counts."""
-    dotless_i: bool = False
-    """Whether I is the capital of ı, and İ of i."""
-
-
+# What a language keeps besides letters: patterns that match one character each, and its replacement (None: it is kept);
+# the first match counts.
+_Spelling = tuple[tuple[str, str | None], ...]
 _ELISION = (_BEFORE + _TYPED_OR_LETTER, "'")
 """An apostrophe may end a word (un po'). It must then be distinguished from a closing quotation mark."""
-_LETTER_APOSTROPHE = _Rules(spelling=((_INSIDE % _TYPED_OR_LETTER, "ʼ"),))
-_DOTLESS_I = _Rules(dotless_i=True)
-_DEFAULT = _Rules()
-_RULES: dict[str, _Rules] = {
-    "ca": _Rules(spelling=((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), _ELISION)),
-    "fr": _Rules(spelling=(_ELISION,)),
-    "it": _Rules(spelling=(_ELISION,)),
-    "oc": _Rules(spelling=((r"(?<=[ns])·(?=h)", "·"), _ELISION)),
-    "uk": _LETTER_APOSTROPHE,
-    "be": _LETTER_APOSTROPHE,
-    "tr": _DOTLESS_I,
-    "az": _DOTLESS_I,
-    "crh": _DOTLESS_I,
+_LETTER_APOSTROPHE = (_INSIDE % _TYPED_OR_LETTER, "ʼ")
+_DEFAULT: _Spelling = ((_INSIDE % _TYPED, "'"),)
+_RULES: dict[str, _Spelling] = {
+    "ca": ((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), _ELISION),
+    "fr": (_ELISION,),
+    "it": (_ELISION,),
+    "oc": ((r"(?<=[ns])·(?=h)", "·"), _ELISION),
+    "uk": (_LETTER_APOSTROPHE,),
+    "be": (_LETTER_APOSTROPHE,),
     # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq belgisi (U+02BC).
-    "uz": _Rules(spelling=((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), (_INSIDE % _TYPED_OR_LETTER, "ʼ"))),
+    "uz": ((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
 }
+_DOTLESS_I = ("tr", "az", "crh")
+"""Languages in which I is the capital of ı, and İ of i."""
 
 
 def normalize(text: str, lang: str | None) -> str:
@@ -93,22 +83,23 @@ def _normalize_until_stable(text: str, lang: str | None, *, keep_case: bool) -> 
 
     A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
     """
-    rules = _RULES.get((lang or "").replace("_", "-").partition("-")[0].lower(), _DEFAULT)
+    code = (lang or "").replace("_", "-").partition("-")[0].lower()
+    rules, has_dotless_i = _RULES.get(code, _DEFAULT), code in _DOTLESS_I
     removed: Counter[str] = Counter()
     while True:
-        text, newly_removed = _normalize_once(text, rules, keep_case=keep_case)
+        text, newly_removed = _normalize_once(text, rules, keep_case=keep_case, has_dotless_i=has_dotless_i)
         removed += newly_removed
         if not newly_removed:
             return text, removed
 
 
-def _normalize_once(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, Counter[str]]:
+def _normalize_once(text: str, rules: _Spelling, *, keep_case: bool, has_dotless_i: bool) -> tuple[str, Counter[str]]:
     """The text after one pass, and the frequencies of the characters that the pass removed."""
     text = unicodedata.normalize("NFC", text)
-    text = text if keep_case else _lower(text, rules.dotless_i)
+    text = text if keep_case else _lower(text, has_dotless_i)
     lower = _lower_in_place(text) if keep_case else text  # the patterns are in lower case
     spelling = _spelling(lower, rules)
-    if _ELISION in rules.spelling:
+    if _ELISION in rules:
         for position in _closing_quotes(lower):
             spelling.pop(position, None)
     pieces = []
@@ -121,9 +112,9 @@ def _normalize_once(text: str, rules: _Rules, *, keep_case: bool) -> tuple[str, 
     return unicodedata.normalize("NFC", " ".join("".join(pieces).split())), removed
 
 
-def _lower(text: str, dotless_i: bool) -> str:
+def _lower(text: str, has_dotless_i: bool) -> str:
     text = text.replace("İ", "i")  # Python converts İ to i and a combining dot: two units for one letter
-    if dotless_i:
+    if has_dotless_i:
         text = text.replace("I", "ı").replace("i\u0307", "i")
     return unicodedata.normalize("NFC", text.lower())
 
@@ -134,11 +125,11 @@ def _lower_in_place(text: str) -> str:
 
 
 @cache
-def _patterns(rules: _Rules) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
-    return tuple((regex.compile(pattern), written) for pattern, written in (*rules.spelling, *_EVERYWHERE))
+def _patterns(rules: _Spelling) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
+    return tuple((regex.compile(pattern), written) for pattern, written in (*rules, *_EVERYWHERE))
 
 
-def _spelling(text: str, rules: _Rules) -> dict[int, str]:
+def _spelling(text: str, rules: _Spelling) -> dict[int, str]:
     """Positions of the characters that belong to the spelling of words in this language, and their replacements."""
     spelling: dict[int, str] = {}
     for pattern, written in _patterns(rules):
