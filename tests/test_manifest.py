@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data lists and texts: what is written reads back, WeNet's lists load, and each fault is a line with its place."""
+"""Files: atomic writes and lines; data lists and texts: round trips, WeNet's lists, each fault with its place."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.errors import DataError
+from wenet_hs.files import open_atomic, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text, write_data_list, write_text
 
 GOOD = '{"key": "a", "wav": "a.wav", "txt": "x"}'
@@ -100,3 +103,39 @@ def test_texts_read_back_and_kaldis_tabs_divide_too(tmp_path: Path) -> None:
     (tmp_path / "text").write_text('{"key": "a", "hyps": []}\n')
     with pytest.raises(DataError, match=r"text:1: JSON lines, not `key transcript` lines; give the file `text`"):
         read_text(tmp_path / "text")
+
+
+# ---- files
+
+
+def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomic(path, b"\0")
+    write_atomic(path, "é\n")
+    with pytest.raises(KeyboardInterrupt), open_atomic(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"\xc3\xa9\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(IsADirectoryError) as caught:
+        write_atomic(tmp_path, "x")
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path), None)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as caught_full:
+        write_atomic(tmp_path / "file", "x")
+    assert caught_full.value.filename == str(tmp_path / "file")
+
+
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa\r\nb\xe2\x80\xa8c\x0b\n\nd")
+    assert read_lines(tmp_path / "f") == ["a", "b\u2028c\x0b", "", "d"]
+    (tmp_path / "f").write_bytes(b"ok\n\xc3")
+    with pytest.raises(DataError, match=r"f:2: not UTF-8 at byte 0; convert the file to UTF-8$"):
+        read_lines(tmp_path / "f")

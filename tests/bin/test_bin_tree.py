@@ -79,12 +79,14 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
         ("--kind random --seed 7", {"seed": 7}),
         pytest.param("--kind brown", {}, marks=pytest.mark.slow),  # compiles a kernel
         ("--kind huffman --blank_share 0.5", {"blank_share": 0.5}),
+        ("--kind embedding --embeddings vectors.txt", {"embeddings": "vectors.txt"}),
         ("--kind classes --by frequency", {"by": "frequency", "num_classes": 3}),
         ("--kind classes --by top-of fano", {"by": "top-of fano", "from": "fano", "num_classes": 3}),
         ("--kind classes --by 'top-of random'", {"by": "top-of random", "seed": 0}),
     ],
 )
 def test_kinds_and_their_options(folder: Path, flags: str, recorded: dict[str, object]) -> None:
+    (folder / "vectors.txt").write_text("5 2\na 1 0.1\nb 0 1\nc -1 0.1\n▁ 1 0\n<sos/eos> -1 0\n", "utf-8")
     tree = built(flags)
     assert (tree.kind, tree.num_units) == (flags.split()[1], 7)
     assert recorded.items() <= tree.options.items()
@@ -93,22 +95,6 @@ def test_kinds_and_their_options(folder: Path, flags: str, recorded: dict[str, o
     before = (folder / "tree.json").read_bytes()
     assert build(flags) == 0
     assert (folder / "tree.json").read_bytes() == before
-
-
-def test_a_tree_of_phones_by_their_features() -> None:
-    pytest.importorskip("panphon")
-    tree = built("--kind articulatory --tokenizer phone")
-    assert frozenset({UNITS.index("b"), UNITS.index("c")}) in pairs_of(tree)  # two stops beside one vowel
-    assert tree.options["tokenizer"] == "phone"
-
-
-def test_a_tree_of_embeddings_from_a_file(folder: Path) -> None:
-    (folder / "vectors.txt").write_text("5 2\na 1 0.1\nb 0 1\nc -1 0.1\n▁ 1 0\n<sos/eos> -1 0\n", "utf-8")
-    tree = built("--kind embedding --embeddings vectors.txt")
-    assert frozenset({UNITS.index("a"), UNITS.index("▁")}) in pairs_of(tree)
-    # <blank> and <unk>, which never occur, are beside c, the least frequent unit.
-    assert tree.codes()[UNITS.index("c")][:-2] == tree.codes()[UNITS.index("<sos/eos>")][:-1]
-    assert tree.options["embeddings"] == "vectors.txt"
 
 
 def test_trained_embeddings_are_saved_and_read_again(folder: Path) -> None:
