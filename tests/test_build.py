@@ -3,7 +3,6 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +13,7 @@ from model_folders import write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import AnyTree, Experiment, build_model, check_routes, load_experiment
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -168,33 +167,17 @@ def test_a_wenet_folder(tmp_path: Path, special_tokens: bool) -> None:
 
 # ---- heads and trees
 
-BASE = """
-encoder_conf: {output_size: 16, attention_heads: 2, linear_units: 24, num_blocks: 1}
-decoder: transformer
-decoder_conf: {attention_heads: 2, linear_units: 24, num_blocks: 1}
-tokenizer_conf: {symbol_table_path: units.txt}
-dataset_conf: {fbank_conf: {num_mel_bins: 20}}
-model_conf: {ctc_weight: 0.3, lsm_weight: 0.1}
-"""
 COUNTS = [9.0, 0.0, 30.0, 25.0, 4.0, 17.0, 3.0, 8.0, 1.0, 2.0, 6.0]
 BINARY = Tree.huffman(COUNTS, units=TABLE.units)
-OTHER = Tree.huffman(COUNTS[::-1], units=TABLE.units)
 CLASSES = NaryTree.frequency_bins(COUNTS, 3, units=TABLE.units)
 TREES: dict[str, AnyTree] = {"binary": BINARY, "classes": CLASSES}
 HEADS = {"softmax": SoftmaxHead, "hsoftmax": HSoftmaxHead, "class": ClassHead, "adaptive": AdaptiveHead}
-Read = Callable[[str], ExperimentConfig]
 
 
-@pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """A configuration from lines of YAML before BASE, in the file a.yaml of the current folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def load(text: str) -> ExperimentConfig:
-        Path("a.yaml").write_text(text + BASE)
-        return load_config("a.yaml")
-
-    return load
+def with_head(kind: str, section: str = "head_conf", **settings: Any) -> ExperimentConfig:
+    """A small config with this head for the decoder (`head_conf`) or for CTC."""
+    head = {"head": kind, "head_conf": {"tree": "t.json", **settings}}
+    return small_config(**(head if section == "head_conf" else {"ctc_conf": head}))
 
 
 def built(config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTree | None = None) -> AsrModel:
@@ -202,18 +185,13 @@ def built(config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTr
     return build_model(config, NUM_UNITS, SPECIAL, tree=tree, ctc_tree=ctc_tree)
 
 
-def both(kind: str) -> str:
-    """The same head for the decoder and for CTC."""
-    settings = "" if kind == "softmax" else "tree: data/t.json"
-    return f"head: {kind}\nhead_conf: {{{settings}}}\nctc_conf: {{head: {kind}, head_conf: {{{settings}}}}}\n"
-
-
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("kind", HEADS)
-def test_any_head_takes_any_tree(read: Read, kind: str, tree: str) -> None:
-    model = built(read(both(kind)), TREES[tree], TREES[tree])
-    for head in (model.head, model.ctc.head):
-        assert type(head) is HEADS[kind]
+def test_any_head_takes_any_tree(kind: str, tree: str) -> None:
+    head = {"head": kind, "head_conf": {} if kind == "softmax" else {"tree": "t"}}
+    more = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
+    model = built(small_config(**head, ctc_conf=head, **more), TREES[tree], TREES[tree])
+    assert {type(one) for one in (model.head, model.right_head, model.ctc.head)} == {HEADS[kind]}
     losses = model(small_batch([40, 33], [5, 2]))
     losses.total.backward()
     for value in (*model.head.parameters(), *model.ctc.head.parameters()):
@@ -222,28 +200,20 @@ def test_any_head_takes_any_tree(read: Read, kind: str, tree: str) -> None:
     assert 0 <= int(losses.num_correct) <= losses.num_targets
 
 
-def test_both_directions_have_the_head() -> None:
-    decoder = {"r_num_blocks": 1, "num_blocks": 1}
-    config = small_config(decoder="bitransformer", decoder_conf=decoder, head="class", head_conf={"tree": "t"})
-    model = built(config, CLASSES)
-    assert isinstance(model.head, ClassHead) and isinstance(model.right_head, ClassHead)
-
-
-def test_settings_reach_the_heads(read: Read) -> None:
-    tree_head = built(read("head: hsoftmax\nhead_conf: {tree: t, bias: true, route: torch-path}\n"), CLASSES).head
+def test_settings_reach_the_heads() -> None:
+    tree_head = built(with_head("hsoftmax", bias=True, route="torch-path"), CLASSES).head
     assert isinstance(tree_head, HSoftmaxHead)
     assert tree_head.inner_vector.bias is not None
     assert (tree_head.tree, tree_head.route) == (CLASSES.binary(), "torch-path")
-    text = "head: class\nhead_conf: {tree: t, route: all, search: all, num_classes: 5}\n"
-    class_head = built(read(text), BINARY).head
+    class_head = built(with_head("class", route="all", search="all", num_classes=5), BINARY).head
     assert isinstance(class_head, ClassHead)
     assert (class_head.tree, class_head.route, class_head.search) == (NaryTree.from_binary(BINARY, 5), "all", "all")
-    assert built(read("head: class\nhead_conf: {tree: t}\n"), BINARY).head.tree == NaryTree.from_binary(BINARY)
-    adaptive = built(read("head: adaptive\nhead_conf: {tree: t, cutoffs: [2, 5], div_value: 2}\n"), BINARY).head
+    assert built(with_head("class"), BINARY).head.tree == NaryTree.from_binary(BINARY)
+    adaptive = built(with_head("adaptive", cutoffs=[2, 5], div_value=2), BINARY).head
     assert isinstance(adaptive, AdaptiveHead)
     assert (adaptive.cutoffs, adaptive.div_value) == ([2, 5], 2.0)
     assert adaptive.ranked_units[:3].tolist() == [2, 3, 5]
-    sparse = read("ctc_conf: {head: hsoftmax, head_conf: {tree: t, sparse_grad: true}}\n")  # beside leaf smoothing
+    sparse = with_head("hsoftmax", "ctc_conf.head_conf", sparse_grad=True)  # beside leaf smoothing of the decoder
     assert built(sparse, ctc_tree=BINARY).ctc.head.sparse_parameters()
 
 
@@ -254,88 +224,67 @@ def test_the_schema_repeats_the_routes_and_searches_of_the_heads() -> None:
         assert get_args(conf.model_fields["search"].annotation) == get_args(search)
 
 
-@pytest.mark.parametrize(
-    ("head", "conf", "tree", "message"),
-    [
-        ("class", "num_classes: 3", CLASSES, "num_classes: t.json already has classes; remove it, or name a binary"),
-        ("adaptive", "cutoffs: [3, 11]", BINARY, "cutoffs: the last is 11, but there are 11 units; it must be below"),
-    ],
-)
-def test_settings_that_do_not_fit_the_tree(read: Read, head: str, conf: str, tree: AnyTree, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^head_conf.{message}"):
-        built(read(f"head: {head}\nhead_conf: {{tree: t.json, {conf}}}\n"), tree)
-    with pytest.raises(ConfigError, match=f"^ctc_conf.head_conf.{message}"):
-        built(read(f"ctc_conf: {{head: {head}, head_conf: {{tree: t.json, {conf}}}}}\n"), None, tree)
-
-
-@pytest.mark.parametrize(
-    ("head", "conf", "device", "message"),
-    [
-        ("hsoftmax", "route: path", "cuda", "route: path runs only on a CPU, not on cuda; use auto or torch-path"),
-        ("hsoftmax", "search: best_first", "mps", "search: best_first does not run on mps; use auto or dense"),
-        ("class", "search: best_first", "cuda", "search: best_first does not run on cuda; use auto or all"),
-    ],
-)
-def test_kernels_of_a_cpu_are_refused_on_other_devices(
-    read: Read, head: str, conf: str, device: str, message: str
-) -> None:
-    for section, text in (
-        ("head_conf", f"head: {head}\nhead_conf: {{tree: t, CONF}}\n"),
-        ("ctc_conf.head_conf", f"ctc_conf: {{head: {head}, head_conf: {{tree: t, CONF}}}}\n"),
+@pytest.mark.parametrize("section", ["head_conf", "ctc_conf.head_conf"])
+def test_settings_that_do_not_fit_the_tree_or_the_device(section: str) -> None:
+    for kind, settings, tree, message in (
+        ("class", {"num_classes": 3}, CLASSES, "num_classes: t.json already has classes; remove it, or name a binary"),
+        ("adaptive", {"cutoffs": [3, 11]}, BINARY, "cutoffs: the last is 11, but there are 11 units; it must be below"),
     ):
-        config = read(text.replace("CONF", conf))
+        with pytest.raises(ConfigError, match=f"^{section}.{message}"):
+            built(with_head(kind, section, **settings), tree, tree)
+    for kind, settings, device, message in (
+        ("hsoftmax", {"route": "path"}, "cuda", "route: path runs only on a CPU, not on cuda; use auto or torch-path"),
+        ("hsoftmax", {"search": "best_first"}, "mps", "search: best_first does not run on mps; use auto or dense"),
+        ("class", {"search": "best_first"}, "cuda", "search: best_first does not run on cuda; use auto or all"),
+    ):
+        config = with_head(kind, section, **settings)
         check_routes(config, torch.device("cpu"))
         with pytest.raises(ConfigError, match=f"^{section}.{message}$"):
             check_routes(config, torch.device(device))
-        check_routes(read(text.replace("CONF", "route: auto")), torch.device(device))
+        check_routes(with_head(kind, section), torch.device(device))
 
 
-# ---- experiment folders
-
-
-def write_folder(folder: Path, config: ExperimentConfig, trees: tuple[AnyTree | None, AnyTree | None]) -> AsrModel:
+def write_folder(folder: Path, config: ExperimentConfig, **trees: AnyTree) -> AsrModel:
     """The files of a trained model that recognition reads."""
     folder.mkdir()
     sums = {}
-    for name, tree in zip(("tree.json", "ctc_tree.json"), trees, strict=True):
-        if tree is not None:
-            tree.save(folder / name)
-            sums[f"sha256 of {name}"] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    for name, tree in trees.items():
+        tree.save(folder / f"{name}.json")
+        sums[f"sha256 of {name}.json"] = hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()
     dump_config(config, folder / "train.yaml", provenance=sums)
     TABLE.write(folder / "units.txt")
-    model = built(config, *trees)
+    model = built(config, **trees)
     torch.save(model.state_dict(), folder / "final.pt")
     return model.eval()
 
 
 @pytest.mark.parametrize(("kind", "ctc_kind"), [("hsoftmax", "adaptive"), ("class", "hsoftmax")])
-def test_a_folder_of_each_head_loads(read: Read, tmp_path: Path, kind: str, ctc_kind: str) -> None:
-    ctc = f"ctc_conf: {{head: {ctc_kind}, head_conf: {{tree: ctc_tree.json}}}}\n"
-    config = read(f"head: {kind}\nhead_conf: {{tree: tree.json}}\n" + ctc)
-    model = write_folder(tmp_path / "exp", config, (BINARY, CLASSES))
+def test_a_folder_of_each_head_loads(tmp_path: Path, kind: str, ctc_kind: str) -> None:
+    ctc = {"head": ctc_kind, "head_conf": {"tree": "ctc_tree.json"}}
+    config = small_config(head=kind, head_conf={"tree": "tree.json"}, ctc_conf=ctc)
+    model = write_folder(tmp_path / "exp", config, tree=BINARY, ctc_tree=CLASSES)
     experiment = load_experiment(tmp_path / "exp")
     assert experiment.config.model_dump(exclude={"provenance"}) == config.model_dump(exclude={"provenance"})
-    batch = small_batch([40, 33], [5, 2])
-    with torch.inference_mode():
-        assert torch.equal(experiment.model(batch).total, model(batch).total)
+    same_losses(experiment.model, model)
 
 
-def test_folders_with_an_unsuitable_route_or_another_or_missing_tree_are_refused(read: Read, tmp_path: Path) -> None:
-    route = "ctc_conf: {head: hsoftmax, head_conf: {tree: ctc_tree.json, route: path}}\n"
-    exp = tmp_path / "exp"
-    write_folder(exp, read(route), (None, BINARY))
+def test_folders_with_an_unsuitable_route_or_another_or_missing_tree_are_refused(tmp_path: Path) -> None:
+    exp, config = tmp_path / "exp", with_head("hsoftmax", tree="tree.json", route="path")
+    write_folder(exp, config, tree=BINARY)
     with pytest.raises(ConfigError, match="head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
         load_experiment(exp, device="cuda")
-    OTHER.save(exp / "ctc_tree.json")
-    with pytest.raises(CheckpointError, match=r"exp/ctc_tree.json: changed since the training .*; put the old file"):
+    Tree.huffman(COUNTS[::-1], units=TABLE.units).save(exp / "tree.json")
+    with pytest.raises(CheckpointError, match=r"exp/tree.json: changed since the training .*; put the old file"):
         load_experiment(exp)
-    (exp / "ctc_tree.json").unlink()
-    with pytest.raises(CheckpointError, match=r"exp/ctc_tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
+    (exp / "tree.json").unlink()
+    with pytest.raises(CheckpointError, match=r"exp/tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
         load_experiment(exp)
-    dump_config(load_config(exp / "train.yaml").model_copy(update={"provenance": {}}), exp / "train.yaml")
-    NaryTree.frequency_bins([1, 2]).save(exp / "ctc_tree.json")
-    with pytest.raises(DataError, match="exp/ctc_tree.json: a tree over 2 units, but the unit table has 11; build the"):
+    dump_config(config, exp / "train.yaml")
+    NaryTree.frequency_bins([1, 2]).save(exp / "tree.json")
+    with pytest.raises(
+        DataError, match="exp/tree.json: a tree over 2 units, but the unit table has 11; build the tree"
+    ):
         load_experiment(exp)
-    NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z")).save(exp / "ctc_tree.json")
-    with pytest.raises(DataError, match="tree.json: leaf 10 is 'z', but unit 10 of the table is 'h'; build the tree"):
+    NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z")).save(exp / "tree.json")
+    with pytest.raises(DataError, match="exp/tree.json: leaf 10 is 'z', but unit 10 of the table is 'h'; build the"):
         load_experiment(exp)
