@@ -8,7 +8,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
-from itertools import cycle, islice, product
+from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +20,6 @@ from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
 from wenet_hs.checkpoint import list_checkpoints, read_checkpoint, save_checkpoint, step_of
-from wenet_hs.interop.hsoftmax_original import PATHS, write_original_tree
-from wenet_hs.tree import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,15 +28,15 @@ def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arr
     """Loading a model, a config or an array never runs code.
 
     Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files
-    as embeddings and as paths of the original tree. Each ends in one line and exit code 2. `pickle.loads` in a
-    separate process shows how many pickles work. Then the source is searched for ways to read a pickle.
+    as embeddings. Each ends in one line and exit code 2. `pickle.loads` in a separate process shows how many pickles
+    work. Then the source is searched for ways to read a pickle.
     """
     bed = TestBed(folder, tally)
     num_working = sum(bed.try_pickle(*chosen) for chosen in choose_pickles(bed.marker, pickles, tally))
     for tag, content in islice(cycle(make_yamls(bed.marker)), yamls):
         bed.try_yaml(tag, content)
-    for (name, content), is_original in islice(cycle(product(make_arrays(bed.marker), (False, True))), arrays):
-        bed.try_array(name, content, is_original=is_original)
+    for name, content in islice(cycle(make_arrays(bed.marker)), arrays):
+        bed.try_array(name, content)
     num_run = sum("CODE HAS RUN" in violation for violation in tally.violations)
     num_sources, found = scan_sources()
     tally.check(not found, f"ways to read a pickle: {found}")
@@ -118,16 +116,13 @@ class TestBed:
         self.check_train(self.folder / "never", f"YAML {tag} as config", config.name, "--config", config)
         self.check_recognize("train.yaml", content, f"YAML {tag} as train.yaml")
 
-    def try_array(self, name: str, content: bytes, *, is_original: bool) -> None:
-        """A NumPy file as embeddings, or as paths of the original tree."""
-        out, original = ("--units", self.units, "--out", self.folder / "tree.json"), self.folder / "original"
+    def try_array(self, name: str, content: bytes) -> None:
+        """A NumPy file as embeddings."""
         path = self.folder / "vectors.npy"
-        line = ["build", "--kind", "embedding", "--data_list", self.corpus.train_data, "--embeddings", path, *out]
-        if is_original:
-            write_original_tree(Tree.load(self.tree), original)
-            line, path = ["import", "--original", original, *out], original / next(iter(PATHS))
         path.write_bytes(content)
-        self.check_refused(tree_command, line, f"NumPy {name} as {path.name}", path.name)
+        line = ["build", "--kind", "embedding", "--data_list", self.corpus.train_data, "--embeddings", path]
+        line += ["--units", self.units, "--out", self.folder / "tree.json"]
+        self.check_refused(tree_command, line, f"NumPy {name}", path.name)
 
 
 def make_calls(marker: Path) -> list[tuple[str, str, tuple[object, ...]]]:

@@ -16,47 +16,28 @@ from trees import comb
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.interop.hsoftmax_original import (
-    read_original_tree,
-    tree_from_paths,
-    write_original_tree,
-)
-from wenet_hs.interop.weights import convert_state_dict, is_wenet, load_weights, to_wenet_state_dict
+from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_from_paths, write_original_tree
+from wenet_hs.interop.weights import convert_state_dict, is_wenet, to_wenet_state_dict
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.tree import Tree
 
 UNITS = ("blank", "a", "b", "c", "d")
-STRUCT = """{
- "freq": 20.0, "tokenid": null, "idx": 0,
- "left": {
-  "freq": 8.0, "tokenid": null, "idx": 1,
-  "left": {"freq": 4, "tokenid": 3, "idx": 7, "left": null, "right": null},
-  "right": {
-   "freq": 4.0, "tokenid": null, "idx": 2,
-   "left": {"freq": 1.5, "tokenid": 0, "idx": 4, "left": null, "right": null},
-   "right": {"freq": 2.5, "tokenid": 1, "idx": 5, "left": null, "right": null}
-  }
- },
- "right": {
-  "freq": 12.0, "tokenid": null, "idx": 3,
-  "left": {"freq": 5e0, "tokenid": 4, "idx": 8, "left": null, "right": null},
-  "right": {"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}
- }
-}
+STRUCT = """{"freq": 20.0, "tokenid": null, "idx": 0, "left":
+ {"freq": 8.0, "tokenid": null, "idx": 1, "left":
+  {"freq": 4, "tokenid": 3, "idx": 7, "left": null, "right": null}, "right":
+  {"freq": 4.0, "tokenid": null, "idx": 2, "left":
+   {"freq": 1.5, "tokenid": 0, "idx": 4, "left": null, "right": null}, "right":
+   {"freq": 2.5, "tokenid": 1, "idx": 5, "left": null, "right": null}}}, "right":
+ {"freq": 12.0, "tokenid": null, "idx": 3, "left":
+  {"freq": 5e0, "tokenid": 4, "idx": 8, "left": null, "right": null}, "right":
+  {"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}}}
 """
 """Preorder 0 (1 (c 2 (blank a)) 3 (d b)); breadth first the node 3 comes before 2."""
-INDEX = [[0, 1, 2, 0], [0, 1, 2, 0], [0, 3, 0, 0], [0, 1, 0, 0], [0, 3, 0, 0]]
-SIGN = [[1, -1, 1, 0], [1, -1, -1, 0], [-1, -1, 0, 0], [1, 1, 0, 0], [-1, 1, 0, 0]]
-BIAS = [[0, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [1, 0, 1, 1]]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tree_struct").write_text(STRUCT, "utf-8")
-    (tmp_path / "tree_info").write_text('{\n "depth": 4,\n "leaf_cnt": 5\n}', "utf-8")
-    for name, values, dtype in (("index", INDEX, "int64"), ("sign", SIGN, "int8"), ("bias", BIAS, "int8")):
-        np.save(tmp_path / f"path_{name}.npy", np.array(values, dtype=dtype))
-    return tmp_path
+PATHS = {
+    "index": [[0, 1, 2, 0], [0, 1, 2, 0], [0, 3, 0, 0], [0, 1, 0, 0], [0, 3, 0, 0]],
+    "sign": [[1, -1, 1, 0], [1, -1, -1, 0], [-1, -1, 0, 0], [1, 1, 0, 0], [-1, 1, 0, 0]],
+    "bias": [[0, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [1, 0, 1, 1]],
+}
 
 
 def original_probabilities(hidden: Tensor, vectors: Tensor, index: Tensor, sign: Tensor, bias: Tensor) -> Tensor:
@@ -65,26 +46,26 @@ def original_probabilities(hidden: Tensor, vectors: Tensor, index: Tensor, sign:
     return (decisions[:, index] * sign + bias).prod(-1)
 
 
-def test_a_folder_written_by_hand_is_read_and_written(folder: Path, tmp_path: Path) -> None:
-    tree = read_original_tree(folder, UNITS)
+def test_a_folder_written_by_hand_is_read_and_written(tmp_path: Path) -> None:
+    (tmp_path / "tree_struct").write_text(STRUCT, "utf-8")
+    tree = read_original_tree(tmp_path, UNITS)
     assert (tree.units, tree.kind) == (UNITS, "original")
     assert tree.children.tolist() == [[1, 2], [4 + 3, 3], [4 + 4, 4 + 2], [4 + 0, 4 + 1]]
     assert tree.codes() == ["010", "011", "11", "00", "10"]
     assert tree.frequencies.tolist() == [1.5, 2.5, 7.0, 4.0, 5.0]
-    found = tree_from_paths(np.array(INDEX), np.array(SIGN))
+    found = tree_from_paths(np.array(PATHS["index"]), np.array(PATHS["sign"]))
     assert np.array_equal(found.children, tree.children)
     assert found.rows.tolist() == [0, 1, 3, 2]
     write_original_tree(tree, tmp_path / "new")
     assert json.loads((tmp_path / "new" / "tree_struct").read_text("utf-8")) == json.loads(STRUCT)
     assert json.loads((tmp_path / "new" / "tree_info").read_text("utf-8")) == {"depth": 4, "leaf_cnt": 5}
-    for name in ("path_index.npy", "path_sign.npy", "path_bias.npy"):
-        found, expected = (np.load(path / name, allow_pickle=False) for path in (tmp_path / "new", folder))
-        assert found.dtype == expected.dtype
-        assert np.array_equal(found, expected)
+    for name, values in PATHS.items():
+        array = np.load(tmp_path / "new" / f"path_{name}.npy", allow_pickle=False)
+        assert (array.dtype, array.tolist()) == (np.int64 if name == "index" else np.int8, values)
 
 
 @pytest.mark.parametrize("num_units", [1, 2, 40])
-def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int) -> None:
     tree = Tree.huffman(np.random.default_rng(num_units).exponential(size=num_units) ** 3)
     write_original_tree(tree, tmp_path)
     back = read_original_tree(tmp_path, tree.units)
@@ -93,6 +74,9 @@ def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int, monkeypatch
     found = tree_from_paths(np.load(tmp_path / "path_index.npy"), np.load(tmp_path / "path_sign.npy"))
     assert np.array_equal(found.children, tree.children)
     assert sorted(found.rows) == list(range(num_units - 1))
+
+
+def test_a_tree_that_is_too_deep_for_tables_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
     with pytest.raises(DataError, match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"):
         write_original_tree(comb(20), tmp_path / "new")
@@ -106,41 +90,25 @@ LEAF = '{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}'
     [
         ("", "Expecting value: line 1"),
         (STRUCT[:200], "Expecting|Unterminated"),
-        ("[]", "child 0 of node -1 is not a node with freq, tokenid, idx, left and right"),
+        ("[]", r"\[\] is not a node with freq, tokenid, left and right; copy the folder again"),
         (STRUCT.replace('"freq": 4,', '"freq": [4],'), r"tokenid 3: two leaves, or freq \[4\] is not a number"),
-        (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), "child 0 of node 8 is not a node"),
+        (STRUCT.replace('"idx": 8, "left": null', '"idx": 8, "left": 3'), "3 is not a node with freq"),
         (STRUCT.replace('"freq": 7.0', '"freq": NaN'), "frequencies: unit 2 has nan"),
-        (STRUCT.replace('"tokenid": 4, "idx": 8', '"tokenid": 2, "idx": 6'), "tokenid 2: two leaves, or freq"),
-        (STRUCT.replace('"tokenid": 4', '"tokenid": 5'), "a leaf has tokenid 5 and idx 8"),
-        (STRUCT.replace('"idx": 3', '"idx": 1'), "idx 1 is two inner nodes"),
-        (STRUCT.replace('"idx": 3', '"idx": 4'), "inner node 4: idx is not within 0…3, or tokenid is not null"),
-        (STRUCT.replace('"idx": 3', '"idx": 3.5'), "idx 3.5 is not a whole number"),
-        (STRUCT.replace(LEAF, "null"), "child 1 of node 3 is not a node"),
+        (STRUCT.replace('"tokenid": 4', '"tokenid": 2'), "tokenid 2: two leaves, or freq"),
+        (STRUCT.replace('"tokenid": 4', '"tokenid": 5'), "a leaf has tokenid 5; with 5 units it is 0…4"),
+        (STRUCT.replace(LEAF, "null"), "None is not a node"),
         (STRUCT.replace(LEAF, '{"left": ' * 100_000), "nested too deeply; a tree of counts has less than a hundred"),
         (LEAF, "has 1 leaves, but the unit table 5 units; copy the folder again"),
+        (None, "cannot be read"),
     ],
 )
-def test_each_fault_of_the_structure_is_one_line(folder: Path, text: str, message: str) -> None:
-    (folder / "tree_struct").write_text(text, "utf-8")
+def test_each_fault_of_the_structure_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "tree_struct").write_text(text, "utf-8")
     with pytest.raises(DataError, match=message) as caught:
-        read_original_tree(folder, UNITS)
-    assert str(caught.value).startswith(f"{folder / 'tree_struct'}: ")
+        read_original_tree(tmp_path, UNITS)
+    assert str(caught.value).startswith(f"{tmp_path / 'tree_struct'}: ")
     assert "\n" not in str(caught.value)
-
-
-def test_faults_of_the_other_files(folder: Path) -> None:
-    np.save(folder / "path_bias.npy", np.zeros((5, 4), dtype=np.int8))
-    with pytest.raises(DataError, match="path_bias.npy: not the paths of the tree in tree_struct; copy the folder"):
-        read_original_tree(folder, UNITS)
-    (folder / "path_index.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 16)
-    with pytest.raises(DataError, match="path_index.npy: not a readable NumPy file"):
-        read_original_tree(folder, UNITS)
-    for name in ("tree_info", "path_index.npy", "path_sign.npy", "path_bias.npy"):
-        (folder / name).unlink()
-    assert read_original_tree(folder, UNITS).units == UNITS  # the other files are not needed
-    (folder / "tree_struct").unlink()
-    with pytest.raises(DataError, match="tree_struct: cannot be read"):
-        read_original_tree(folder, UNITS)
 
 
 # ---- paths
@@ -150,9 +118,9 @@ def test_faults_of_the_other_files(folder: Path) -> None:
     ("nodes", "turns", "message"),
     [
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, 0], [-1, 0]], "no path goes to the right child of inner node 1"),
-        ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "the path of unit . contradicts|not one tree"),
+        ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 0 contradicts that of another unit"),
         ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 1 has inner node 2; with 3 units"),
-        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, -1]], "the path of unit 2 contradicts that of another unit"),
+        ([[0, 1], [0, 1], [0, 2], [2, 0]], [[1, 1], [1, -1], [-1, 1], [-1, 0]], "path of unit 3 contradicts that of"),
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 has an empty path"),
     ],
 )
@@ -196,13 +164,14 @@ def original_paths(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("factor", [1, 1.0])  # averaging turns the buffers into floats
-def test_the_weights_of_the_original_are_converted(factor: float) -> None:
+def test_a_model_of_the_original_has_the_same_probabilities(factor: float, tmp_path: Path) -> None:
     state, tree = original_state()
     state |= {name: value * factor for name, value in state.items() if "hsoftmax.path_" in name}
     assert is_wenet(state)
-    model = small_model(head="hsoftmax", head_conf={"tree": "tree.json"})
-    model.head = head = HSoftmaxHead(16, tree)
-    load_weights(model, convert_state_dict(state), "x.pt")
+    dump_config(small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None), tmp_path / "train.yaml")
+    head = load_model(tmp_path / "train.yaml", state).head
+    assert isinstance(head, HSoftmaxHead)
+    assert np.array_equal(head.tree.children, tree.children)
     hidden = torch.randn(9, 16)
     index, sign, bias = (
         state[f"hsoftmax.path_{name}"].long().reshape(NUM_UNITS, -1) for name in ("index", "sign", "bias")
@@ -210,15 +179,6 @@ def test_the_weights_of_the_original_are_converted(factor: float) -> None:
     vectors = state["hsoftmax.inner_vector.weight"]
     expected = original_probabilities(hidden.double(), vectors.double(), index, sign, bias)
     torch.testing.assert_close(head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9)
-
-
-def test_a_whole_model_of_the_original_is_loaded(tmp_path: Path) -> None:
-    state, tree = original_state()
-    config = small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None)
-    dump_config(config, tmp_path / "train.yaml")
-    model = load_model(tmp_path / "train.yaml", state)
-    assert isinstance(model.head, HSoftmaxHead)
-    assert np.array_equal(model.head.tree.children, tree.children)
 
 
 @pytest.mark.parametrize(

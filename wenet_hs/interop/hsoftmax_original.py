@@ -10,6 +10,7 @@ Dimension key: V units (leaves), N = V-1 inner nodes, P longest path, D width.
 """
 
 import io
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,7 @@ from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, DataError, one_line
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.tree.embedding import load_numpy
-from wenet_hs.tree.huffman import breadth_first, breadth_first_order
+from wenet_hs.tree.huffman import NO_ROWS, breadth_first, breadth_first_order
 from wenet_hs.tree.tree import Tree
 
 STRUCT, INFO = "tree_struct", "tree_info"
@@ -32,7 +32,6 @@ VECTORS = "hsoftmax.inner_vector.weight"
 """(N, D) in a checkpoint, rows in preorder."""
 _BUFFERS = "hsoftmax.path_"
 _UNUSED_LAYER = "decoder.output_layer."
-_COPY = "copy the folder again from where it was made"
 _OTHER = "take another checkpoint of this model"
 
 
@@ -43,24 +42,6 @@ class RenumberedTree(NamedTuple):
     """(N, 2) in the numbering of `Tree`."""
     rows: NDArray[np.int64]
     """(N,)."""
-
-
-def renumber(pairs: NDArray[np.int64], root: int) -> RenumberedTree:
-    """Renumber the inner nodes of a tree breadth first.
-
-    Args:
-        pairs: (N, 2) the children of their node n: a value below V = N+1 is the leaf of that unit, V+m their node m.
-        root: their number of the root; 0 if N is 0.
-    Raises:
-        ValueError: not every node is a child exactly once, or the root is a child.
-    """
-    num_inner = len(pairs)
-    uses = np.bincount(pairs.reshape(-1), minlength=2 * num_inner + 1)
-    uses[num_inner + 1 + root :][:1] += 1  # no node is the parent of the root
-    order = breadth_first_order(pairs, root) if (uses == 1).all() else np.arange(0)
-    if num_inner and len(order) < num_inner:
-        raise ValueError("the nodes are not one tree: some are reached twice, in a cycle, or not at all")
-    return RenumberedTree(breadth_first(pairs, root), order)
 
 
 def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> RenumberedTree:
@@ -75,7 +56,7 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     num_units = len(nodes)
     is_step = turns != 0
     if num_units == 1 and not is_step.any():
-        return renumber(np.zeros((0, 2), dtype=np.int64), 0)
+        return RenumberedTree(NO_ROWS, np.zeros(0, dtype=np.int64))
     if not is_step.any(1).all():
         raise ValueError(f"unit {int(np.argmin(is_step.any(1)))} has an empty path, so no other unit could have one")
     units, _ = np.nonzero(is_step)
@@ -84,55 +65,39 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     if len(outside):
         where = f"the path of unit {units[outside[0]]} has inner node {here[outside[0]]}"
         raise ValueError(f"{where}; with {num_units} units they are 0…{num_units - 2}")
-    is_last = np.append(units[1:] != units[:-1], True)
-    pairs = np.full(2 * (num_units - 1), -1, dtype=np.int64)
-    pairs[2 * here + (turns[is_step] < 0)] = np.where(is_last, units, num_units + np.append(here[1:], 0))
+    is_first = np.append(True, units[1:] != units[:-1])
+    is_last = np.append(is_first[1:], True)
+    slots, children = 2 * here + (turns[is_step] < 0), np.where(is_last, units, num_units + np.append(here[1:], 0))
+    pairs, root = np.full(2 * (num_units - 1), -1, dtype=np.int64), int(here[0])
+    pairs[slots] = children
     if (pairs < 0).any():
         missing = int(np.argmin(pairs))
         raise ValueError(f"no path goes to the {'right' if missing % 2 else 'left'} child of inner node {missing // 2}")
-    found = renumber(pairs.reshape(-1, 2), int(here[0]))
-    # Of paths that contradict each other the tree has only one, so its own paths show the other.
-    tree = Tree("paths", tuple(map(str, range(num_units))), found.children, np.ones(num_units))
-    width = max(tree.depth, turns.shape[1])
-    own_nodes, own_turns = (_padded(table, width) for table in tree.paths())
-    is_equal = _padded(turns, width) == own_turns
-    is_equal &= (own_turns == 0) | (_padded(nodes, width) == found.rows[own_nodes])
-    if not is_equal.all():
-        raise ValueError(f"the path of unit {int(np.argmin(is_equal.all(1)))} contradicts that of another unit")
-    return found
-
-
-def _padded(table: NDArray[Any], width: int) -> NDArray[Any]:
-    return np.pad(table, ((0, 0), (0, width - table.shape[1])))
+    wrong = (pairs[slots] != children) | (is_first & (here != root))
+    if wrong.any():
+        raise ValueError(f"the path of unit {units[np.argmax(wrong)]} contradicts that of another unit")
+    # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
+    pairs = pairs.reshape(-1, 2)
+    return RenumberedTree(breadth_first(pairs, root), breadth_first_order(pairs, root))
 
 
 # ---- folders
 
 
 def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
-    """The tree of a folder over our units: `tokenid` i is unit i.
+    """The tree of a folder's `tree_struct` over our units: `tokenid` i is unit i.
 
-    `tree_struct` is enough; arrays of paths that exist must agree with it. No code in them is run.
-
-    Raises DataError, one line with the file's name, if a file is damaged, contradicts another, or has other units.
+    Raises DataError, one line with the file's name, if it is damaged or has other units.
     """
-    folder = Path(folder)
-    path = folder / STRUCT
+    path = Path(folder) / STRUCT
     try:
-        root = json.loads("\n".join(read_lines(path)))
-        found, frequencies = _struct_tree(root, len(units))
+        children, frequencies = _struct_tree(json.loads("\n".join(read_lines(path))), len(units))
         options = {"source": "hsoftmax original", "folder": str(folder)}
-        tree = Tree("original", tuple(units), found.children, frequencies, options)
-        present = [name for name in PATHS if (folder / name).exists()]
-        arrays = _path_arrays(tree, found.rows) if present else {}
+        return Tree("original", tuple(units), children, frequencies, options)
     except RecursionError as error:
         raise DataError(f"{path}: nested too deeply; a tree of counts has less than a hundred levels") from error
     except ValueError as error:
-        raise DataError(f"{path}: {one_line(error)}; {_COPY}") from error
-    for name in present:
-        if not np.array_equal(load_numpy(folder / name), arrays[name]):
-            raise DataError(f"{folder / name}: not the paths of the tree in {STRUCT}; {_COPY}")
-    return tree
+        raise DataError(f"{path}: {one_line(error)}; copy the folder again from where it was made") from error
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
@@ -154,37 +119,27 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
         write_atomic(folder / name, content.getvalue())
 
 
-def _struct_tree(root: Any, num_units: int) -> tuple[RenumberedTree, NDArray[np.float64]]:
-    """Check the nested nodes; their tree and the frequencies (V,). Raises ValueError."""
-    nodes = [(root, -1, 0)]  # each with the `idx` of its parent, and which child it is
-    for node, parent, side in nodes:  # children are appended while the list is read
-        if not isinstance(node, dict) or not {"freq", "tokenid", "idx", "left", "right"} <= node.keys():
-            raise ValueError(f"child {side} of node {parent} is not a node with freq, tokenid, idx, left and right")
-        if type(node["idx"]) is not int:
-            raise ValueError(f"idx {node['idx']!r} is not a whole number")
+def _struct_tree(root: Any, num_units: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The children (N, 2) and the frequencies (V,) of nested nodes. Raises ValueError."""
+    nodes = [root]
+    for node in nodes:  # children are appended while the list is read, so the order is breadth first
+        if not isinstance(node, dict) or not {"freq", "tokenid", "left", "right"} <= node.keys():
+            raise ValueError(f"{repr(node)[:40]} is not a node with freq, tokenid, left and right")
         if not _is_leaf(node):
-            nodes += [(node["left"], node["idx"], 0), (node["right"], node["idx"], 1)]
-    num_leaves = sum(_is_leaf(node) for node, _, _ in nodes)
-    if num_leaves != num_units:
-        raise ValueError(f"has {num_leaves} leaves, but the unit table {num_units} units")
-    num_inner = num_units - 1
-    pairs = np.full((num_inner, 2), -1, dtype=np.int64)
+            nodes += [node["left"], node["right"]]
+    leaves = [node for node in nodes if _is_leaf(node)]
+    if len(leaves) != num_units:
+        raise ValueError(f"has {len(leaves)} leaves, but the unit table {num_units} units")
     frequencies = np.full(num_units, np.nan)
-    for node, parent, side in nodes:
-        number, unit_id = node["idx"], node["tokenid"]
-        if _is_leaf(node):
-            if type(unit_id) is not int or not 0 <= unit_id < num_units or number != num_inner + unit_id:
-                raise ValueError(f"a leaf has tokenid {unit_id} and idx {number}; idx must be tokenid + {num_inner}")
-            if type(node["freq"]) not in (int, float) or not np.isnan(frequencies[unit_id]):
-                raise ValueError(f"tokenid {unit_id}: two leaves, or freq {node['freq']!r} is not a number")
-            frequencies[unit_id] = node["freq"]
-        elif not 0 <= number < num_inner or unit_id is not None:
-            raise ValueError(f"inner node {number}: idx is not within 0…{num_inner - 1}, or tokenid is not null")
-        if parent >= 0:
-            if pairs[parent, side] >= 0:
-                raise ValueError(f"idx {parent} is two inner nodes")
-            pairs[parent, side] = unit_id if _is_leaf(node) else num_units + number
-    return renumber(pairs, root["idx"] if num_inner else 0), frequencies
+    for unit_id, freq in ((leaf["tokenid"], leaf["freq"]) for leaf in leaves):
+        if type(unit_id) is not int or not 0 <= unit_id < num_units:
+            raise ValueError(f"a leaf has tokenid {unit_id}; with {num_units} units it is 0…{num_units - 1}")
+        if type(freq) not in (int, float) or not np.isnan(frequencies[unit_id]):
+            raise ValueError(f"tokenid {unit_id}: two leaves, or freq {freq!r} is not a number")
+        frequencies[unit_id] = freq
+    inner = itertools.count(1)
+    children = [num_units - 1 + node["tokenid"] if _is_leaf(node) else next(inner) for node in nodes[1:]]
+    return np.array(children, dtype=np.int64).reshape(-1, 2), frequencies
 
 
 def _is_leaf(node: dict[str, Any]) -> bool:
