@@ -236,7 +236,7 @@ def test_units_tree_and_config_of_different_tokenizers_are_refused(tmp_path: Pat
     with pytest.raises(ConfigError, match=message):
         corpus.train(tmp_path / "m", 'tokenizer_conf.special_tokens={"<sos>": 2, "<eos>": 7}')
     tree = Tree.load(corpus.folder / "tree.json")
-    Tree.huffman(tree.frequencies, units=tree.units, options={"tokenizer": "phone"}).save(corpus.folder / "tree.json")
+    replace(tree, options={"tokenizer": "phone"}).save(corpus.folder / "tree.json")
     message = "tree.json: built with --tokenizer phone, but the config has tokenizer: char; set the same one in both"
     with pytest.raises(DataError, match=message):
         corpus.train(tmp_path / "m", head="hsoftmax")

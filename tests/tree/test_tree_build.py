@@ -2,7 +2,6 @@
 """Counts of units, code lengths per language, and `build_tree` for every kind with its options."""
 
 import logging
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
-from wenet_hs.tree.counts import LanguageCost, language_costs, unit_frequencies, unit_sequences, with_blank_share
+from wenet_hs.tree.counts import format_excess, language_costs, unit_frequencies, unit_sequences, with_blank_share
 
 TABLE = UnitTable.from_units("abc")  # <blank> <unk> <sos/eos> a b c
 UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
@@ -165,32 +164,23 @@ def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: di
     assert "\n" not in str(fault.value)
 
 
-def test_two_languages_by_hand() -> None:
-    huffman = Tree.huffman([0, 0, 8, 4, 2, 1])
-    lengths = dict(zip(TABLE.units, huffman.depths().tolist(), strict=True))
-    assert lengths == {"<sos/eos>": 1, "a": 2, "b": 3, "c": 4, "<blank>": 5, "<unk>": 5}
-    said = [utterance("aaa", "ca"), utterance("bb", "es"), utterance("cc", "es")]
-    ca, es, both = language_costs(huffman, said, make_tokenizer("char", TABLE))
-    # ca: a a a end, p = 3/4 and 1/4. es: b b end c c end, three thirds.
-    assert (ca.lang, ca.num_units, es.lang, es.num_units, both.lang, both.num_units) == ("ca", 4, "es", 6, "(all)", 10)
-    assert ca.entropy == pytest.approx(2 - 0.75 * math.log2(3))
-    assert (ca.own_tree, ca.code_length) == (1.0, (3 * 2 + 1) / 4)
-    assert es.entropy == pytest.approx(math.log2(3))
-    assert es.own_tree == pytest.approx((1 + 2 + 2) / 3)
-    assert es.code_length == pytest.approx((2 * 3 + 2 * 4 + 2 * 1) / 6)
-    assert es.cells()[-1] == f"{8 / 3 - math.log2(3):.3f} ({100 - 37.5 * math.log2(3):.1f} %)"
-    assert both.code_length == pytest.approx((7 + 16) / 10)
-
-
-def test_rows_of_languages_and_their_cells() -> None:
-    tree, tokenizer = Tree.huffman([0, 0, 1, 1, 1, 1]), make_tokenizer("char", TABLE)
+def test_code_lengths_of_two_languages_by_hand() -> None:
+    tree, tokenizer = Tree.huffman([0, 0, 8, 4, 2, 1]), make_tokenizer("char", TABLE)
+    assert tree.depths().tolist() == [5, 5, 1, 2, 3, 4]  # <blank> <unk> <sos/eos> a b c
+    # ca: a a a end: entropy 2 - 3/4·log2 3, its own tree 1, this one (3·2 + 1) / 4.
+    # es: b b end c c end: entropy log2 3 = 1.585, its own tree (1 + 2 + 2) / 3, this one (2·3 + 2·4 + 2·1) / 6.
+    spoken = [utterance("aaa", "ca"), utterance("bb", "es"), utterance("cc", "es")]
+    assert language_costs(tree, spoken, tokenizer) == [
+        ("language", "units", "entropy", "own tree", "this tree", "excess"),
+        ("ca", "4", "0.811", "1.000", "1.750", "0.939 (53.6 %)"),
+        ("es", "6", "1.585", "1.667", "2.667", "1.082 (40.6 %)"),
+        ("(all)", "10", "1.971", "2.000", "2.300", "0.329 (14.3 %)"),
+    ]
     none, zh = utterance("a", None), utterance("a", "zh")
-    assert [cost.lang for cost in language_costs(tree, [none], tokenizer)] == ["(none)"]
-    assert [cost.lang for cost in language_costs(tree, [none, zh], tokenizer)] == ["(none)", "zh", "(all)"]
-    cost = LanguageCost("ca", 12345, 4.0, 4.05, 5.0)
-    assert cost.cells() == ("ca", "12,345", "4.000", "4.050", "5.000", "1.000 (20.0 %)")
-    assert LanguageCost("x", 1, 0.0, 0.0, 0.0).cells()[-1] == "0.000"
-    assert LanguageCost("x", 1, 1.0 + 1e-15, 1.0, 1.0).cells()[-1] == "0.000 (0.0 %)"  # not "-0.000"
+    assert [row[0] for row in language_costs(tree, [none], tokenizer)] == ["language", "(none)"]
+    assert [row[0] for row in language_costs(tree, [none, zh], tokenizer)] == ["language", "(none)", "zh", "(all)"]
+    assert format_excess(0.0, 0.0) == "0.000"
+    assert format_excess(1.0, 1.0 + 1e-15) == "0.000 (0.0 %)"  # not "-0.000"
 
 
 def test_the_docs_have_a_row_for_each_kind() -> None:

@@ -10,7 +10,6 @@ Example: wenet-hs tree export data/tree.json --original huffman_tree
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs_sequences
 from wenet_hs.tree.counts import (
-    HEADINGS,
     WEIGHTINGS,
+    format_excess,
     language_costs,
     unit_frequencies,
     unit_sequences,
@@ -112,8 +111,8 @@ def _build(args: argparse.Namespace) -> None:
         frequencies = with_blank_share(frequencies, table.special.blank, args.blank_share)
         record["blank_share"] = args.blank_share
     sequences = unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None
-    source = TreeSource(table.units, frequencies, sequences, _read_vectors(args, table), options, record)
-    tree = build_tree(args.kind, source)
+    source = TreeSource(table.units, frequencies, sequences, _read_vectors(args, table), options)
+    tree = build_tree(args.kind, source, record)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
 
@@ -194,11 +193,9 @@ def _show(args: argparse.Namespace) -> None:
 def figures(tree: Tree | NaryTree) -> str:
     """Size, depth, code length and redundancy (the code length above the entropy) in one line."""
     length, entropy = tree.mean_code_length(), tree.entropy()
-    redundancy = max(0.0, length - entropy)  # sums of logarithms may end just below zero
-    share = f" ({100 * redundancy / length:.1f} %)" if length > 0 else ""
     return (
         f"{tree.kind} tree of {tree.num_units} units | depth {tree.depth} | mean code length {length:.3f} bits | "
-        f"entropy {entropy:.3f} bits | redundancy {redundancy:.3f} bits{share}"
+        f"entropy {entropy:.3f} bits | redundancy {format_excess(length, entropy, ' bits')}"
     )
 
 
@@ -209,7 +206,7 @@ def _printable(value: object) -> str:
     return shown if len(text) <= MAX_OPTION else f"{shown}…"
 
 
-def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Sequence[str]]:
+def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tuple[str, ...]]:
     """The headings and one row per language."""
     table = UnitTable.read(args.units)
     if table.units != tree.units:
@@ -220,8 +217,7 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[Seq
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
     _check_bpe_model(kind, args.bpe_model)
-    costs = language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
-    return [HEADINGS, *(cost.cells() for cost in costs)]
+    return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
 
 
 def _print_most_frequent(tree: Tree | NaryTree) -> None:

@@ -77,8 +77,8 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     if wrong.any():
         raise ValueError(f"the path of unit {units[np.argmax(wrong)]} contradicts that of another unit")
     # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
-    pairs = pairs.reshape(-1, 2)
-    return RenumberedTree(breadth_first(pairs, root), breadth_first_order(pairs, root))
+    rows = pairs.reshape(-1, 2)
+    return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
 
 
 # ---- folders

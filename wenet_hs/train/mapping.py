@@ -133,7 +133,7 @@ def _shared_unit_keys(old: Tree | NaryTree, new: Tree | NaryTree, outputs: Ints)
 
 def _class_tree(head: ClassHead) -> NaryTree:
     names = tuple(map(str, range(head.num_units)))
-    return NaryTree("classes", names, head.tree.offsets, head.tree.children, np.ones(head.num_units))
+    return NaryTree("classes", names, head.tree.children, np.ones(head.num_units), offsets=head.tree.offsets)
 
 
 def _map_adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[str, RowMapping]:

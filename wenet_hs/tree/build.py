@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
 from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, ward_children, write_embeddings
-from wenet_hs.tree.huffman import alphabetical_order, balanced_children, fano_children, least_depth
+from wenet_hs.tree.huffman import alphabetical_order, balanced_children, least_depth
 from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 
 Floats = NDArray[np.float64]
@@ -35,13 +35,11 @@ class TreeSource:
     vectors: NDArray[np.floating[Any]] | None = None
     """(V, F), a row of NaN for a unit without one; for embedding, instead of training on `sequences`."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The options of the kind that were given, by name; they are recorded in the tree's own `options`."""
-    record: Mapping[str, Any] = field(default_factory=dict)
-    """What else is recorded there; JSON values."""
+    """The options of the kind that were given, by name."""
 
-    def tree(self, kind: str, children_of: Callable[[Floats], Ints], **recorded: Any) -> Tree:
+    def tree(self, kind: str, children_of: Callable[[Floats], Ints], **options: Any) -> Tree:
         """The binary tree whose children (V-1, 2) a function computes from the checked frequencies."""
-        return Tree.build(kind, children_of, self.frequencies, self.units, {**self.record, **recorded})
+        return Tree.build(kind, children_of, self.frequencies, self.units, options)
 
 
 @dataclass(frozen=True)
@@ -67,22 +65,22 @@ class TreeKind:
     """Whether it is built from transcripts."""
 
 
-def build_tree(kind: str, source: TreeSource) -> Tree | NaryTree:
-    """Build the tree of one kind over the units.
+def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None = None) -> Tree | NaryTree:
+    """Build the tree of one kind over the units; its options are `record` and those of the kind, as JSON values.
 
     Raises:
         ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
         ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
     """
     check_options(kind, source.options, len(source.units))
-    return _build(kind, source)
+    tree = _build(kind, source)
+    return replace(tree, options={**(record or {}), **tree.options})
 
 
 def _build(kind: str, source: TreeSource) -> Tree | NaryTree:
     if KINDS[kind].needs_sequences and source.sequences is None and source.vectors is None:
         raise ValueError(f"kind {kind} is built from sequences, or embedding from vectors; give them")
-    given = {name: str(v) if isinstance(v, Path) else v for name, v in source.options.items()}
-    return KINDS[kind].build(replace(source, record={**source.record, **given}))
+    return KINDS[kind].build(source)
 
 
 def needs_sequences(kind: str, options: Mapping[str, Any]) -> bool:
@@ -136,7 +134,7 @@ def _alphabetical(source: TreeSource) -> Tree:
 
 
 def _random(source: TreeSource) -> Tree:
-    return Tree.random(source.frequencies, source.units, source.record, source.options.get("seed", 0))
+    return Tree.random(source.frequencies, source.units, source.options.get("seed", 0))
 
 
 def _brown(source: TreeSource) -> Tree:
@@ -149,14 +147,14 @@ def _brown(source: TreeSource) -> Tree:
 
 
 def _embedding(source: TreeSource) -> Tree:
-    if source.vectors is not None:
-        vectors = source.vectors
-        return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True))
-    seed = source.options.get("seed", 0)
-    trained = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
-    if "save_embeddings" in source.options:
-        write_embeddings(source.options["save_embeddings"], source.units, trained)
-    return source.tree("embedding", lambda f: ward_children(trained, f, cosine=True), seed=seed)
+    options = {name: str(value) if isinstance(value, Path) else value for name, value in source.options.items()}
+    vectors = source.vectors
+    if vectors is None:
+        options["seed"] = seed = source.options.get("seed", 0)
+        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
+        if "save_embeddings" in options:
+            write_embeddings(options["save_embeddings"], source.units, vectors)
+    return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True), **options)
 
 
 def _articulatory(source: TreeSource) -> Tree:
@@ -166,27 +164,26 @@ def _articulatory(source: TreeSource) -> Tree:
 
 
 def _classes(source: TreeSource) -> NaryTree:
-    options = dict(source.options)
-    by, num_classes = options.pop("by", BINS), options.pop("num_classes", None)
-    kept = {name: value for name, value in source.record.items() if name not in ("by", *source.options)}
-    record = {**kept, "by": by}
+    inner = dict(source.options)
+    by, num_classes = inner.pop("by", BINS), inner.pop("num_classes", None)
     if by == BINS:
         tree = NaryTree.frequency_bins(source.frequencies, num_classes, units=source.units)
-        return replace(tree, options={**record, **tree.options})
-    binary = _build(binary_kind(CLASSES, source.options), replace(source, options=options, record=record))
-    assert isinstance(binary, Tree)  # `binary_kind` never names `classes`
-    return NaryTree.from_binary(binary, num_classes)
+    else:
+        binary = _build(binary_kind(CLASSES, source.options), replace(source, options=inner))
+        assert isinstance(binary, Tree)  # `binary_kind` never names `classes`
+        tree = NaryTree.from_binary(binary, num_classes)
+    return replace(tree, options={"by": by, **tree.options})
 
 
 _SEED = "random, and embedding if it trains: seed (default: 0)"
 KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
-        lambda s: Tree.huffman(s.frequencies, s.units, s.record, s.options.get("max_depth")),
+        lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
         "their frequencies are similar; shortest mean code",
         {"max_depth": KindOption("huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None))},
     ),
-    "fano": TreeKind(lambda s: s.tree("fano", fano_children), "the same, split from the top"),
-    "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units, s.record), "their ids are near"),
+    "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units), "the same, split from the top"),
+    "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units), "their ids are near"),
     "alphabetical": TreeKind(_alphabetical, "they sort together"),
     "random": TreeKind(_random, "chance", {"seed": KindOption(_SEED, limits=lambda _: (0, None))}),
     "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),

@@ -8,7 +8,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,32 +99,15 @@ def unit_sequences(utterances: Iterable[Utterance], tokenizer: Tokenizer) -> lis
     return [[*tokenizer.encode(utterance.txt), eos] for utterance in utterances]
 
 
-class LanguageCost(NamedTuple):
-    """The code length of a tree for one language; lengths are means in bits per unit."""
+def language_costs(
+    tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer
+) -> list[tuple[str, ...]]:
+    """The table of code lengths by language, in bits per unit: `HEADINGS`, then one row per language, sorted by code.
 
-    lang: str
-    """The corpus's code; "(none)" for utterances without a language, "(all)" for all utterances together."""
-    num_units: int
-    """Number of units counted, including one end of sentence per utterance."""
-    entropy: float
-    """Entropy of the language's own distribution: the lower bound of any code."""
-    own_tree: float
-    """The code length of a Huffman tree built for this language only."""
-    code_length: float
-    """The code length of the tree that is shown."""
-
-    def cells(self) -> tuple[str, ...]:
-        """The values as text, in the order of `HEADINGS`; the last is the code length above the entropy."""
-        excess = max(0.0, self.code_length - self.entropy)  # sums of logarithms may end just below zero
-        share = f" ({100 * excess / self.code_length:.1f} %)" if self.code_length > 0 else ""
-        lengths = (self.entropy, self.own_tree, self.code_length)
-        return (self.lang, f"{self.num_units:,}", *(f"{bits:.3f}" for bits in lengths), f"{excess:.3f}{share}")
-
-
-def language_costs(tree: Tree | NaryTree, utterances: Iterable[Utterance], tokenizer: Tokenizer) -> list[LanguageCost]:
-    """One row per language, sorted by code, and one for all utterances unless there is exactly one language.
-
-    The tokenizer's table has the units of the tree. Raises DataError when there are no utterances.
+    A row has the number of units with one end of sentence per utterance, the entropy of the language (the lower bound
+    of any code), the mean code length of a Huffman tree for this language only and of this tree, and the last one's
+    excess over the entropy. The last row counts all utterances unless there is exactly one language. The tokenizer's
+    table has the units of the tree. Raises DataError when there are no utterances.
     """
     by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
     for utterance in utterances:
@@ -133,9 +115,16 @@ def language_costs(tree: Tree | NaryTree, utterances: Iterable[Utterance], token
     counts = {lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())}
     if len(counts) != 1:
         counts[ALL] = np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)
-    costs = []
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for lang, counts_V in counts.items():
         own, shown = Tree.huffman(counts_V[counts_V > 0]), replace(tree, frequencies=counts_V)
-        lengths = shown.entropy(), own.mean_code_length(), shown.mean_code_length()
-        costs.append(LanguageCost(lang, int(counts_V.sum()), *lengths))
-    return costs
+        length, entropy = shown.mean_code_length(), shown.entropy()
+        lengths = (f"{bits:.3f}" for bits in (entropy, own.mean_code_length(), length))
+        rows.append((lang, f"{counts_V.sum():,.0f}", *lengths, format_excess(length, entropy)))
+    return rows
+
+
+def format_excess(length: float, entropy: float, unit: str = "") -> str:
+    """A code length above the entropy, in bits and as a share of the code length, as text."""
+    excess = max(0.0, length - entropy)  # sums of logarithms may end just below zero
+    return f"{excess:.3f}{unit}" + (f" ({100 * excess / length:.1f} %)" if length > 0 else "")

@@ -49,38 +49,35 @@ CLASSES = "classes"
 MAX_PATH_CELLS = 2**30  # entries of `paths()`; a larger table means a tree too deep for any head
 
 
-_ARRAYS = ("offsets", "children", "frequencies")
-
-
+@dataclass(frozen=True, eq=False)
 class UnitTree:
     """Base of `Tree` and `NaryTree`: levels, sums over leaves and over paths, codes, code lengths, the file.
 
-    Arrays are read-only. Two trees are equal when all their fields are equal.
+    Arrays are read-only. Two trees are equal when all their fields are equal. Raises ValueError when the fields are not
+    one tree over distinct units.
     """
 
     kind: str
     """How it was built: a name in `wenet_hs.tree.build.KINDS`, or the name of another builder."""
     units: tuple[str, ...]
     """The V unit names, in the order of the unit table."""
-    offsets: NDArray[np.int64]
-    """(I+1,) where the row of each inner node starts in the flat `children`."""
     children: NDArray[np.int64]
     """The children of all inner nodes, node by node, left to right; empty for a single unit."""
     frequencies: NDArray[np.float64]
     """(V,) the counts or relative frequencies it was built from, finite, ≥ 0."""
-    options: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
     """What else the builder recorded; JSON values."""
+    offsets: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
+    """(I+1,) where the row of each inner node starts in the flat `children`; a `Tree` sets it to 0, 2, 4, …."""
 
-    def _set_checked(self, offsets: NDArray[np.int64], children: NDArray[np.int64]) -> None:
-        """Set all fields after their checks. Raises ValueError unless they are one tree over distinct units."""
-        frequencies = check_frequencies(self.frequencies)
-        units = tuple(self.units)
+    def __post_init__(self) -> None:
+        frequencies, units = check_frequencies(self.frequencies), tuple(self.units)
+        offsets, children = (np.array(array, dtype=np.int64) for array in (self.offsets, self.children))
         check_names(self.kind, units, len(frequencies))
         check_children(offsets, children.reshape(-1), len(units))
-        for name, array in zip(_ARRAYS, (offsets, children, frequencies), strict=True):
+        for array in (offsets, children, frequencies):
             array.flags.writeable = False
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "units", units)
+        vars(self).update(units=units, offsets=offsets, children=children, frequencies=frequencies)
 
     @property
     def num_units(self) -> int:
@@ -235,28 +232,20 @@ class UnitTree:
         if not isinstance(other, UnitTree) or type(self) is not type(other):
             return NotImplemented
         is_equal = (self.kind, self.units, self.options) == (other.kind, other.units, other.options)
-        return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS)
+        arrays = ("offsets", "children", "frequencies")
+        return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))
 
 
-@dataclass(frozen=True, eq=False)
 class Tree(UnitTree):
-    """A binary tree over `units`. Raises ValueError when the fields are not one complete binary tree."""
-
-    kind: str
-    units: tuple[str, ...]
-    children: NDArray[np.int64]
-    """(V-1, 2) left and right child of each inner node; shape (0, 2) for a single unit."""
-    frequencies: NDArray[np.float64]
-    options: dict[str, Any] = field(default_factory=dict)
-    offsets: NDArray[np.int64] = field(init=False, repr=False)
-    """(V,): 0, 2, 4, …."""
+    """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each inner node."""
 
     def __post_init__(self) -> None:
         children = np.array(self.children, dtype=np.int64).reshape(-1, 2)
-        self._set_checked(2 * np.arange(len(children) + 1), children)
+        vars(self).update(children=children, offsets=2 * np.arange(len(children) + 1))
+        super().__post_init__()
 
     # The builders are deterministic, accept V = 1, and raise ValueError on wrong frequencies or units.
 
@@ -274,9 +263,7 @@ class Tree(UnitTree):
         return cls(kind, _names(units, len(weights)), children_of(weights), weights, dict(options or {}))
 
     @classmethod
-    def huffman(
-        cls, frequencies: Numbers, units: Names = None, options: Options = None, max_depth: int | None = None
-    ) -> "Tree":
+    def huffman(cls, frequencies: Numbers, units: Names = None, max_depth: int | None = None) -> "Tree":
         """Huffman's tree of the paper's appendix A: the less probable of two merged nodes is the left child.
 
         Ties are resolved by unit id, leaves before merged nodes, older merged nodes first. So units that never occur
@@ -284,31 +271,31 @@ class Tree(UnitTree):
         code length is built by package-merge. `max_depth` is recorded in the options.
         Raises ValueError when it is below ⌈log2 V⌉.
         """
+        tree = cls.build("huffman", huffman_children, frequencies, units)
         if max_depth is None:
-            return cls.build("huffman", huffman_children, frequencies, units, options)
-        tree = cls.build("huffman", huffman_children, frequencies, units, {**(options or {}), "max_depth": max_depth})
+            return tree
         if max_depth < (least := least_depth(tree.num_units)):
             raise ValueError(
                 f"max_depth: {max_depth} is too small for {tree.num_units} units, which need at least {least}"
             )
-        is_limited = tree.depth > max_depth
-        return replace(tree, children=limited_children(tree.frequencies, max_depth)) if is_limited else tree
+        children = limited_children(tree.frequencies, max_depth) if tree.depth > max_depth else tree.children
+        return replace(tree, children=children, options={"max_depth": max_depth})
 
     @classmethod
-    def fano(cls, frequencies: Numbers, units: Names = None, options: Options = None) -> "Tree":
+    def fano(cls, frequencies: Numbers, units: Names = None) -> "Tree":
         """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of nearly equal mass."""
-        return cls.build("fano", fano_children, frequencies, units, options)
+        return cls.build("fano", fano_children, frequencies, units)
 
     @classmethod
-    def balanced(cls, frequencies: Numbers, units: Names = None, options: Options = None) -> "Tree":
+    def balanced(cls, frequencies: Numbers, units: Names = None) -> "Tree":
         """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of an odd number."""
-        return cls.build("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units, options)
+        return cls.build("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units)
 
     @classmethod
-    def random(cls, frequencies: Numbers, units: Names = None, options: Options = None, seed: int = 0) -> "Tree":
+    def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
-        options = {**(options or {}), "seed": seed}
-        return cls.build("random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, options)
+        order = random_order(len(frequencies), seed)
+        return cls.build("random", lambda _: balanced_children(order), frequencies, units, {"seed": seed})
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
@@ -352,22 +339,11 @@ class Tree(UnitTree):
         )
 
 
-@dataclass(frozen=True, eq=False)
 class NaryTree(UnitTree):
-    """A tree over `units` whose inner nodes have two or more children. Raises ValueError when the fields are not one.
+    """A tree over `units` whose inner nodes have two or more children.
 
     Edge e leads to the node children[e]; the edges of one node are adjacent.
     """
-
-    kind: str
-    units: tuple[str, ...]
-    offsets: NDArray[np.int64]
-    children: NDArray[np.int64]
-    frequencies: NDArray[np.float64]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._set_checked(np.array(self.offsets, dtype=np.int64), np.array(self.children, dtype=np.int64))
 
     @classmethod
     def from_rows(
@@ -380,9 +356,9 @@ class NaryTree(UnitTree):
         options: Options = None,
     ) -> "NaryTree":
         """A tree from one list of children per inner node, as in `tree.json`. Raises ValueError as the class does."""
-        offsets = np.cumsum([0, *map(len, rows)])
-        children = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-        return cls(kind, _names(units, len(frequencies)), offsets, children, np.array(frequencies), dict(options or {}))
+        offsets, children = np.cumsum([0, *map(len, rows)]), np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        names, options = _names(units, len(frequencies)), dict(options or {})
+        return cls(kind, names, children, np.array(frequencies), options, offsets)
 
     @classmethod
     def from_binary(cls, tree: Tree, num_classes: int | None = None) -> "NaryTree":
@@ -412,8 +388,9 @@ class NaryTree(UnitTree):
             first_leaf[right] = first_leaf[nodes] + num_leaves[left]
         order = np.argsort(first_leaf[tree.num_inner :])
         sizes = num_leaves[sorted(branches, key=first_leaf.__getitem__)]
+        offsets, children = two_levels(order, sizes)
         options = {**tree.options, "from": tree.kind, "num_classes": num_classes}
-        return cls(CLASSES, tree.units, *two_levels(order, sizes), tree.frequencies, options)
+        return cls(CLASSES, tree.units, children, tree.frequencies, options, offsets)
 
     @classmethod
     def frequency_bins(cls, frequencies: Numbers, num_classes: int | None = None, *, units: Names = None) -> "NaryTree":
@@ -425,9 +402,9 @@ class NaryTree(UnitTree):
         """
         weights = check_frequencies(frequencies)
         num_classes = _checked_classes(num_classes, len(weights))
-        rows = two_levels(*equal_mass_bins(weights, num_classes))
+        offsets, children = two_levels(*equal_mass_bins(weights, num_classes))
         options = {"bins": "mass", "num_classes": num_classes}
-        return cls(CLASSES, _names(units, len(weights)), *rows, weights, options)
+        return cls(CLASSES, _names(units, len(weights)), children, weights, options, offsets)
 
     def binary(self) -> Tree:
         """The binary tree in which every node becomes Huffman's tree over its children's frequencies.
