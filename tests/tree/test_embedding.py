@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings: trained, read from files, taken from a model; their clustering."""
 
+import io
 import logging
 import os
 import subprocess
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from trees import units_below
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.tree import Tree
+from wenet_hs.tree import Tree, embedding
 from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.embedding import (
     checkpoint_vectors,
@@ -31,37 +32,13 @@ from wenet_hs.tree.embedding import (
 
 NAN = float("nan")
 UNITS = ("<blank>", "a", "b", "é", "▁")
-
-
-def train(seed: int) -> NDArray[np.float32]:
-    """Vectors of syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts."""
-    rng = np.random.default_rng(0)
-    syllables = [np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)]
-    return skip_gram_vectors([[*pairs.ravel().tolist(), 2] for pairs in syllables], 11, dim=8, epochs=20, seed=seed)
-
-
-def test_units_with_equal_contexts_have_similar_vectors(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("gensim")
-    caplog.set_level(logging.INFO)
-    trained = train(0)
-    assert trained.shape == (11, 8)
-    assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
-    counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
-    tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
-    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(units_below(tree))
-    assert np.array_equal(train(0), trained, equal_nan=True)
-    assert not np.array_equal(train(1), trained, equal_nan=True)
-    assert not caplog.messages  # nor gensim's progress
-    assert logging.getLogger("gensim").level == logging.NOTSET
-
-
-_PROGRAM = """
+PROGRAM = """
 import hashlib
 import numpy as np
 from wenet_hs.tree.embedding import skip_gram_vectors
 rng = np.random.default_rng(0)
 sequences = [rng.integers(0, 30, 20).tolist() for _ in range(50)]
-digest = hashlib.sha256(skip_gram_vectors(sequences, 31, dim=16, epochs=3, seed=5).tobytes()).hexdigest()
+digest = hashlib.sha256(skip_gram_vectors(sequences, 31, seed=5).tobytes()).hexdigest()
 """
 
 
@@ -69,9 +46,9 @@ digest = hashlib.sha256(skip_gram_vectors(sequences, 31, dim=16, epochs=3, seed=
 def test_two_processes_train_the_same_bits() -> None:
     pytest.importorskip("gensim")
     here: dict[str, str] = {}
-    exec(_PROGRAM, here)  # noqa: S102
+    exec(PROGRAM, here)  # noqa: S102
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _PROGRAM + "print(digest)"],
+        [sys.executable, "-W", "error", "-c", PROGRAM + "print(digest)"],
         env=os.environ | {"PYTHONHASHSEED": "12345", "OMP_NUM_THREADS": "2"},
         capture_output=True,
         check=True,
@@ -79,19 +56,41 @@ def test_two_processes_train_the_same_bits() -> None:
     assert (run.stdout.decode().split(), run.stderr) == ([here["digest"]], b"")
 
 
+def test_units_with_equal_contexts_have_similar_vectors(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gensim")
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(embedding, "_EPOCHS", (20, 20))
+    # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts.
+    rng = np.random.default_rng(0)
+    syllables = [np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)]
+    sequences = [[*pairs.ravel().tolist(), 2] for pairs in syllables]
+    trained, again, other = (skip_gram_vectors(sequences, 11, seed) for seed in (0, 0, 1))
+    assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
+    counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
+    tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
+    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(units_below(tree))
+    assert np.array_equal(again, trained, equal_nan=True)
+    assert not np.array_equal(other, trained, equal_nan=True)
+    assert not caplog.messages  # nor gensim's progress
+    assert logging.getLogger("gensim").level == logging.NOTSET
+
+
 def test_training_on_few_units_and_on_a_long_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gensim")
-    assert np.isnan(skip_gram_vectors([], 3, dim=4)).all()
-    only = skip_gram_vectors([[1, 1, 1], [1]], 3, dim=4)
+    monkeypatch.setattr(embedding, "_EPOCHS", (1, 1))
+    assert np.isnan(skip_gram_vectors([], 3, 0)).all()
+    only = skip_gram_vectors([[1, 1, 1], [1]], 3, 0)
     assert (only[1] == 0).all() and np.isnan(only[[0, 2]]).all()
-    assert np.isfinite(skip_gram_vectors([[0, 1]], 2, dim=4)).all()
+    assert np.isfinite(skip_gram_vectors([[0, 1]], 2, 0)).all()
     # gensim reads 10,000 units of a sentence: a change after them must change the vectors.
     start = [0, 1] * 5000
-    first, second = (skip_gram_vectors([start + end], 4, dim=4, epochs=1) for end in ([2, 3, 2, 3], [2, 2, 3, 3]))
+    first, second = (skip_gram_vectors([start + end], 4, 0) for end in ([2, 3, 2, 3], [2, 2, 3, 3]))
     assert not np.array_equal(first, second)
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(ConfigError, match=r'needs gensim; run pip install "wenet_hs\[trees\]", or use --embeddings'):
-        skip_gram_vectors([[0, 1]], 2)
+        skip_gram_vectors([[0, 1]], 2, 0)
 
 
 # ---- files
@@ -123,29 +122,6 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
     assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [[1, 2], [3, 4]]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a 1 2\nb 3\n", ":2: 1 numbers, expected a unit and 2 numbers, separated by spaces"),
-        ("2 3\na 1 2\nb 3 4\n", ":2: 2 numbers, expected a unit and 3 numbers"),
-        ("a 1 2\n\nb 3 4\n", ":2: 0 numbers, expected a unit and 2 numbers"),
-        ("a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
-        ("a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
-        ("é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
-        ("9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
-        ("2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
-        ("9" * 5000 + " 2\na 1 2\n", ":2: 2 numbers, expected a unit and 1 numbers"),
-        (b"1 2\na \x00\x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save word2vec's binary form as text"),
-    ],
-)
-def test_each_fault_of_a_text_file_is_one_line(tmp_path: Path, content: str | bytes, message: str) -> None:
-    path = written(tmp_path, content)
-    with pytest.raises(DataError) as caught:
-        read_embeddings(path, UNITS)
-    assert str(caught.value).startswith(f"{path}{message}")
-    assert "\n" not in str(caught.value)
-
-
 def test_numpy_files_have_rows_in_the_order_of_the_units_or_named_rows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,63 +129,76 @@ def test_numpy_files_have_rows_in_the_order_of_the_units_or_named_rows(
     array[0] = np.nan
     np.save(tmp_path / "v.npy", array)
     assert np.array_equal(read_embeddings(tmp_path / "v.npy", UNITS), array.astype(np.float64), equal_nan=True)
-    assert caplog.messages == []  # a special unit alone is no warning
+    assert caplog.messages == []  # no warning if only a special unit has no vector
     np.savez(tmp_path / "v.npz", units=np.array(["b", "x", "e\u0301"]), vectors=np.array([[1, 2], [3, 4], [5, 6]]))
     vectors = read_embeddings(tmp_path / "v.npz", UNITS)
     assert vectors[[2, 3]].tolist() == [[1, 2], [5, 6]]
     assert np.isnan(vectors[[0, 1, 4]]).all()
-    for name, message in (("none.txt", "cannot be read .No such file"), ("none.npy", "not a readable .*No such file")):
-        with pytest.raises(DataError, match=f"{name}: {message}"):
-            read_embeddings(tmp_path / name, UNITS)
 
 
-def units_and_vectors(units: list[Any], vectors: Any) -> dict[str, Any]:
-    return {"units": np.array(units), "vectors": np.array(vectors)}
+def archived(units: list[Any], vectors: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, units=np.array(units), vectors=np.array(vectors))
+    return buffer.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def saved(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(array), allow_pickle=True)
+    return buffer.getvalue()
+
+
+UNREADABLE = ": not a readable NumPy file of numbers and text ("
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        ({"vectors": np.eye(2)}, ": expected the arrays `units` and `vectors`, found 'vectors'"),
-        (units_and_vectors(["a", "a"], np.eye(2)), ": units: 'a' occurs twice; keep one"),
-        (units_and_vectors([1, 2], np.eye(2)), ": units: expected a list of names, found int64"),
-        (units_and_vectors(["a", "b"], np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
+        ("x.txt", "a 1 2\nb 3\n", ":2: 1 numbers, expected a unit and 2 numbers, separated by spaces"),
+        ("x.txt", "2 3\na 1 2\nb 3 4\n", ":2: 2 numbers, expected a unit and 3 numbers"),
+        ("x.txt", "a 1 2\n\nb 3 4\n", ":2: 0 numbers, expected a unit and 2 numbers"),
+        ("x.txt", "a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
+        ("x.txt", "a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
+        ("x.txt", "é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
+        ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
+        ("x.txt", "2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
+        ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":2: 2 numbers, expected a unit and 1 numbers"),
+        ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save word2vec's binary form as text"),
+        ("x.txt", None, ": cannot be read (No such file"),
+        ("x.npy", None, UNREADABLE + "[Errno 2] No such file"),
+        ("x.npz", b"PK\x03\x04 rubbish", UNREADABLE),
+        ("x.npz", zipped(vectors=saved(np.eye(2))), ": expected the arrays `units` and `vectors`, found 'vectors'"),
+        ("x.npz", zipped(units=saved(["a"])[:90], vectors=b"\x93NUMPY\x01\x00\x10\x00{'descr': 'x'"), UNREADABLE),
+        ("x.npz", archived(["a", "a"], np.eye(2)), ": units: 'a' occurs twice; keep one"),
+        ("x.npz", archived([1, 2], np.eye(2)), ": units: expected a list of names, found int64"),
+        ("x.npz", archived(["a", "b"], np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
         (
-            units_and_vectors(["a", "b"], [[1, 2], [NAN, 1]]),
-            ": vectors: row 1 has a value that is NaN or infinite; only a whole row may be NaN (absent)",
+            "x.npz",
+            archived(["a", "b"], [[1, 2], [NAN, 1]]),
+            ": vectors: row 1 has a value that is NaN or infinite; only",
         ),
-        (units_and_vectors(["a", None], np.eye(2)), ": not a readable NumPy file"),
-        (b"PK\x03\x04 rubbish", ": not a readable NumPy file"),
-        (np.ones((4, 2)), ": shape (4, 2), expected (5, F): one vector per unit, in their order"),
-        (np.ones(5), ": shape (5,), expected (5, F)"),
-        (np.array(["a"] * 5), ": expected one array of numbers, found <U1"),
-        (np.array([[print], [1], [2], [3], [4]], dtype=object), ": not a readable NumPy file of numbers and text"),
+        ("x.npz", archived(["a", None], np.eye(2)), UNREADABLE),
+        ("x.npy", archived(["a"], np.ones((1, 2))), ": expected one array of numbers, found an archive"),
+        ("x.npy", saved(np.ones((4, 2))), ": shape (4, 2), expected (5, F): one vector per unit, in their order"),
+        ("x.npy", saved(np.ones(5)), ": shape (5,), expected (5, F)"),
+        ("x.npy", saved(["a"] * 5), ": expected one array of numbers, found <U1"),
+        ("x.npy", saved([[print], [1], [2], [3], [4]]), UNREADABLE),
     ],
 )
-def test_each_fault_of_a_numpy_file_is_one_line(tmp_path: Path, content: Any, message: str) -> None:
-    path = tmp_path / ("vectors.npy" if isinstance(content, np.ndarray) else "vectors.npz")
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, dict):
-        np.savez(path, **content)
-    else:
-        np.save(path, content, allow_pickle=True)
+def test_each_fault_of_a_file_is_one_line(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:
+    path = tmp_path / name if content is None else written(tmp_path, content, name)
     with pytest.raises(DataError) as caught:
         read_embeddings(path, UNITS)
     assert str(caught.value).startswith(f"{path}{message}")
     assert "\n" not in str(caught.value)
-
-
-def test_an_archive_that_is_cut_short_or_named_as_an_array(tmp_path: Path) -> None:
-    np.savez(tmp_path / "v.npz", units=np.array(["a"]), vectors=np.ones((1, 900)))
-    whole = (tmp_path / "v.npz").read_bytes()
-    with zipfile.ZipFile(tmp_path / "cut.npz", "w") as archive:
-        archive.writestr("units.npy", whole[:90])
-        archive.writestr("vectors.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': 'x'")
-    with pytest.raises(DataError, match="cut.npz: not a readable NumPy file"):
-        read_embeddings(tmp_path / "cut.npz", UNITS)
-    with pytest.raises(DataError, match="v.npy: expected one array of numbers, found an archive"):
-        read_embeddings(written(tmp_path, whole, "v.npy"), UNITS)
 
 
 # ---- checkpoints

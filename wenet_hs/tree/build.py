@@ -151,7 +151,7 @@ def _embedding(source: TreeSource) -> Tree:
     vectors = source.vectors
     if vectors is None:
         options["seed"] = seed = source.options.get("seed", 0)
-        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed=seed)
+        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed)
         if "save_embeddings" in options:
             write_embeddings(options["save_embeddings"], source.units, vectors)
     return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True), **options)

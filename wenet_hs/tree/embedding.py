@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _TRAINED_UNITS = 4_000_000  # units that skip-gram reads in all epochs: seconds, and enough for a few hundred units
 _EPOCHS = (5, 100)  # minimum and maximum
+_WIDTH = 64  # of a trained vector
 _WINDOW = 3  # the most context units on each side, about a syllable; near ones count more
 _MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
 _MAX_NAMED = 20
@@ -47,38 +48,34 @@ _SOFTMAX_LAYERS = (
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
 
 
-def skip_gram_vectors(
-    sequences: Sequence[Sequence[int]], num_units: int, *, dim: int = 64, epochs: int | None = None, seed: int = 0
-) -> NDArray[np.float32]:
+def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> NDArray[np.float32]:
     """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
 
     The result is reproducible on one machine. BLAS may round differently on another kind of processor.
     The settings suit some hundred phones or characters and some thousand utterances.
 
     Args:
-        sequences: unit ids of each transcript.
-        dim: F.
-        epochs: passes over the data; None reads four million units in total, in 5 to 100 passes.
+        sequences: unit ids of each transcript. They are read until four million units have been, in 5 to 100 passes.
         seed: ≥ 0.
     Returns:
-        (V, F); NaN in the rows of units that never occur, zero if only one unit occurs.
+        (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
     Raises:
         ConfigError: gensim is not installed.
     """
     counts = Counter(chain.from_iterable(sequences))
-    vectors_VF = np.full((num_units, dim), np.nan, dtype=np.float32)
+    vectors_VF = np.full((num_units, _WIDTH), np.nan, dtype=np.float32)
     if len(counts) < 2:  # nothing to predict, and gensim would not return
         vectors_VF[list(counts)] = 0.0
         return vectors_VF
     # gensim's own order of equal counts depends on its sorting routine, so the vocabulary is sorted here.
     present = sorted(counts, key=lambda unit_id: (-counts[unit_id], unit_id))
     least, most = _EPOCHS
-    passes = min(max(-(-_TRAINED_UNITS // counts.total()), least), most) if epochs is None else epochs
+    passes = min(max(-(-_TRAINED_UNITS // counts.total()), least), most)
     library = logging.getLogger("gensim")
     level = library.level
     library.setLevel(logging.ERROR)  # its progress does not belong in our log
     try:
-        model = _word2vec(vector_size=dim, window=_WINDOW, seed=seed)
+        model = _word2vec(vector_size=_WIDTH, window=_WINDOW, seed=seed)
         model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
         words = [list(map(str, sequence)) for sequence in sequences]
         _train(model, [part[at : at + _MAX_BATCH] for part in words for at in range(0, len(part), _MAX_BATCH)], passes)

@@ -163,15 +163,12 @@ def _fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
 
 
 def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
-    """The layout of a drawing of at most `max_leaves` rows.
+    """The layout of a drawing of at most `max_leaves` ≥ 1 rows.
 
     A node with too many children shows the most probable ones; the others are one more row.
     """
-    if max_leaves < 1:
-        raise ValueError(f"max_leaves: must be at least 1, got {max_leaves}")
     shown, hidden = _open_branches(tree, max_leaves)
-    levels = {0: 0}
-    ends: list[int] = []  # what is drawn as a row, from top to bottom
+    levels, ends = {0: 0}, []  # `ends` are the nodes that are drawn as rows, from top to bottom
     stack = [0]
     while stack:
         node = stack.pop()
@@ -182,38 +179,38 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
             stack.append(child)
     deepest = max(levels[node] for node in ends)
     step = min(LEVEL_WIDTH, max(LEAST_LEVEL_WIDTH, TREE_WIDTH / max(1, deepest)))
-    shares = {node: float(tree.shares[node]) for node in levels if node >= 0}
-    shares |= {node: float(tree.shares[nodes].sum()) for node, nodes in hidden.items()}
+    x = {node: MARGIN + level * step for node, level in levels.items()}
+    y = {node: MARGIN + (index + 0.5) * ROW_HEIGHT for index, node in enumerate(ends)}
+    branches = {node: hidden.get(node, [node]) for node in levels}
+    shares = {node: float(tree.shares[nodes].sum()) for node, nodes in branches.items()}
     num_leaves = tree.num_leaves()
-    rows: list[TreeRow] = []
-    middle: dict[int, float] = {}
-    for index, node in enumerate(ends):
-        is_unit = node >= tree.num_inner
-        nodes = hidden.get(node, [node])
-        num_units = int(num_leaves[nodes].sum())
-        label = f"… {num_units:,} units" + (f" in {len(nodes):,} branches" if num_units > len(nodes) > 1 else "")
-        label = unit_label(tree.units[node - tree.num_inner]) if is_unit else label
-        code = "" if node in hidden else tree.code(node)
-        code = code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + "…"
-        x, middle[node] = MARGIN + levels[node] * step, MARGIN + (index + 0.5) * ROW_HEIGHT
-        rows.append(TreeRow(label, percent(shares[node]), code, is_unit, x, middle[node]))
+    rows = []
+    for node in ends:
+        label = _label(tree, node, len(branches[node]), int(num_leaves[branches[node]].sum()))
+        code = "" if node in hidden else _cut(tree.code(node), MAX_CODE)
+        rows.append(TreeRow(label, percent(shares[node]), code, node >= tree.num_inner, x[node], y[node]))
     edges = []
     for node in sorted(shown, reverse=True):  # breadth-first numbers: children come before their parents
-        children = shown[node]
-        middle[node] = (middle[children[0]] + middle[children[-1]]) / 2
-        x = MARGIN + levels[node] * step
-        edges += [
-            TreeEdge(x, middle[node], middle[child], x + step, 0.75 + 3.25 * shares[child] ** 0.5) for child in children
-        ]
+        y[node] = (y[shown[node][0]] + y[shown[node][-1]]) / 2
+        for child in shown[node]:
+            edges.append(TreeEdge(x[node], y[node], y[child], x[child], 0.75 + 3.25 * shares[child] ** 0.5))
     x_end = MARGIN + deepest * step + 4
     x_label = x_end + 6
     x_share = x_label + max(label_width(row.label) for row in rows) * CHARACTER_WIDTH + 70
     x_code = x_share + 14
     width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
     title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
-    return TreeLayout(
-        title, rows, edges, x_end, x_label, x_share, x_code, width, height=len(rows) * ROW_HEIGHT + 2 * MARGIN
-    )
+    return TreeLayout(title, rows, edges, x_end, x_label, x_share, x_code, width, len(rows) * ROW_HEIGHT + 2 * MARGIN)
+
+
+def _label(tree: UnitTree, node: int, num_branches: int, num_units: int) -> str:
+    if node >= tree.num_inner:
+        return unit_label(tree.units[node - tree.num_inner])
+    return f"… {num_units:,} units" + (f" in {num_branches:,} branches" if num_units > num_branches > 1 else "")
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
@@ -235,13 +232,13 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]
         if len(children) > max_children and (isinstance(tree, Tree) or max_children < 2):
             continue
         number = len(children) if len(children) <= max_children else max_children - 1
-        best = sorted(range(len(children)), key=lambda i: (-float(tree.shares[children[i]]), i))[:number]
-        shown[node] = [children[i] for i in sorted(best)]
+        best = set(sorted(children, key=lambda child: -tree.shares[child])[:number])  # ties by index
+        shown[node] = [child for child in children if child in best]
         for child in shown[node]:
             if child < tree.num_inner:
                 heapq.heappush(closed, (-float(tree.shares[child]), child))
         if number < len(children):
-            hidden[~node] = sorted(set(children) - set(shown[node]))
+            hidden[~node] = [child for child in children if child not in best]
             shown[node].append(~node)
         num_rows += len(shown[node]) - 1
     return shown, hidden
@@ -255,7 +252,7 @@ def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
     shown = "".join(
         f"U+{ord(character):04X}" if unicodedata.category(character) in _SHAPELESS else character for character in unit
     )
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    return _cut(shown, longest)
 
 
 def label_width(label: str) -> int:
@@ -285,8 +282,6 @@ def tree_page(
         table: code lengths by language, a row of headings first; empty for no table.
         max_units: the number of units on the page, at least 1.
     """
-    if max_units < 1:
-        raise ValueError(f"max_units: must be at least 1, got {max_units}")
     return _render_template(
         "explorer.html",
         title=f"{tree.kind} tree of {tree.num_units:,} units",

@@ -235,9 +235,6 @@ class UnitTree:
         arrays = ("offsets", "children", "frequencies")
         return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
 
-    def __hash__(self) -> int:
-        return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))
-
 
 class Tree(UnitTree):
     """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each inner node."""
