@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trees import units_below
 
 from wenet_hs.tree import Tree, brown
-from wenet_hs.tree.brown import _terms, brown_children
+from wenet_hs.tree.brown import brown_children
 
 Class = frozenset[int]
 
@@ -30,10 +30,6 @@ def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], wi
 def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
     counts = Counter(unit for sequence in sequences for unit in sequence)
     return [counts[unit] for unit in range(num_units)]
-
-
-def classes_of(tree: Tree) -> set[Class]:
-    return set(units_below(tree))
 
 
 def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
@@ -89,20 +85,15 @@ def test_three_units_worked_by_hand() -> None:
     assert tree_of([[0, 1, 0, 1], [2, 0, 2, 0, 2]], [9, 4, 3]).codes() == ["1", "01", "00"]
 
 
-def weekdays() -> tuple[list[list[int]], dict[str, range]]:
-    """A text of "on DAY the NOUN VERB": 0 on, 1 the, then seven days, eight nouns, six verbs."""
-    kinds = {"day": range(2, 9), "noun": range(9, 17), "verb": range(17, 23)}
-    random = np.random.default_rng(7)
-    days, nouns, verbs = (random.choice(kinds[kind], 500) for kind in ("day", "noun", "verb"))
-    sentences = ((0, day, 1, noun, verb) for day, noun, verb in zip(days, nouns, verbs, strict=True))
-    return [[int(unit) for sentence in sentences for unit in sentence]], kinds
-
-
 @pytest.mark.parametrize("window", [None, 6])
 def test_the_classes_of_a_grammar_are_found(window: int | None) -> None:
-    sequences, kinds = weekdays()
-    found = classes_of(tree_of(sequences, counted(sequences, 23), window))
-    assert {frozenset(kind) for kind in kinds.values()} <= found
+    # A text of "on DAY the NOUN VERB": 0 on, 1 the, then seven days, eight nouns, six verbs.
+    kinds = (range(2, 9), range(9, 17), range(17, 23))
+    random = np.random.default_rng(7)
+    days, nouns, verbs = (random.choice(kind, 500) for kind in kinds)
+    text = [int(unit) for day, *rest in zip(days, nouns, verbs, strict=True) for unit in (0, day, 1, *rest)]
+    found = units_below(tree_of([text], counted([text], 23), window))
+    assert {frozenset(kind) for kind in kinds} <= set(found)
 
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=25), min_size=1, max_size=6)
@@ -113,7 +104,7 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=25), min_s
 def test_equals_brute_force(sequences: list[list[int]], window: int) -> None:
     counts = counted(sequences, 8)
     seen = {unit for sequence in sequences if len(sequence) > 1 for unit in sequence}
-    found = {members & seen for members in classes_of(tree_of(sequences, counts, window)) if len(members & seen) > 1}
+    found = {members & seen for members in units_below(tree_of(sequences, counts, window)) if len(members & seen) > 1}
     between = brute_force(sequences, 8, window)
     assert between <= found
     if window >= len(seen):  # no class of the window has a tree of its own
@@ -126,7 +117,7 @@ def test_a_class_of_the_window_is_a_huffman_tree() -> None:
     sequences = [[part for unit, count in enumerate(counts) for _ in range(count) for part in (0, unit)]]
     frequencies = counted(sequences, 7)
     tree = tree_of(sequences, frequencies, 2)
-    assert {1, 2, 3, 4, 5, 6} in classes_of(tree)
+    assert {1, 2, 3, 4, 5, 6} in units_below(tree)
     assert sorted(tree.depths().tolist()) == [1, 2, 3, 4, 5, 6, 6]
     assert tree.depths()[1] == 2
     one_class = tree_of(sequences, frequencies, 1)
@@ -137,27 +128,17 @@ def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     # 4, 5 have no frequency and stand beside 1, the least frequent; 6 has one, but stands in no bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
     tree = tree_of(sequences, [4, 2, 3, 4, 0, 0, 1])
-    assert {frozenset({4, 5}), frozenset({6, 4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= classes_of(tree)
+    assert {frozenset({4, 5}), frozenset({6, 4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= set(
+        units_below(tree)
+    )
     assert [code[0] for code in tree.codes()] == ["1"] * 4 + ["0"] * 3
     heavy = tree_of(sequences, [4, 2, 3, 4, 0, 0, 100])
     assert [code[0] for code in heavy.codes()] == ["0"] * 6 + ["1"]
-    assert {frozenset({1, 4, 5}), frozenset({1, 2, 4, 5})} <= classes_of(heavy)
+    assert {frozenset({1, 4, 5}), frozenset({1, 2, 4, 5})} <= set(units_below(heavy))
 
 
 def test_bigrams_that_are_left_out() -> None:
     assert tree_of([[0, 2, 1], [0, 1]], [2, 2, 0]) == tree_of([[0, 1]], [2, 2, 0])  # unit 2 has no frequency
     apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])  # none across two sequences
     assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
-    assert brute_force([[0, 1], [2, 3]], 4, 4) == classes_of(apart)
-
-
-@pytest.mark.parametrize("total", [1, 50, 2**31])
-def test_fixed_point_terms_are_fine_and_additive(total: int) -> None:
-    table, scale = _terms(total)
-    assert 2 * total * math.log(total) * scale < 2**61
-    assert table[:3].tolist() == [0, 0, round(math.log(2) * scale) * 2][: len(table)]
-    numbers = np.arange(1, len(table))
-    assert np.allclose(table[1:] / scale, numbers * np.log(numbers), rtol=1e-6)
-    if len(table) > 36:
-        assert table[4] == 4 * table[2]
-        assert table[36] == 6 * 2 * table[6]
+    assert brute_force([[0, 1], [2, 3]], 4, 4) == set(units_below(apart))

@@ -3,7 +3,6 @@
 
 import heapq
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from wenet_hs.tree import Tree
 from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, code_lengths, least_depth, random_order
 
-FIBONACCI = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]  # the depth of their Huffman tree is 9
 FREQUENCIES = st.lists(st.integers(0, 20), min_size=1, max_size=40)
 
 
@@ -62,21 +60,6 @@ def test_a_tree_as_deep_as_floats_allow_needs_no_recursion() -> None:
         assert (tree.depth, tree.depths()[-1]) == (depth, 1)
 
 
-@pytest.mark.parametrize(
-    ("frequencies", "units", "message"),
-    [
-        ([math.inf, 1.0], None, "unit 0 has inf; each must be finite"),
-        ([1e308, 1e308], None, "their sum is not finite; scale them down"),
-        ([[1.0, 2.0]], None, r"one number per unit, got an array of shape \(1, 2\)"),
-        ([1.0, 2.0], ["a", ""], "unit 1 is ''; expected a non-empty text"),
-        ([1.0, 2.0], ["a", "\ud800"], "half of a surrogate pair"),
-    ],
-)
-def test_wrong_input_is_refused(frequencies: list[float], units: list[str] | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Tree.huffman(frequencies, units)
-
-
 def least_cost(frequencies: list[int], max_depth: int) -> int:
     """The cost of the best of all codes: every multiset of lengths with Kraft's sum 1, the longest for the rarest."""
     ascending = sorted(frequencies)
@@ -95,11 +78,8 @@ def test_code_lengths_worked_by_hand() -> None:
 
 
 def test_a_limit_that_binds() -> None:
-    assert Tree.huffman(FIBONACCI).depth == 9
-    tree = Tree.huffman(FIBONACCI, max_depth=5)
-    assert tree.depth == 5
-    assert tree.options == {"max_depth": 5}
-    assert int(tree.depths() @ tree.frequencies) == least_cost(FIBONACCI, 5)
+    tree = Tree.huffman([1, 1, 2, 3, 5, 8, 13, 21, 34, 55], max_depth=5)  # Fibonacci: Huffman's tree has depth 9
+    assert (tree.depth, tree.options) == (5, {"max_depth": 5})
     weights = tree.weights()
     assert (weights[tree.children[:, 0]] <= weights[tree.children[:, 1]]).all()  # the less probable child is the left
     assert Tree.huffman([5], max_depth=0).depth == 0
@@ -178,12 +158,11 @@ def test_a_seed_always_gives_the_same_tree() -> None:
         Tree.random([1, 2], seed=-1)
 
 
-@pytest.mark.parametrize("num_units", [1, 17])
-def test_halving_gives_codes_of_one_or_two_lengths(num_units: int) -> None:
-    counts = np.ones(num_units)
-    for tree in (Tree.balanced(counts), Tree.random(counts), Tree.fano(0 * counts)):
-        depths = tree.depths()
-        assert (depths.min(), depths.max()) == (math.floor(math.log2(num_units)), math.ceil(math.log2(num_units)))
+def test_halving_gives_codes_of_one_or_two_lengths() -> None:
+    for num_units, lengths in ((1, {0}), (17, {4, 5})):
+        counts = np.ones(num_units)
+        for tree in (Tree.balanced(counts), Tree.random(counts), Tree.fano(0 * counts)):
+            assert set(tree.depths().tolist()) == lengths
 
 
 def completed(frequencies: list[float], placed: list[int]) -> Tree:

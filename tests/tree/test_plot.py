@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The drawing of a tree as SVG and PNG, and the page that explores it."""
 
-import html
+import dataclasses
 import json
 import re
 import shutil
 import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +39,32 @@ def test_a_small_tree_is_drawn_completely() -> None:
     thickness = [float(width) for width in re.findall(r'stroke-width="([\d.]+)"', tree_svg(Tree.huffman([1, 99])))]
     assert thickness == sorted(set(thickness))  # the more probable edge is thicker
     tree = NaryTree.from_rows([[1, 2, 3], [4, 5, 6]], [1, 2, 3, 6, 8], units=list("abcde"))
-    assert texts(tree_svg(tree)) == [
-        *("c", "15.0 %", "0.0"), *("d", "30.0 %", "0.1"), *("e", "40.0 %", "0.2"), *("a", "5.0 %", "1"),
-        *("b", "10.0 %", "2"),
-    ]  # fmt: skip
+    assert texts(tree_svg(tree))[::3] == list("cdeab")
+    assert texts(tree_svg(tree))[2::3] == ["0.0", "0.1", "0.2", "1", "2"]
     assert "classes tree of 5 units, depth 2" in tree_svg(tree)
 
 
-def test_a_large_tree_is_folded() -> None:
-    tree = Tree.huffman(np.concatenate([1e5 / np.arange(1, 2001), np.zeros(500)]))
-    rows = texts(tree_svg(tree, max_leaves=25))
-    labels = rows[::3]
-    assert len(labels) == 25
-    assert units_in(labels) == 2500
-    assert "0" in labels  # the most frequent unit is drawn
-    assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=2)
-
-
-def units_in(labels: list[str]) -> int:
-    """How many units the rows of a drawing stand for."""
+def check_rows(svg: str, num_units: int) -> list[str]:
+    """The labels of a drawing whose rows stand for all units and all their mass."""
+    labels, shares = texts(svg)[::3], texts(svg)[1::3]
     folded = [re.fullmatch(r"… ([\d,]+) units( in \d+ branches)?", label) for label in labels]
-    return sum(int(match[1].replace(",", "")) if match else 1 for match in folded)
+    assert sum(int(match[1].replace(",", "")) if match else 1 for match in folded) == num_units
+    assert sum(float(share.removesuffix(" %")) for share in shares) == pytest.approx(100, abs=2)
+    return labels
 
 
-@pytest.mark.parametrize("frequencies", [[1], [0, 0, 0], [1, 0], [2.0**-i for i in range(100)]])
+def test_a_large_tree_is_folded_and_a_wide_node_shows_its_most_probable_children() -> None:
+    counts = 1e5 / np.arange(1, 2001)
+    labels = check_rows(tree_svg(Tree.huffman([*counts, *[0] * 500]), max_leaves=25), 2500)
+    assert len(labels) == 25 and "0" in labels  # the most frequent unit is drawn
+    flat = NaryTree.from_rows([range(1, 1001)], range(1000, 0, -1))
+    assert check_rows(tree_svg(flat, max_leaves=30), 1000) == [*map(str, range(9)), "… 991 units"]
+    labels = check_rows(tree_svg(NaryTree.from_binary(Tree.huffman(counts)), max_leaves=40), 2000)
+    assert 30 <= len(labels) <= 40
+    assert any("branches" in label for label in labels)
+
+
+@pytest.mark.parametrize("frequencies", [[1], [0, 0, 0], [2.0**-i for i in range(100)]])
 def test_extreme_trees_can_be_drawn(frequencies: list[float]) -> None:
     for max_leaves in (1, 200):
         svg = tree_svg(Tree.huffman(frequencies), max_leaves=max_leaves)
@@ -71,30 +72,21 @@ def test_extreme_trees_can_be_drawn(frequencies: list[float]) -> None:
         assert max(len(code) for code in texts(svg)[2::3]) <= 40
 
 
-@pytest.mark.parametrize(
-    ("unit", "label"),
-    [
-        *(("a", "a"), (" ", "▁"), ("▁the", "▁the"), ("\u0301", "◌\u0301"), ("\u093f", "◌\u093f"), ("\t", "U+0009")),
-        *(("\u200d", "U+200D"), ("\u3000", "U+3000"), ("\uffff", "U+FFFF"), ("\ue000", "U+E000")),
-        *(("a\u0378", "aU+0378"), ("x" * 40, "x" * 23 + "…")),
-    ],
-)
-def test_units_are_readable(unit: str, label: str) -> None:
-    assert unit_label(unit) == label
-    if unit != " ":
-        assert label in texts(tree_svg(Tree.huffman([1, 2], units=[unit, "other"])))
+LABELS = {
+    "a": "a",
+    " ": "▁",
+    "▁the": "▁the",
+    "\u0301": "◌\u0301",
+    "\u093f": "◌\u093f",
+    "\t": "U+0009",
+    "x" * 40: "x" * 23 + "…",
+}
+LABELS |= {"\u200d": "U+200D", "\u3000": "U+3000", "\uffff": "U+FFFF", "\ue000": "U+E000", "a\u0378": "aU+0378"}
 
 
-def test_a_wide_node_shows_its_most_probable_children() -> None:
-    flat = NaryTree.from_rows([range(1, 1001)], range(1000, 0, -1))
-    rows = texts(tree_svg(flat, max_leaves=30))
-    assert rows[::3] == [*map(str, range(9)), "… 991 units"]
-    assert sum(float(share.removesuffix(" %")) for share in rows[1::3]) == pytest.approx(100, abs=1)
-    classes = NaryTree.from_binary(Tree.huffman(1e5 / np.arange(1, 2001)))
-    labels = texts(tree_svg(classes, max_leaves=40))[::3]
-    assert 30 <= len(labels) <= 40
-    assert units_in(labels) == 2000
-    assert any("branches" in label for label in labels)
+def test_units_are_readable() -> None:
+    assert {unit: unit_label(unit) for unit in LABELS} == LABELS
+    assert set(texts(tree_svg(Tree.huffman(range(len(LABELS)), units=list(LABELS))))) >= set(LABELS.values())
 
 
 @pytest.mark.slow
@@ -124,27 +116,8 @@ def test_a_character_without_a_font_is_drawn_as_its_number() -> None:
 # ---- the explorer
 
 
-class Page(HTMLParser):
-    """The elements of a page with their attributes, and the text of its scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.elements and self.elements[-1][0] == "script" and self.scripts:
-            self.scripts[-1] += data
-
-
-def data_of(text: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(Page(text).scripts[0])
+def data_of(page: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     return data
 
 
@@ -156,27 +129,19 @@ def test_a_small_tree_is_on_the_page_node_by_node() -> None:
     }  # fmt: skip
 
 
-def test_names_are_escaped() -> None:
-    tree = Tree.huffman(range(1, len(HOSTILE) + 1), HOSTILE)
-    text = tree_page(tree, "<b>", [["a"], ["<i>"]])
-    page = Page(text)
-    assert [tag for tag, _ in page.elements].count("script") == 2
-    assert len(page.scripts) == 2 and page.scripts[1].strip() == SCRIPT.strip()
-    assert data_of(text)["names"] == HOSTILE
-    assert data_of(text)["labels"] == {"4": "U+2028", "10": "◌\u0301"}
-    assert not {"b", "i"} & {tag for tag, _ in page.elements}
-    assert '<tr><th scope="row">&lt;i&gt;</th></tr>' in text and "<li>&lt;b&gt;</li>" in text
-    title = Tree("<kind>", ("a",), np.zeros((0, 2), dtype=np.int64), np.ones(1))
-    assert f"<title>{html.escape('<kind> tree of 1 units')}</title>" in tree_page(title, "")
-
-
-def test_nothing_is_fetched_and_nothing_becomes_html() -> None:
-    text = tree_page(Tree.huffman([1, 2]), "")
-    assert "default-src 'none'" in text and "prefers-color-scheme: dark" in text
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", text.replace("// ", ""))
+def test_names_are_escaped_and_nothing_is_fetched() -> None:
+    tree = dataclasses.replace(Tree.huffman(range(1, len(HOSTILE) + 1), HOSTILE), kind="<kind>")
+    page = tree_page(tree, "<b>", [["a"], ["<i>"]])
+    assert data_of(page)["names"] == HOSTILE
+    assert data_of(page)["labels"] == {"4": "U+2028", "10": "◌\u0301"}
+    assert page.count("<script") == page.count("</script") == 2 and SCRIPT in page
+    assert not re.search("<(b|i|kind)>", page)
+    assert '<tr><th scope="row">&lt;i&gt;</th></tr>' in page and "<li>&lt;b&gt;</li>" in page
+    assert "<title>&lt;kind&gt; tree of 11 units</title>" in page
+    assert "default-src 'none'" in page and "prefers-color-scheme: dark" in page
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|src=", page.replace("// ", ""))
+    assert re.findall("<link.*>", page) == ['<link rel="icon" href="data:,">']
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT)
-    for tag, attributes in Page(text).elements:
-        assert "src" not in attributes and (tag != "link" or attributes["href"] == "data:,")
 
 
 def test_units_that_are_left_out_are_counted_at_their_node() -> None:

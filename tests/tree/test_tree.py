@@ -27,13 +27,9 @@ NARY = st.one_of(
     st.builds(merge_levels, TREES, st.integers(1, 5)),
 )
 GOOD: dict[str, Any] = {
-    "format": "wenet_hs.tree/1",
-    "kind": "huffman",
-    "units": ["a", "▁", "ñ"],
-    "children": [[1, 4], [2, 3]],
-    "frequencies": [1, 2.5, 4],
-    "options": {"weighting": "pooled"},
-}
+    "format": "wenet_hs.tree/1", "kind": "huffman", "units": ["a", "▁", "ñ"], "children": [[1, 4], [2, 3]],
+    "frequencies": [1, 2.5, 4], "options": {"weighting": "pooled"},
+}  # fmt: skip
 FIVE = Tree.huffman([5, 9, 12, 13, 16], units=list("abcde"))
 # Root: the node 1, unit 0, the node 2; below them units 1 2 3, and 4 5.
 SIX = NaryTree.from_rows([[1, 3, 2], [4, 5, 6], [7, 8]], [8, 1, 1, 2, 2, 2], units=list("abcdef"))
@@ -65,9 +61,6 @@ def test_walking_a_path_ends_at_its_leaf(tree: Tree) -> None:
         assert here == tree.num_units - 1 + unit
     assert (np.count_nonzero(turns, axis=1) == tree.depths()).all()
     assert (nodes[turns == 0] == 0).all()
-    for node in range(tree.num_inner):
-        passing = (nodes == node) & (turns != 0)
-        assert tree.leaf_counts()[node].tolist() == [np.sum(passing & (turns > 0)), np.sum(passing & (turns < 0))]
 
 
 def test_figures_worked_by_hand() -> None:
@@ -176,15 +169,16 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
         (lambda: dataclasses.replace(SIX, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 8"),
         (lambda: NaryTree.from_rows([], [1.0] * 2), "0 inner nodes with 0 children for 2 units"),
         (lambda: NaryTree.from_rows([[1, 2, 3]], [1.0] * 4), "3 children for 4 units; every node except the root must"),
-        (lambda: NaryTree.from_rows([[1, 2, 3, 3]], [1.0] * 4), "node 3 is a child 2 times"),
         (lambda: NaryTree.from_rows([[2, 1], [3, 4], [5, 6]], [1.0] * 4), "inner node 2 where breadth-first .* has 1"),
-        (lambda: NaryTree.from_rows([[3, 4], [1, 2], [5, 6]], [1.0] * 4), r"node 1 is not under the root \(a cycle\)"),
-        (lambda: NaryTree.frequency_bins([1.0, math.nan]), "frequencies: unit 1 has nan"),
-        (lambda: NaryTree.frequency_bins([1.0, 2.0], units=["a", "a"]), "units: 'a' is both unit 0 and unit 1"),
         (lambda: NaryTree.from_binary(FIVE, 0), "num_classes: must be at least 1, got 0"),
+        (lambda: NaryTree.frequency_bins([1.0, math.nan]), "frequencies: unit 1 has nan; each must be finite"),
+        (lambda: Tree.huffman([1e308, 1e308]), "their sum is not finite; scale them down"),
+        (lambda: Tree.huffman([[1.0, 2.0]]), r"one number per unit, got an array of shape \(1, 2\)"),  # type: ignore
+        (lambda: Tree.huffman([1.0, 2.0], ["a", ""]), "unit 1 is ''; expected a non-empty text"),
+        (lambda: Tree.huffman([1.0, 2.0], ["a", "\ud800"]), "half of a surrogate pair"),
     ],
 )
-def test_wrong_calls_are_refused(call: Callable[[], NaryTree], message: str) -> None:
+def test_wrong_calls_are_refused(call: Callable[[], Tree | NaryTree], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -204,8 +198,10 @@ def test_saves_and_loads_the_documented_format(tmp_path: Path) -> None:
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.one_of(NARY, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)))
-def test_every_bit_of_a_tree_is_saved(tmp_path_factory: pytest.TempPathFactory, tree: Tree | NaryTree) -> None:
+@given(st.one_of(NARY, TREES, st.lists(st.floats(0, 1e30), min_size=1, max_size=30).map(Tree.huffman)))
+def test_every_bit_and_the_type_of_a_tree_are_saved(
+    tmp_path_factory: pytest.TempPathFactory, tree: Tree | NaryTree
+) -> None:
     path = tmp_path_factory.mktemp("tree") / "tree.json"
     tree.save(path)
     assert load_tree(path) == tree
@@ -223,18 +219,6 @@ def test_the_tree_of_the_documentation_loads(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_file_is_binary_or_n_ary_by_its_kind_and_rows(tmp_path: Path) -> None:
-    path = tmp_path / "tree.json"
-    binary = Tree.huffman([5, 9, 12, 13, 16])
-    binary.save(path)
-    assert load_tree(path) == binary
-    pairs = merge_levels(binary, 1)
-    pairs.save(path)
-    assert load_tree(path) == pairs
-    dataclasses.replace(SIX, kind="hand-made").save(path)
-    assert isinstance(load_tree(path), NaryTree)
-
-
 def changed(**fields: Any) -> str:
     """The text of the good file with other fields; None removes a field."""
     return json.dumps({name: value for name, value in (GOOD | fields).items() if value is not None})
@@ -248,26 +232,20 @@ TEXT = json.dumps(GOOD)
     [
         ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
         ('{"format": 1,\n oops}', "Invalid JSON: .* at line 2"),
-        ("[1, 2]", "Input should be an object"),
         ("[" * 200_000, "Invalid JSON: recursion limit exceeded"),
-        ('{"a": NaN}', "format: Field required"),
         (TEXT.replace('"pooled"', "1e999"), "options: a number that is not finite"),
         (TEXT.replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
         (TEXT.replace("{", '{"kind": "fano", ', 1), "the key 'kind' occurs twice; keep one"),
         (TEXT.replace('"pooled"', '"pooled", "weighting": 1'), "the key 'weighting' occurs twice; keep one"),
         (changed(format="wenet_hs.tree/2"), "format: .* 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree"),
-        (changed(kind=3), "kind: Input should be a valid string, found 3;"),
         (changed(kind="two\nlines"), r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
         (changed(options={"a": {"b": "\ud800"}}), "unexpected end of hex escape at line 1"),
-        (changed(options=[]), "options: Input should be an object, found "),
         (changed(units=None), "units: Field required; build the tree again"),
         (changed(surplus=1), "surplus: Extra inputs are not permitted, found 1"),
         (changed(units=["a", "b"]), "2 names for 3 frequencies; there must be one per unit"),
-        (changed(units=["a", "b", 3]), "units: 2: Input should be a valid string, found 3"),
         (changed(units=["a", "b", "a"]), "'a' is both unit 0 and unit 2; names must differ"),
         (changed(frequencies=[1, 2, "3"]), "frequencies: 2: Input should be a valid number, found '3'"),
         (changed(frequencies=[1, -2, 3]), "unit 1 has -2.0; each must be finite and not negative"),
-        (changed(frequencies=[1, 10**400, 3]), "frequencies: 1: Input should be a"),
         (changed(frequencies=[], units=[], children=[]), "the list is empty; a tree needs at least one unit"),
         (changed(children=[[1, 4]]), "1 inner nodes with 2 children for 3 units; every node"),
         (changed(children=[[1, 4], [2, 2]]), "node 2 is a child 2 times; each must be one exactly once"),
@@ -275,16 +253,8 @@ TEXT = json.dumps(GOOD)
         (changed(children=[[1, 4], [2, 99]]), "inner node 1 has child 99; a child is 1…4"),
         (changed(children=[[1, 4], [2]]), "node 1 has one child; .* two or more, put the child in its parent's list"),
         (changed(children=[[1, 4], []]), "inner node 1 has no children; .* two or more, name them, or leave"),
-        (changed(children=[[1, 4], [2, 3.0]]), "children: 1: 1: Input should be a valid integer, found 3.0"),
-        (
-            changed(children=[[1, 4], [2, 2**70]]),
-            "1: 1: Input should be less than 2147483648, found 118059162071741130",
-        ),
-        (changed(children=[[1, 4], 7]), "children: 1: Input should be a valid array, found 7"),
-        (
-            changed(children=[[1, 2, 3]]),
-            r"n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build a bin",
-        ),
+        (changed(children=[[1, 4], [2, 2**70]]), "1: 1: Input should be less than 2147483648, found 11805916207174113"),
+        (changed(children=[[1, 2, 3]]), r"n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build"),
     ],
 )
 def test_each_fault_of_a_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
