@@ -32,12 +32,6 @@ def vectors_of(*units: str) -> dict[str, np.ndarray]:
     return dict(zip(units, articulatory_vectors(units), strict=True))
 
 
-def test_every_phone_has_features() -> None:
-    units = CONSONANTS + VOWELS + HARD
-    vectors = articulatory_vectors(units)
-    assert [unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()] == []
-
-
 def test_a_plain_phone_is_panphons_row() -> None:
     # p of the table: + cons ant lab, 0 distr tense and tones, - the rest; scaled by the root of each weight.
     vector = articulatory_vectors(["p"])[0]
@@ -50,15 +44,17 @@ def test_a_plain_phone_is_panphons_row() -> None:
 SPELLINGS = "g ɡ, t͡ʃ tʃ ʧ t͜ʃ, d͡z ʣ dz, ɚ ə˞, aː a:, kʼ k' k’, kʷʰ kʰʷ, ŋ̊ ŋ̥, bʱ b̤, e̞ e˕, tˤ tˁ, ⁿd nd"
 
 
-def test_a_phone_in_other_spellings_and_unicode_forms_has_the_same_vector() -> None:
+def test_every_phone_has_a_vector_that_does_not_depend_on_spelling_and_unicode_form() -> None:
     for spellings in SPELLINGS.split(", "):
         first, *others = articulatory_vectors(spellings.split())
         for other in others:
             assert np.array_equal(first, other), spellings  # `nd` has no sign that `ⁿd` has: both are n and d
     units = [*CONSONANTS, *VOWELS, *HARD, "ç", "ĩ", "ǘ", "ã̤"]
-    forms = [[unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD")]
-    assert forms[0] != forms[1]
-    assert np.array_equal(articulatory_vectors(forms[0]), articulatory_vectors(forms[1]))
+    composed, decomposed = ([unicodedata.normalize(form, unit) for unit in units] for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    vectors = articulatory_vectors(composed)
+    assert [unit for unit, row in zip(units, vectors, strict=True) if not np.isfinite(row).all()] == []
+    assert np.array_equal(vectors, articulatory_vectors(decomposed))
 
 
 NEARER = """p b a  p pʰ k  p p̚ pʰ  p p̚ b  i iː a  a ã e  t͡ʃ d͡ʒ m  ᵐb b s  ᵐb m a  aɪ a p  aɪ aʊ ɪa  a˥ a ˥  ˥ ˦ ˩
@@ -97,7 +93,6 @@ def test_symbols_that_are_not_phones_have_no_vector() -> None:
     vectors = articulatory_vectors(units)
     assert np.flatnonzero(np.isfinite(vectors).all(axis=1)).tolist() == [3]
     assert np.isnan(vectors).sum() == 17 * 48
-    assert np.isnan(articulatory_vectors(["<blank>", "ж"])).all()
     assert articulatory_vectors([]).shape == (0, 48)
 
 
@@ -113,9 +108,6 @@ def test_similar_phones_share_a_branch() -> None:
 def test_any_text_has_a_vector_or_none(text: str) -> None:
     (row,) = articulatory_vectors([text])
     assert np.isfinite(row).all() or np.isnan(row).all()
-    letters = set("pbtʃaiɪŋⁿᵐ˥˩")
-    if not letters & set(text) or {"ж", " "} & set(text):
-        assert np.isnan(row).all()
 
 
 def test_without_panphon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

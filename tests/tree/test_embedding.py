@@ -16,7 +16,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from trees import units_below
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -136,12 +135,6 @@ def test_numpy_files_have_rows_in_the_order_of_the_units_or_named_rows(
     assert np.isnan(vectors[[0, 1, 4]]).all()
 
 
-def archived(units: list[Any], vectors: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, units=np.array(units), vectors=np.array(vectors))
-    return buffer.getvalue()
-
-
 def zipped(**members: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -154,6 +147,10 @@ def saved(array: Any) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.array(array), allow_pickle=True)
     return buffer.getvalue()
+
+
+def archived(units: list[Any], vectors: Any) -> bytes:
+    return zipped(units=saved(units), vectors=saved(vectors))
 
 
 UNREADABLE = ": not a readable NumPy file of numbers and text ("
@@ -205,12 +202,10 @@ def test_each_fault_of_a_file_is_one_line(tmp_path: Path, name: str, content: st
 
 
 def test_output_rows_of_a_softmax() -> None:
-    weight = torch.arange(6, dtype=torch.bfloat16).reshape(3, 2).requires_grad_()
     for layer in ("head.output", "decoder.output_layer", "decoder.left_decoder.output_layer"):
+        weight = torch.arange(6, dtype=torch.bfloat16).reshape(3, 2).requires_grad_()
         state = {"ctc.ctc_lo.weight": torch.zeros(3, 2), f"{layer}.weight": weight, f"{layer}.bias": torch.ones(3)}
-        vectors = checkpoint_vectors(state, 3, "final.pt")
-        assert vectors.dtype == np.float64
-        assert vectors.tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert checkpoint_vectors(state, 3, "final.pt").tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize(
@@ -229,9 +224,8 @@ def test_faults_of_a_checkpoint(state: dict[str, torch.Tensor], message: str) ->
 
 def test_units_without_a_vector_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    log_without_vector(np.array([[NAN], [1.0], [NAN]]), ["<blank>", "a", "ж"], "have no vector")
-    log_without_vector(np.array([[NAN], [1.0], [3.0]]), ["<blank>", "a", "ж"], "have no vector")
-    log_without_vector(np.zeros((3, 1)), ["<blank>", "a", "ж"], "have no vector")
+    for vectors in ([[NAN], [1.0], [NAN]], [[NAN], [1.0], [3.0]], np.zeros((3, 1))):
+        log_without_vector(np.array(vectors), ["<blank>", "a", "ж"], "have no vector")
     log_without_vector(np.full((30, 2), NAN), [f"u{unit}" for unit in range(30)], "have no vector")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
     assert caplog.messages[0] == "2 of 3 units have no vector; they are placed by their frequency only: <blank> ж"
@@ -248,10 +242,6 @@ def built(vectors: object, frequencies: Sequence[float] | None = None, cosine: b
     weights = np.ones(len(array)) if frequencies is None else np.array(frequencies, dtype=np.float64)
     children = ward_children(array, weights, cosine=cosine)
     return Tree("embedding", tuple(map(str, range(len(array)))), children, weights)
-
-
-def random_vectors(num_units: int) -> NDArray[np.float64]:
-    return np.random.default_rng(0).normal(size=(num_units, 5))
 
 
 def test_clusterings_worked_by_hand() -> None:
@@ -301,14 +291,14 @@ def test_identical_vectors_form_a_huffman_tree() -> None:
     assert built(np.repeat([[1.0, 2], [3, 4]], 512, axis=0)).depth == 10
     # 0, -0 and 0 are one vector: Huffman's tree over units 0, 2 and 3; unit 1 is lighter than the three of them.
     assert built([[0.0], [5], [-0.0], [0]]).codes() == ["110", "0", "111", "10"]
-    vectors = np.repeat(random_vectors(60), 3, axis=0)
+    vectors = np.repeat(np.random.default_rng(0).normal(size=(60, 5)), 3, axis=0)
     vectors[5::7] = NAN
     found = units_below(built(vectors, cosine=True))
     assert frozenset([0, 1, 2]) in found and frozenset(range(5, 180, 7)) in found
 
 
 def test_scale_and_offset_change_nothing_and_directions_ignore_length() -> None:
-    vectors = np.clip(random_vectors(60), -3, 3)
+    vectors = np.clip(np.random.default_rng(0).normal(size=(60, 5)), -3, 3)
     for changed in (vectors * 1e-300, vectors * 1e307, vectors + 100):
         assert built(changed) == built(vectors)
     vectors -= vectors.mean(axis=0)

@@ -14,61 +14,55 @@ from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
 from wenet_hs.tree.counts import format_excess, language_costs, unit_frequencies, unit_sequences, with_blank_share
 
-TABLE = UnitTable.from_units("abc")  # <blank> <unk> <sos/eos> a b c
+TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
 UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
-
-
-@pytest.fixture
-def tokenizer() -> Tokenizer:
-    return make_tokenizer("char", UnitTable.from_units("ab▁"))  # <blank> <unk> <sos/eos> a b ▁
 
 
 def utterance(text: str, lang: str | None = None) -> Utterance:
     return Utterance(key=f"{lang}-{text}", wav="x.wav", txt=text, lang=lang)
 
 
-def test_pooled_counts_units_and_one_end_per_utterance(tokenizer: Tokenizer) -> None:
-    data = [utterance("ab a", "ca"), utterance("b", "es")]
-    counts = unit_frequencies(data, tokenizer)
+def test_pooled_counts_units_and_one_end_per_utterance(caplog: pytest.LogCaptureFixture) -> None:
+    data = [utterance("abca", "ca"), utterance("b", "es")]
+    counts = unit_frequencies(data, TOKENIZER)
     assert counts.tolist() == [0, 0, 2, 2, 2, 1]
     assert counts.dtype == np.float64
-    assert unit_sequences(data, tokenizer) == [[3, 4, 5, 3, 2], [4, 2]]
-
-
-def test_per_language_gives_each_language_the_same_weight(tokenizer: Tokenizer) -> None:
-    # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a unit like any other)
-    data = [utterance("a", "ca"), utterance("a", "ca"), utterance("bbb", "es")]
-    assert unit_frequencies(data, tokenizer, "per_language").tolist() == [0, 0, 0.5 + 0.25, 0.5, 0.75, 0]
-    many = data + [utterance("a", "ca")] * 10
-    assert unit_frequencies(many, tokenizer, "per_language").tolist() == [0, 0, 0.75, 0.5, 0.75, 0]
-    data = [utterance("a" * i + "b", lang) for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])]
-    forward = unit_frequencies(data, tokenizer, "per_language")
-    assert (unit_frequencies(data[::-1], tokenizer, "per_language") == forward).all()
-    assert forward.sum() == pytest.approx(4)
-
-
-def test_unknown_units_are_counted_and_named(tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    assert unit_sequences(data, TOKENIZER) == [[3, 4, 5, 3, 2], [4, 2]]
     with caplog.at_level(logging.WARNING):
-        counts = unit_frequencies([utterance("axé" + 12 * "a")], tokenizer)
+        counts = unit_frequencies([utterance("axé" + 12 * "a")], TOKENIZER)
     assert counts.tolist() == [0, 2, 1, 13, 0, 0]
     assert "2 of 16 units (12.50 %) are not in the unit table and count as <unk>" in caplog.text
 
 
-def test_wrong_calls_and_transcripts_of_other_units_are_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(DataError, match=r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the"):
-        unit_frequencies([utterance("axé")], tokenizer)
-    with pytest.raises(ConfigError, match="--weighting: must be one of pooled, per_language, got 'even'"):
-        unit_frequencies([utterance("a")], tokenizer, "even")
-    with pytest.raises(DataError, match="utterance 'None-a': no language in the data list; add `lang`, or use"):
-        unit_frequencies([utterance("a")], tokenizer, "per_language")
-    with pytest.raises(DataError, match="no utterances to count units in"):
-        unit_frequencies([], tokenizer)
+def test_per_language_gives_each_language_the_same_weight() -> None:
+    # ca: a 2, eos 2 of 4; es: b 3, eos 1 of 4 (equation 2 of the paper, end of sentence being a unit like any other)
+    data = [utterance("a", "ca"), utterance("a", "ca"), utterance("bbb", "es")]
+    assert unit_frequencies(data, TOKENIZER, "per_language").tolist() == [0, 0, 0.5 + 0.25, 0.5, 0.75, 0]
+    many = data + [utterance("a", "ca")] * 10
+    assert unit_frequencies(many, TOKENIZER, "per_language").tolist() == [0, 0, 0.75, 0.5, 0.75, 0]
+    data = [utterance("a" * i + "b", lang) for i, lang in enumerate(["tr", "ca", "es", "tr", "pl", "ca"])]
+    forward = unit_frequencies(data, TOKENIZER, "per_language")
+    assert (unit_frequencies(data[::-1], TOKENIZER, "per_language") == forward).all()
+
+
+@pytest.mark.parametrize(
+    ("texts", "weighting", "message"),
+    [
+        (["axé"], "pooled", r"2 of 4 units \(50%\) of the transcripts are not in the unit table; give the"),
+        (["a"], "even", "--weighting: must be one of pooled, per_language, got 'even'"),
+        (["a"], "per_language", "utterance 'None-a': no language in the data list; add `lang`, or use"),
+        ([], "pooled", "no utterances to count units in"),
+    ],
+)
+def test_wrong_calls_and_transcripts_of_other_units_are_refused(texts: list[str], weighting: str, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        unit_frequencies(map(utterance, texts), TOKENIZER, weighting)
 
 
 def test_blank_has_its_share_of_all_mass() -> None:
@@ -100,13 +94,10 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
         assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
 
 
-@pytest.mark.parametrize(
-    "counts", [[0], [3, 1], [0] * 6, [1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]]
-)
-def test_few_units_and_counts_of_any_size(counts: list[float]) -> None:
-    sequences = [[unit for unit in sequence if unit < len(counts)] for sequence in ([0, 1, 2], [3, 2, 1])]
+@pytest.mark.parametrize("counts", [[0] * 6, [1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
+def test_counts_of_any_size(counts: list[float]) -> None:
     for kind in UNTRAINED:
-        tree = build_tree(kind, TreeSource(tuple("aeioub")[: len(counts)], np.array(counts, dtype=float), sequences))
+        tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts, dtype=float), [[0, 1, 2], [3, 2, 1]]))
         binary = tree.binary() if isinstance(tree, NaryTree) else tree
         assert sum(0.5 ** binary.depths()) == 1
         assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
@@ -165,20 +156,20 @@ def test_options_that_do_not_go_with_the_kind_are_refused(kind: str, options: di
 
 
 def test_code_lengths_of_two_languages_by_hand() -> None:
-    tree, tokenizer = Tree.huffman([0, 0, 8, 4, 2, 1]), make_tokenizer("char", TABLE)
+    tree = Tree.huffman([0, 0, 8, 4, 2, 1])
     assert tree.depths().tolist() == [5, 5, 1, 2, 3, 4]  # <blank> <unk> <sos/eos> a b c
     # ca: a a a end: entropy 2 - 3/4·log2 3, its own tree 1, this one (3·2 + 1) / 4.
     # es: b b end c c end: entropy log2 3 = 1.585, its own tree (1 + 2 + 2) / 3, this one (2·3 + 2·4 + 2·1) / 6.
     spoken = [utterance("aaa", "ca"), utterance("bb", "es"), utterance("cc", "es")]
-    assert language_costs(tree, spoken, tokenizer) == [
+    assert language_costs(tree, spoken, TOKENIZER) == [
         ("language", "units", "entropy", "own tree", "this tree", "excess"),
         ("ca", "4", "0.811", "1.000", "1.750", "0.939 (53.6 %)"),
         ("es", "6", "1.585", "1.667", "2.667", "1.082 (40.6 %)"),
         ("(all)", "10", "1.971", "2.000", "2.300", "0.329 (14.3 %)"),
     ]
     none, zh = utterance("a", None), utterance("a", "zh")
-    assert [row[0] for row in language_costs(tree, [none], tokenizer)] == ["language", "(none)"]
-    assert [row[0] for row in language_costs(tree, [none, zh], tokenizer)] == ["language", "(none)", "zh", "(all)"]
+    assert [row[0] for row in language_costs(tree, [none], TOKENIZER)] == ["language", "(none)"]
+    assert [row[0] for row in language_costs(tree, [none, zh], TOKENIZER)] == ["language", "(none)", "zh", "(all)"]
     assert format_excess(0.0, 0.0) == "0.000"
     assert format_excess(1.0, 1.0 + 1e-15) == "0.000 (0.0 %)"  # not "-0.000"
 
