@@ -3,6 +3,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -199,7 +200,7 @@ def units(folder: Path) -> tuple[str, ...]:
         UnitTable.from_units(letters).write(f"{letters}.txt")
     write_texts("list", ca=["aaa"], es=["bb", "cc"])
     units = UnitTable.read("abc.txt").units
-    Tree.huffman([0, 0, 8, 4, 2, 1], units, {"tokenizer": "char"}).save("tree.json")
+    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options={"tokenizer": "char"}).save("tree.json")
     return units
 
 
@@ -221,7 +222,7 @@ def test_figures_options_the_most_frequent_units_and_a_table_by_language(
     units: tuple[str, ...], capsys: Capsys
 ) -> None:
     options = {"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000}
-    Tree.huffman([0, 0, 8, 4, 2, 1], units, options).save("tree.json")
+    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options=options).save("tree.json")
     assert show(LIST) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("huffman tree of 6 units | depth 5 | ")
@@ -284,7 +285,7 @@ def test_a_fault_of_show_is_one_line(flags: str, message: str, capsys: Capsys) -
 def test_the_tokenizer_of_the_tree_is_the_default(
     units: tuple[str, ...], recorded: object, code: int, capsys: Capsys
 ) -> None:
-    Tree.huffman([0, 0, 8, 4, 2, 1], units, {"tokenizer": recorded}).save("tree.json")
+    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options={"tokenizer": recorded}).save("tree.json")
     assert show(LIST) == code
     captured = capsys.readouterr()
     if code == 0:
