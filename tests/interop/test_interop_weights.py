@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading weights: each fault of a file is one line, and no code in a file ever runs."""
 
+import contextlib
 import io
 import os
 import pickle
@@ -58,36 +59,25 @@ class Hostile:
         return os.mkdir, (self.marker,)
 
 
-def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    contents = [pickle.dumps(Hostile(marker)), pickle.dumps({"a": Hostile(marker)}, protocol=0), saved(Hostile(marker))]
+def test_a_damaged_or_hostile_file_is_one_line_and_runs_nothing(tmp_path: Path) -> None:
+    marker, rng = tmp_path / "marker", random.Random(0)
     with zipfile.ZipFile(tmp_path / "z.pt", "w") as archive:
         archive.writestr("x/data.pkl", pickle.dumps({"a": Hostile(marker)}))
         archive.writestr("x/version", "3\n")
-    contents += [(tmp_path / "z.pt").read_bytes(), b"cos\nsystem\n(S'touch x'\ntR."]
+    contents = [pickle.dumps({"a": Hostile(marker)}, protocol=0), saved(Hostile(marker))]
+    contents += [(tmp_path / "z.pt").read_bytes(), b"cos\nsystem\n(S'touch x'\ntR.", b"", b"no checkpoint", GOOD[:-1]]
+    contents += [GOOD[: rng.randrange(len(GOOD))] for _ in range(10)]
+    contents += [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
     for content in contents:
-        with pytest.raises(CheckpointError, match="x.pt: not a readable checkpoint") as caught:
+        with pytest.raises(CheckpointError, match=r"x.pt: not a readable checkpoint [^\n]*$") as caught:
             load_bytes(tmp_path / "x.pt", content)
-        assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 400
     assert not marker.exists()
-
-
-def test_damage_is_one_line(tmp_path: Path) -> None:
-    """Every file that is cut, empty or noise; a flipped bit may load (the manifest's SHA-256 finds it)."""
-    rng = random.Random(0)
-    cuts = [GOOD[: rng.randrange(len(GOOD))] for _ in range(10)]
-    noise = [rng.randbytes(rng.randrange(1, 300)) for _ in range(10)]
-    for content in [b"", b"not a checkpoint", GOOD[:-1], *cuts, *noise]:
-        with pytest.raises(CheckpointError, match=r"x.pt: not a readable checkpoint [^\n]*$"):
-            load_bytes(tmp_path / "x.pt", content)
-    for _ in range(30):
+    for _ in range(30):  # a flipped bit may load; the SHA-256 of a manifest finds it
         flipped = bytearray(GOOD)
         flipped[rng.randrange(len(GOOD))] ^= 1 << rng.randrange(8)
-        try:
+        with contextlib.suppress(CheckpointError):
             load_bytes(tmp_path / "x.pt", bytes(flipped))
-        except CheckpointError as error:
-            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +104,16 @@ def test_weights_of_another_model_are_named_and_not_loaded() -> None:
     load_weights(model, state, "x.pt")
     changed = {name: value + 1 for name, value in state.items()}
     without = {name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")}
+    extra = {**changed, "extra": torch.zeros(1), "more": torch.zeros(1)}
     missing = (
         r"x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, "
         r".*linear_q.bias, .*linear_k.weight and 23 more; use the train.yaml that these weights were trained with"
     )
+    shape = r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use"
     for wrong, message in (
         (without, missing),
-        ({**changed, "extra": torch.zeros(1), "more": torch.zeros(1)}, "unexpected extra, more; use"),
-        (
-            {**changed, "head.output.weight": torch.zeros(7, 16)},
-            r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use",
-        ),
+        (extra, "unexpected extra, more; use"),
+        ({**changed, "head.output.weight": torch.zeros(7, 16)}, shape),
     ):
         with pytest.raises(CheckpointError, match=message):
             load_weights(model, wrong, "x.pt")

@@ -57,13 +57,9 @@ def test_old_entries_without_effect_are_dropped(shared_dir: Path) -> None:
     """Position tables, layers that were never used, and a counter that averaging made a float."""
     yaml, state = golden(shared_dir, GOLDEN[0])
     counter = "encoder.encoders.0.conv_module.norm.num_batches_tracked"
-    legacy = {
-        "encoder.embed.pos_enc.pe": torch.zeros(1, 5000, 32),
-        "decoder.embed.1.pe": torch.zeros(1, 5000, 32),
-        "encoder.encoders.0.concat_linear.weight": torch.zeros(32, 64),
-        "decoder.decoders.1.concat_linear2.bias": torch.zeros(32),
-        counter: torch.tensor(7.5),
-    }
+    unused = ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe", "encoder.encoders.0.concat_linear.weight")
+    legacy = {name: torch.zeros(8) for name in (*unused, "decoder.decoders.1.concat_linear2.bias")}
+    legacy[counter] = torch.tensor(7.5)
     model = load_model(yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
     assert model.state_dict()[counter].dtype == torch.int64
     assert int(model.state_dict()[counter]) == 7
@@ -73,11 +69,9 @@ def test_old_entries_without_effect_are_dropped(shared_dir: Path) -> None:
 def test_weights_or_a_config_that_do_not_fit_are_refused(shared_dir: Path, tmp_path: Path) -> None:
     yaml, state = golden(shared_dir, GOLDEN[0])
     without = {name: value for name, value in state.items() if name != "encoder.after_norm.bias"}
+    unexpected = "state_dict: weights of another model: unexpected encoder.new.weight; use"
     for wrong, message in (
-        (
-            {**state, "encoder.new.weight": torch.zeros(1)},
-            "state_dict: weights of another model: unexpected encoder.new.weight; use",
-        ),
+        ({**state, "encoder.new.weight": torch.zeros(1)}, unexpected),
         (without, "missing encoder.after_norm.bias"),
         ({"a": torch.zeros(1)}, "contains no decoder embedding; give the weights"),
     ):

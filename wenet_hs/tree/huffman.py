@@ -201,8 +201,6 @@ def random_order(num_units: int, seed: int) -> Ints:
 
     It sorts raw numbers of PCG64: NumPy guarantees this stream to be stable, but not `Generator.permutation`.
     """
-    if seed < 0:
-        raise ValueError(f"seed: must be at least 0, got {seed}")
     return np.argsort(np.random.PCG64(seed).random_raw(num_units), kind="stable")
 
 
