@@ -4,6 +4,7 @@
 import math
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -15,13 +16,13 @@ from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
-from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model, warn_unknown_units
+from wenet_hs.decode.lm import KenlmModel, LanguageModel, NgramModel, load_language_model, warn_unknown_units
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
-from wenet_hs.text.units import SpecialIds, UnitTable
+from wenet_hs.text.units import UnitTable
 
-UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁"), SPECIAL)
+UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abc▁defg"), SPECIAL)
 A, B, C, SPACE = 3, 4, 5, 6
 ARPA = """
 \\data\\
@@ -76,16 +77,21 @@ def model_of(folder: Path, text: str = ARPA) -> NgramModel:
     return found
 
 
-def log_prob(model: NgramModel, history: tuple[int, ...], unit: int) -> float:
+def log_prob(model: LanguageModel, history: Sequence[int], unit: int) -> float:
     states = model.start(1)
     for past in history:
         states = model.advance(states, torch.tensor([past]))
     return float(model.score(states, torch.tensor([[unit]])))
 
 
+def text_log_prob(model: LanguageModel, ids: Sequence[int]) -> float:
+    """With the end."""
+    return sum(log_prob(model, ids[:i], unit) for i, unit in enumerate((*ids, SPECIAL.eos)))
+
+
 def test_backoff_by_hand(tmp_path: Path) -> None:
     model = model_of(tmp_path)
-    assert model.unknown == ["c"]
+    assert model.unknown == [*"cdefg"]
     for history, unit, log10 in HAND_WORKED:
         assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6), (history, unit)
     # The same in one call: hypotheses of different histories, several candidates of each.
@@ -138,11 +144,13 @@ def test_files_without_a_model_of_these_units(tmp_path: Path) -> None:
 
 def test_a_warning_names_units_that_the_file_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5")
-    warn_unknown_units(tmp_path / "lm.arpa", model_of(tmp_path, text), UNITS)
-    assert re.search(r"lm.arpa: does not know 2 of the 4 units \(▁ c\), so the searches avoid them; build", caplog.text)
+    lm = model_of(tmp_path, text)
+    warn_unknown_units(tmp_path / "lm.arpa", lm, UNITS)
+    expected = r"lm.arpa: does not know 6 of the 8 units \(▁ c d e f and 1 more\), so the searches avoid them; build"
+    assert re.search(expected, caplog.text)
     caplog.clear()
-    units = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL)
-    warn_unknown_units(tmp_path / "lm.arpa", load_language_model(tmp_path / "lm.arpa", units), units)
+    lm.unknown = []
+    warn_unknown_units(tmp_path / "lm.arpa", lm, UNITS)
     assert not caplog.text
 
 
@@ -154,7 +162,7 @@ def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.Monk
         load_language_model(path, UNITS)
     monkeypatch.setitem(sys.modules, "kenlm", kenlm)
     kenlm.Model.return_value.__contains__.side_effect = lambda word: word in ("a", "▁")
-    assert load_language_model(path, UNITS).unknown == ["b", "c"]
+    assert load_language_model(path, UNITS).unknown == [*"bcdefg"]
     kenlm.Model.side_effect = OSError
     with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
         load_language_model(path, UNITS)
@@ -165,11 +173,7 @@ def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:
     ours = model_of(tmp_path)
     theirs = KenlmModel(tmp_path / "lm.arpa", UNITS)
     for history, unit, _ in HAND_WORKED:
-        states = theirs.start(1)
-        for past in history:
-            states = theirs.advance(states, torch.tensor([past]))
-        found = float(theirs.score(states, torch.tensor([[unit]])))
-        assert found == pytest.approx(log_prob(ours, history, unit), abs=1e-5)
+        assert log_prob(theirs, history, unit) == pytest.approx(log_prob(ours, history, unit), abs=1e-5)
 
 
 # ---- searches
@@ -188,46 +192,32 @@ def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp
     assert [h.ids for h in found] == [h.ids for h in by_ctc]
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
     for one in found[::7]:
-        lm_score = sum(log_prob(lm, one.ids[:i], unit) for i, unit in enumerate((*one.ids, SPECIAL.eos)))
-        assert one.score == pytest.approx(sums[one.ids] + 0.7 * lm_score + 0.4 * len(one.ids), abs=1e-4)
-
-
-def small_lm(tmp_path: Path) -> NgramModel:
-    """A model in which every second unit is much more probable."""
-    symbols = ("<blank>", "<unk>", "<sos/eos>", *"abcdefgh")
-    grams = "\n".join(f"{-0.5 if i % 2 else -3}\t{unit}" for i, unit in enumerate(symbols[3:]))
-    path = tmp_path / "small.arpa"
-    path.write_text(f"\\data\\\nngram 1=9\n\n\\1-grams:\n-1\t</s>\n{grams}\n\n\\end\\\n", "utf-8")
-    return load_language_model(path, UnitTable(symbols, SpecialIds(0, 1, 2, 2)))  # type: ignore[return-value]
+        fusion = 0.7 * text_log_prob(lm, one.ids) + 0.4 * len(one.ids)
+        assert one.score == pytest.approx(sums[one.ids] + fusion, abs=1e-4)
 
 
 def test_a_language_model_changes_every_mode_but_the_greedy_one(tmp_path: Path) -> None:
-    lm, model, batch = small_lm(tmp_path), small_model(seed=1), small_batch([24], [1])
+    lm, model, batch = model_of(tmp_path), small_model(seed=1), small_batch([24], [1])
     arguments = (model, batch.features, batch.feature_lengths, MODES)
     without = decode(*arguments, DecodeOptions(beam_size=4))
-    found = decode(*arguments, DecodeOptions(beam_size=4, lm_weight=2.0, length_bonus=0.5), lm=lm)
+    found = decode(*arguments, DecodeOptions(beam_size=4, lm_weight=3.0), lm=lm)
     assert found["ctc_greedy_search"] == without["ctc_greedy_search"]
-
-    def share(nbest: list[Hypothesis]) -> float:
-        units = [unit for hypothesis in nbest for unit in hypothesis.ids]
-        return sum(unit > 2 and (unit - 3) % 2 == 1 for unit in units) / max(1, len(units))
-
     for mode in ("attention", "ctc_prefix_beam_search", "joint"):
-        assert share(found[mode][0]) > share(without[mode][0]), mode
+        (best, *_), (other, *_) = found[mode][0], without[mode][0]
+        assert text_log_prob(lm, best.ids) > text_log_prob(lm, other.ids), mode
     assert {h.ids for h in found["attention_rescoring"][0]} == {h.ids for h in found["ctc_prefix_beam_search"][0]}
 
 
 def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> None:
-    lm, model = small_lm(tmp_path), small_model(seed=1)
+    lm, model = model_of(tmp_path), small_model(seed=1)
     memory = torch.randn(1, 6, 16, generator=torch.Generator().manual_seed(1))
-    candidates = [[Hypothesis((3, 4, 4), -1.0), Hypothesis((), -2.0), Hypothesis((5,), -3.0)]]
+    candidates = [[Hypothesis((A, B, B), -1.0), Hypothesis((), -2.0), Hypothesis((C,), -3.0)]]
     plain = rescore(model, memory, torch.tensor([6]), candidates, DecodeOptions())[0]
     options = DecodeOptions(lm_weight=0.5, length_bonus=0.2)
     found = {h.ids: h.score for h in rescore(model, memory, torch.tensor([6]), candidates, options, lm)[0]}
-    for hypothesis in plain:
-        log10 = sum(-3.0 if (unit - 3) % 2 == 0 else -0.5 for unit in hypothesis.ids) - 1.0
-        gain = 0.5 * log10 * math.log(10) + 0.2 * len(hypothesis.ids)
-        assert found[hypothesis.ids] == pytest.approx(hypothesis.score + gain, abs=1e-5)
+    for one in plain:
+        gain = 0.5 * text_log_prob(lm, one.ids) + 0.2 * len(one.ids)
+        assert found[one.ids] == pytest.approx(one.score + gain, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +234,6 @@ def test_options_that_a_model_or_mode_does_not_support(
     tmp_path: Path, setting: dict[str, float], modes: list[str], with_lm: bool, message: str
 ) -> None:
     model, batch = small_model(), small_batch([30], [1])
-    lm = small_lm(tmp_path) if with_lm else None
+    lm = model_of(tmp_path) if with_lm else None
     with pytest.raises(ConfigError, match=message):
         decode(model, batch.features, batch.feature_lengths, modes, DecodeOptions(**setting), lm=lm)  # type: ignore[arg-type]

@@ -57,8 +57,8 @@ def test_mini(tmp_path: Path) -> None:
     check_results(folder, done.stdout, "CER")
     assert "simulated" in done.stdout
     for head in HEADS:
-        where = ["--model_dir", str(folder / "exp" / head), "--test_data", str(folder / "data" / "test" / "data.list")]
-        subprocess.run([sys.executable, COMPARE_SEARCHES, *where, "--utterances", "4"], check=True, timeout=100)
+        arguments = [folder / "exp" / head, folder / "data" / "test" / "data.list", "4"]
+        subprocess.run([sys.executable, COMPARE_SEARCHES, *arguments], check=True, timeout=100)
     again = run_recipe("mini", *options, "--override", FEW_STEPS, "--stage", "4", "--stop_stage", "4")
     assert again.returncode == 0, again.stderr[-2000:]
     assert "trained already" in (folder / "exp" / "softmax.log").read_text("utf-8")

@@ -43,7 +43,8 @@ class BeamSearch(ABC):
         self._head, self._eos, self._options = model.head, model.special.eos, options
         self._decoder = model.left_decoder
         self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
-        self._sync_is_free = self.sync_is_free(memory.device)
+        self.sync_is_free = memory.device.type == "cpu"
+        """Whether reading a computed value costs no waiting."""
         shape = (len(memory), options.beam_size)
         self.units = lengths.new_full((*shape, 1), model.special.sos, dtype=torch.int64)
         """(B, N, L)"""
@@ -87,11 +88,6 @@ class BeamSearch(ABC):
                 self.keep((~done_B).nonzero().flatten())
         return results
 
-    @staticmethod
-    def sync_is_free(device: torch.device) -> bool:
-        """Whether reading a computed value costs no waiting."""
-        return device.type == "cpu"
-
     @property
     def num_units(self) -> int:
         """Number of units, without <sos>, of the hypotheses that continue: the same for all."""
@@ -104,7 +100,7 @@ class BeamSearch(ABC):
 
     def should_sync(self) -> bool:
         """Whether to read computed values in this step."""
-        return self._sync_is_free or self.num_units % _SYNC_EVERY_ON_GPU == 0
+        return self.sync_is_free or self.num_units % _SYNC_EVERY_ON_GPU == 0
 
     def at_limit(self) -> Tensor:
         """(B,) on the CPU: utterances whose hypotheses have the maximum number of units."""
@@ -117,7 +113,7 @@ class BeamSearch(ABC):
 
     def hidden(self) -> Tensor:
         """Decoder output (M, D) for the next unit of each hypothesis that continues. Call it once per step."""
-        self._rows_M = self.live.flatten().nonzero().flatten() if self._sync_is_free else None
+        self._rows_M = self.live.flatten().nonzero().flatten() if self.sync_is_free else None
         if self._rows_M is not None and len(self._rows_M) == self.live.numel():
             self._rows_M = None
         last_P = self.units[:, :, -1].reshape(-1)

@@ -76,6 +76,7 @@ class DecodeOptions:
     )
 
     def __post_init__(self) -> None:
+        weights = ("ctc_weight", "length_penalty", "lm_weight")
         limit = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
         checks = (
             ("beam_size", self.beam_size >= 1, "at least 1"),
@@ -84,9 +85,7 @@ class DecodeOptions:
                 self.nbest is None or 1 <= self.nbest <= self.beam_size,
                 f"from 1 to beam_size, which is {self.beam_size}",
             ),
-            ("ctc_weight", 0 <= self.ctc_weight < math.inf, "a finite number of at least 0"),
-            ("length_penalty", 0 <= self.length_penalty < math.inf, "a finite number of at least 0"),
-            ("lm_weight", 0 <= self.lm_weight < math.inf, "a finite number of at least 0"),
+            *((name, 0 <= getattr(self, name) < math.inf, "a finite number of at least 0") for name in weights),
             ("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1"),
             ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
             ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, limit),

@@ -43,7 +43,7 @@ from wenet_hs.decode.segments import (
 )
 from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import write_atomic
+from wenet_hs.files import remove_incomplete_line, write_atomic
 from wenet_hs.manifest import Utterance
 
 logger = logging.getLogger(__name__)
@@ -147,31 +147,25 @@ def _share_plan(
     batches, done = kept or ([], set())
     rows = sorted(set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch))
     pieces, failed = list[Piece](), dict[int, str]()
-    for found in _find_pieces(utterances, rows, job.max_segment_s, world):
-        pieces += found[0]
-        failed |= found[1]
-    batches = [*batches, *plan_batches(sorted(pieces), job.batch_size)]
-    if world.is_first:
-        partial.write_plan(settings, batches, is_new=kept is None)
-    world.barrier()
-    return batches, done, failed
-
-
-def _find_pieces(
-    utterances: Sequence[Utterance], rows: Sequence[int], max_segment_s: float, world: World
-) -> list[tuple[list[Piece], dict[int, str]]]:
-    """Per rank the pieces of its share of the utterances, and row → reason of those that cannot be read."""
-    pieces, failed = list[Piece](), dict[int, str]()
     for row in rows[world.rank :: world.size]:
-        utterance = utterances[row]
         try:
-            duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
-            is_cut = 0 < max_segment_s < duration_s
-            pieces += cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)]
+            pieces += _find_pieces(row, utterances[row], job.max_segment_s)
         except DataError as error:
             failed[row] = str(error)
     world.barrier()
-    return world.all_gather((pieces, failed))
+    of_ranks = world.all_gather((pieces, failed))
+    pieces = sorted(piece for pieces_of_rank, _ in of_ranks for piece in pieces_of_rank)
+    batches = [*batches, *plan_batches(pieces, job.batch_size)]
+    if world.is_first:
+        partial.write_plan(settings, batches, is_new=kept is None)
+    world.barrier()
+    return batches, done, {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()}
+
+
+def _find_pieces(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece]:
+    duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
+    is_cut = 0 < max_segment_s < duration_s
+    return cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)]
 
 
 # ---- partial results
@@ -246,9 +240,9 @@ class PartialResults:
 
         An incomplete line at the end of the file, of a killed run, is removed.
         """
-        with (self.folder / f"batches-{rank}.jsonl").open("a+b") as file:
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+        path = self.folder / f"batches-{rank}.jsonl"
+        remove_incomplete_line(path)
+        with path.open("ab") as file:
 
             def append(result: DecodedBatch) -> None:
                 file.write(json.dumps(result, default=vars).encode() + b"\n")

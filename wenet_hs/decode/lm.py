@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Language models over units: the interface for the searches, n-gram models from ARPA files, and KenLM binary files.
 
-Dimension key: M hypotheses, K candidates per hypothesis, Q = M · K queries, V units, W words of the file, G n-grams,
-C contexts (context 0 is the empty one).
+Dimension key: M hypotheses, K candidates per hypothesis, V units, W words of the file.
 """
 
 import logging
 import math
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
+_CACHED_CONTEXTS = 4096
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 Words = tuple[int, ...]
@@ -87,84 +89,66 @@ def _text_units(units: UnitTable) -> list[str]:
 class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
-    A context is a history of at most n - 1 words. A state is the longest suffix of the history that is a context of the
-    model. All queries of a step are answered by one search in a sorted table.
+    A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
+    context of the model.
     """
 
     def __init__(self, path: Path, units: UnitTable) -> None:
         """Raises DataError as `_ArpaReader`, and if the model knows none of the units."""
         file = _ArpaReader(path)
-        self._words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
-        self._words_V[list(units.special_ids)] = -1
-        if not (self._words_V >= 0).any():
+        words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
+        words_V[list(units.special_ids)] = -1
+        if not (words_V >= 0).any():
             raise DataError(
                 f"{path}: knows none of the {len(units)} units of units.txt; build it from text that is split into "
                 "units"
             )
         self.unknown = [unit for unit in _text_units(units) if unit not in file.words]
-        self._words_V[self._words_V < 0] = file.words.get(UNKNOWN, len(file.words))
-        self._words_V[units.special.eos] = file.words[END]
-        self._begin = file.words.get(BEGIN)
-        self._num_words = len(file.words) + 1  # one more for a word that is in no n-gram
-        contexts = {words: number for number, words in enumerate(((), *file.backoffs))}
-
-        def longest_suffix(words: Words) -> int:
-            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
-
-        # Per context: its backoff, and its longest proper suffix that is a context (of the empty one itself).
-        self._backoffs_C = np.array([file.backoffs.get(words, 0.0) for words in contexts])
-        self._shorter_C = np.array([longest_suffix(words[1:]) for words in contexts], np.int64)
-        # Per n-gram, sorted by key: context and last word as one number, logarithm, and the context after it.
-        keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
-        order_G = keys_G.argsort()
-        self._keys_G = keys_G[order_G]
-        self._log_probs_G = np.array(list(file.log_probs.values()))[order_G]
-        self._next_contexts_G = np.array([longest_suffix(words) for words in file.log_probs], np.int64)[order_G]
+        words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
+        words_V[units.special.eos] = file.words[END]
+        self._words_V, self._num_words = words_V, len(file.words) + 1
+        self._backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
+        self._contexts = list(self._backoffs)
+        self._numbers = {words: number for number, words in enumerate(self._contexts)}
+        self._begin = self._longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
+        ngrams = defaultdict[Words, list[tuple[int, float]]](list)
+        for words, log_prob in file.log_probs.items():
+            ngrams[words[:-1]].append((words[-1], log_prob))
+        self._ngrams = {context: tuple(map(np.array, zip(*found, strict=True))) for context, found in ngrams.items()}
+        """Context → last words and log-probabilities of its n-grams."""
+        self._row = lru_cache(maxsize=_CACHED_CONTEXTS)(self._log_probs_after)
 
     def start(self, count: int) -> Tensor:
-        begin = np.zeros(1, np.int64)
-        if self._begin is not None:
-            begin = self._next_contexts(begin, np.array([self._begin]))
-        return torch.from_numpy(begin).expand(count).clone()
+        return torch.full((count,), self._begin)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        contexts_Q = states.cpu().numpy().repeat(ids.size(1))
-        log_probs_Q = self._log_probs(contexts_Q, self._words_V[ids.cpu().numpy().ravel()])
-        return torch.from_numpy(log_probs_Q).view(ids.shape).to(ids.device, torch.float32)
+        rows = zip(states.tolist(), ids.cpu().numpy(), strict=True)
+        return torch.from_numpy(np.stack([self._row(state)[ids_K] for state, ids_K in rows])).to(ids.device)
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        contexts_M = self._next_contexts(states.cpu().numpy(), self._words_V[ids.cpu().numpy()])
-        return torch.from_numpy(contexts_M).to(ids.device)
+        pairs = zip(states.tolist(), self._words_V[ids.cpu().numpy()].tolist(), strict=True)
+        return torch.tensor(
+            [self._longest_context((*self._contexts[state], word)) for state, word in pairs], device=ids.device
+        )
 
-    def _log_probs(self, contexts_Q: NDArray[np.int64], words_Q: NDArray[np.int64]) -> NDArray[np.float64]:
-        totals_Q, open_Q = np.zeros(len(words_Q)), np.arange(len(words_Q))
-        while len(open_Q):
-            is_found, entries = self._find(contexts_Q, words_Q)
-            totals_Q[open_Q[is_found]] += self._log_probs_G[entries[is_found]]
-            open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
-            totals_Q[open_Q] += np.where(contexts_Q == 0, _UNKNOWN_LOG_PROB, self._backoffs_C[contexts_Q])
-            open_Q, words_Q, contexts_Q = (x[contexts_Q > 0] for x in (open_Q, words_Q, contexts_Q))
-            contexts_Q = self._shorter_C[contexts_Q]
-        return totals_Q
+    def _longest_context(self, words: Words) -> int:
+        """The number of the longest suffix of the words that is a context."""
+        while words not in self._numbers:
+            words = words[1:]
+        return self._numbers[words]
 
-    def _next_contexts(self, contexts_M: NDArray[np.int64], words_M: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The contexts after one more word; the empty one if no n-gram ends in the word."""
-        next_M, open_M = np.zeros(len(words_M), np.int64), np.arange(len(words_M))
-        while len(open_M):
-            is_found, entries = self._find(contexts_M, words_M)
-            next_M[open_M[is_found]] = self._next_contexts_G[entries[is_found]]
-            is_open = ~is_found & (contexts_M > 0)
-            open_M, words_M = open_M[is_open], words_M[is_open]
-            contexts_M = self._shorter_C[contexts_M[is_open]]
-        return next_M
-
-    def _find(
-        self, contexts_Q: NDArray[np.int64], words_Q: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Whether there is an n-gram of each context and word, and its index."""
-        keys_Q = contexts_Q * self._num_words + words_Q
-        indexes_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
-        return self._keys_G[indexes_Q] == keys_Q, indexes_Q
+    def _log_probs_after(self, state: int) -> NDArray[np.float32]:
+        """(V,) log-probabilities of all units after a context."""
+        context = self._contexts[state]
+        log_probs_W, is_open_W = np.zeros(self._num_words), np.ones(self._num_words, np.bool_)
+        for begin in range(len(context) + 1):
+            suffix = context[begin:]
+            if suffix in self._ngrams:
+                words, log_probs = self._ngrams[suffix]
+                log_probs_W[words] += np.where(is_open_W[words], log_probs, 0.0)
+                is_open_W[words] = False
+            np.add(log_probs_W, self._backoffs.get(suffix, 0.0), out=log_probs_W, where=is_open_W)
+        return log_probs_W[self._words_V].astype(np.float32)
 
 
 # ---- ARPA files
