@@ -107,7 +107,7 @@ def skip_step(world: World) -> list[Any]:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     (stats,) = run_epoch(state, [batch], config)
     untouched = all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    return [stats.suspects, stats.skipped_steps, untouched]
+    return [stats.suspects, state.progress.skipped_steps, untouched]
 
 
 def count_wrappers_at_the_end() -> list[int]:

@@ -20,7 +20,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.model import AsrModel
 from wenet_hs.train import setup
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, find_suspects, report_out_of_memory, run_epoch, validate
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -124,7 +124,7 @@ def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps(
     state = state_of(config, **ramp)
     batches = [small_batch([40], [5], seed=seed) for seed in range(5)]
     for stats, share, guide in zip(run_epoch(state, batches, config), (0.8, 0.5, 0.2), (2.0, 1.0, 0.0), strict=True):
-        assert stats.lr == state.optimizer.param_groups[0]["lr"] == learning_rate(stats.step, config)
+        assert stats.lr == state.optimizer.param_groups[0]["lr"] == learning_rate(state.progress.step, config)
         assert state.model.ctc_weight == pytest.approx(share)
         expected = (1 - share) * stats.loss_att + share * stats.loss_ctc + guide * stats.guide
         assert stats.loss == pytest.approx(expected, rel=1e-6)
@@ -162,13 +162,13 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     (stats,) = run_epoch(state, [with_nan(PAIR)], config)
     assert not math.isfinite(stats.grad_norm)
     assert stats.suspects == ("utt0",)
-    assert (stats.skipped_steps, state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1, 1)
+    assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1)
     assert state.progress.step == 2, "the step counts, so that the schedule does not depend on what was skipped"
     assert same(before, weights(state.model))
     assert json.dumps(state.optimizer.state_dict()["state"], default=lambda t: t.tolist()) == moments
     (stats,) = run_epoch(state, [PAIR], config)
     assert math.isfinite(stats.loss) and stats.suspects == ()
-    assert (stats.skipped_steps, state.progress.skipped_in_a_row) == (1, 0)
+    assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 0)
 
 
 def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs() -> None:
@@ -210,7 +210,7 @@ def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.
     monkeypatch.setattr(AsrModel, "forward", infinite)
     (stats,) = run_epoch(state, [PAIR, bad], config)
     assert math.isfinite(stats.grad_norm)
-    assert (stats.suspects, stats.skipped_steps) == (("bad", "too"), 1)
+    assert (stats.suspects, state.progress.skipped_steps) == (("bad", "too"), 1)
     assert same(before, weights(state.model))
 
 
@@ -225,7 +225,7 @@ def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(m
     )
     of_gpu = ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
     for error in (torch.OutOfMemoryError("CUDA out of memory."), *map(RuntimeError, of_gpu), MemoryError()):
-        with pytest.raises(ConfigError, match=f"^step 812: {line}"), report_out_of_memory(PAIR, "step 812"):
+        with pytest.raises(ConfigError, match=f"^step 812: {line}"), translate_torch_errors(PAIR, "step 812"):
             raise error
     config = small_config(**ONE_LAYER)
     state = state_of(config)
@@ -239,9 +239,9 @@ def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(m
 def test_an_error_of_the_compiler_is_one_line_and_others_are_unchanged() -> None:
     fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
     line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); install .* set compile:"
-    with pytest.raises(ConfigError, match=line), report_out_of_memory(PAIR, "step 1"):
+    with pytest.raises(ConfigError, match=line), translate_torch_errors(PAIR, "step 1"):
         raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
-    with pytest.raises(ValueError, match="^other$"), report_out_of_memory(PAIR, "step 1"):
+    with pytest.raises(ValueError, match="^other$"), translate_torch_errors(PAIR, "step 1"):
         raise ValueError("other")
 
 
@@ -294,7 +294,7 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
         skipped, scale = skipped + 1, scale / 2
         assert same(before, weights(state.model)), "running statistics too"
         assert state.precision.state_dict()["_growth_tracker"] == 0
-        assert (step.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
+        assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
     assert skipped > MAX_SKIPPED_IN_A_ROW, "otherwise the test shows nothing"
     assert math.isfinite(step.grad_norm)
     assert not same(before, weights(state.model))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.finetune import mix_rows
-from wenet_hs.train.mapping import map_head, match_units
+from wenet_hs.train.finetune import map_head, match_units, mix_rows
 from wenet_hs.tree import NaryTree, Tree
 
 Nested = Any

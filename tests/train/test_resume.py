@@ -186,7 +186,7 @@ def sent_when(owner: object, name: str, number: signal.Signals, is_now: Callable
 
 
 def at_step(number: signal.Signals, step: int) -> contextlib.AbstractContextManager[None]:
-    return sent_when(Monitor, "step", number, lambda monitor, stats: stats.step == step)
+    return sent_when(Monitor, "step", number, lambda monitor, stats: monitor._progress.step == step)
 
 
 def in_validation(number: signal.Signals) -> contextlib.AbstractContextManager[None]:
@@ -247,15 +247,14 @@ def test_a_signal_while_final_pt_is_written_is_ignored(tiny_corpus: TinyCorpus, 
 
 
 def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_process() -> None:
-    assert trainer.stop_requested() is None
-    with trainer.watch_signals():
+    with trainer.StopRequest() as stop:
+        assert stop.signal is None
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert trainer.stop_requested() == signal.SIGUSR1
-    assert trainer.stop_requested() is None
+        assert stop.signal == signal.SIGUSR1
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException), trainer.watch_signals():
+        with contextlib.suppress(BaseException), trainer.StopRequest():
             trainer.SAME_REQUEST_SECONDS = 0.0
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -266,15 +265,15 @@ def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_proces
 def test_ignored_signals_stay_ignored_and_other_threads_set_no_handlers() -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with trainer.watch_signals():
+        with trainer.StopRequest() as stop:
             os.kill(os.getpid(), signal.SIGUSR1)
-            assert trainer.stop_requested() is None
+            assert stop.signal is None
     finally:
         signal.signal(signal.SIGUSR1, earlier)
     seen = []
 
     def listen() -> None:
-        with trainer.watch_signals():
+        with trainer.StopRequest():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=listen)

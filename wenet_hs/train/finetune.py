@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning: start with the weights of a trained model that may have other units, trees and heads.
 
-Dimension key: R rows of a parameter.
+Units are matched by their text. A set of units (a side of a tree's decision, a class, a cluster) is matched by its
+shared units, which are those of both tables.
+
+Dimension key: V new units, R rows of a new parameter, E edges of a new tree.
 """
 
 import itertools
@@ -10,17 +13,22 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
-from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.errors import CheckpointError
+from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.class_softmax import ClassHead
+from wenet_hs.heads.hsoftmax import HSoftmaxHead
+from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
 from wenet_hs.interop.weights import (
     check_num_units,
@@ -32,10 +40,11 @@ from wenet_hs.interop.weights import (
 )
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
-from wenet_hs.train.mapping import RowMapping, UnitMap, map_head, match_units
-from wenet_hs.tree.tree import load_tree
+from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
 logger = logging.getLogger(__name__)
+
+Ints = NDArray[np.int64]
 
 _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
 """Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have one structure."""
@@ -96,44 +105,32 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
 
     Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes,
-    classes and clusters by the units in them (train/mapping.py). All others keep the values of `model`.
+    classes and clusters by the units in them. All others keep the values of `model`.
 
     Args:
         model: freshly built, over `units`.
 
     Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged, do not
-        belong together, or are of another encoder or decoder.
+    belong together, or are of another encoder or decoder.
     """
     base = read_base_model(checkpoint)
     unit_map = _match_units(base, units)
     own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    same_units = unit_map.is_identity and base.num_units == model.num_units
-    mappings: dict[str, RowMapping] = {}
-    for section, prefixes in _HEAD_PREFIXES.items():
-        new = model.head if section == "head_conf" else model.ctc.head
-        old = base.head(section, new, same_units=same_units)
-        of_head = {} if old is None else map_head(old, new, unit_map.outputs)
-        for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
-            if prefix + name in own and prefix + mapping.name in base.state:
-                mappings[prefix + name] = mapping._replace(name=prefix + mapping.name)
-    for name in own:
-        if name.startswith("decoder.") and name.endswith(_EMBEDDING) and name in base.state:
-            mappings[name] = RowMapping(name, unit_map.inputs)
     state = {name: value for name, value in base.state.items() if not name.startswith(_ALL_PREFIXES)}
     counts: dict[str, RowCount] = {}
+    mappings = _map_parameters(model, base, unit_map)
     for name, value in own.items():
         if name in mappings:
             state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
         elif name.startswith(_ALL_PREFIXES):
             state[name], counts[name] = value, RowCount(0, len(value))
-    has_own_statistics = _has_own_statistics(own, base.state)  # before the model, and with it `own`, changes
-    load_weights(model, state, str(base.path))
-    if has_own_statistics:
+    if _has_own_statistics(own, base.state):
         logger.warning(
             "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its encoder "
             "was trained on them",
             base.path,
         )
+    load_weights(model, state, str(base.path))
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
     old_units = units.units if base.table is None else base.table.units
@@ -149,7 +146,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     )
 
 
-def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
+def _match_units(base: "BaseModel", units: UnitTable) -> "UnitMap":
     """The old id of each unit; without the old table the same ids."""
     if base.table is not None:
         return match_units(base.table, units)
@@ -161,7 +158,25 @@ def _match_units(base: "BaseModel", units: UnitTable) -> UnitMap:
     return UnitMap(np.arange(len(units)), np.arange(len(units)))
 
 
-def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
+def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: "UnitMap") -> dict[str, "RowMapping"]:
+    """The row mappings of heads and embeddings, by the names of the parameters of `model`."""
+    same_units = unit_map.is_identity and base.num_units == model.num_units
+    names = model.state_dict().keys()
+    found = {
+        name: RowMapping(name, unit_map.inputs)
+        for name in names
+        if name.startswith("decoder.") and name.endswith(_EMBEDDING)
+    }
+    for section, prefixes in _HEAD_PREFIXES.items():
+        new = model.head if section == "head_conf" else model.ctc.head
+        old = base.head(section, new, same_units=same_units)
+        of_head = {} if old is None else map_head(old, new, unit_map.outputs)
+        for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
+            found[prefix + name] = mapping._replace(name=prefix + mapping.name)
+    return {name: mapping for name, mapping in found.items() if name in names and mapping.name in base.state}
+
+
+def mix_rows(own: Tensor, theirs: Tensor, mapping: "RowMapping") -> tuple[Tensor, RowCount]:
     """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
 
     If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights` reports the shape.
@@ -248,10 +263,7 @@ def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
 
 
 def read_base_model(checkpoint: Path) -> BaseModel:
-    """Read the model of `--checkpoint`: a file, a checkpoint folder, or a model folder; ours or WeNet's.
-
-    Raises: CheckpointError, DataError or ConfigError if a file is damaged or belongs to another model.
-    """
+    """Read the model of `--checkpoint` with the files next to its weights."""
     path = _weights_path(checkpoint)
     raw = load_state(path)
     home, table_path, config = _find_files(path)
@@ -279,11 +291,6 @@ def read_base_model(checkpoint: Path) -> BaseModel:
 
 
 def _weights_path(checkpoint: Path) -> Path:
-    if (checkpoint / MANIFEST).exists():
-        fault = verification_error(checkpoint)
-        if fault is not None:
-            raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
-        return checkpoint
     return checkpoint / "final.pt" if checkpoint.is_dir() and not (checkpoint / "model.pt").exists() else checkpoint
 
 
@@ -303,3 +310,147 @@ def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]
         if config is not None:
             return folder, None, config
     return start, None, None
+
+
+class UnitMap(NamedTuple):
+    """The old id of each new unit, (V,) each, -1 for a new unit. No old id comes twice in `outputs`."""
+
+    inputs: Ints
+    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
+    outputs: Ints
+    """For the heads. Their targets contain <eos>, but not <sos>."""
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every unit keeps its id; the old table may have more units."""
+        ids = np.arange(len(self.inputs))
+        return bool((self.inputs == ids).all() and (self.outputs == ids).all())
+
+
+class RowMapping(NamedTuple):
+    """The old row that each row of a new parameter takes."""
+
+    name: str
+    """The name of the old parameter inside its head."""
+    source: Ints
+    """(R,) old rows, -1 where the new row keeps its random values."""
+    is_flipped: NDArray[np.bool_] | None = None
+    """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
+
+
+def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
+    """Match units by text (NFC), and special units by their role.
+
+    One table may have <sos/eos> and the other <sos> and <eos>. In the embedding both <sos> and <eos> then correspond to
+    <sos/eos>. In a head <eos> corresponds to <sos/eos>, and <sos> is new: two copies would share the probability.
+    """
+    ids = [old.id_of(unit) for unit in new.units]
+    known = [-1 if i in new.special_ids or found in old.special_ids else found for i, found in enumerate(ids)]
+    inputs = np.array([-1 if found is None else found for found in known], dtype=np.int64)
+    inputs[new.special.blank] = old.special.blank
+    if new.special.unk is not None and old.special.unk is not None:
+        inputs[new.special.unk] = old.special.unk
+    outputs = inputs.copy()
+    if old.special.sos != old.special.eos:
+        outputs[new.special.sos] = old.special.sos
+    outputs[new.special.eos] = old.special.eos
+    inputs[new.special.eos] = old.special.eos
+    inputs[new.special.sos] = old.special.sos
+    return UnitMap(inputs, outputs)
+
+
+def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
+    """The row mappings of a head's parameters, by their names in the head; none for heads of different classes."""
+    is_flipped = None
+    match old, new:
+        case AdaptiveHead(), AdaptiveHead():
+            return _map_adaptive(old, new, outputs)
+        case SoftmaxHead(), SoftmaxHead():
+            source = outputs
+        case HSoftmaxHead(tree=old_tree), HSoftmaxHead(tree=new_tree):
+            source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
+        case ClassHead(), ClassHead():
+            source = _map_edges(_class_tree(old), _class_tree(new), outputs)
+        case _:
+            return {}
+    return {name: RowMapping(name, source, is_flipped) for name, _ in new.named_parameters()}
+
+
+def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """(V-1,) the old node that splits the shared units like each new node, and whether left and right are swapped.
+
+    Both sides must have shared units.
+    """
+    old_keys, new_keys = _shared_unit_keys(old, new, outputs)
+    old_splits = enumerate(old_keys[old.children].tolist())
+    splits = {(left, right): node for node, (left, right) in old_splits if left and right}
+    source = np.full(len(new.children), -1, dtype=np.int64)
+    is_flipped = np.zeros(len(new.children), dtype=np.bool_)
+    for node, (left, right) in enumerate(new_keys[new.children].tolist()):
+        if (left, right) in splits:
+            source[node] = splits[left, right]
+        elif (right, left) in splits:
+            source[node], is_flipped[node] = splits[right, left], True
+    return source, is_flipped
+
+
+def _map_edges(old: NaryTree, new: NaryTree, outputs: Ints) -> Ints:
+    """(E,) the old child with the same shared units as each new child.
+
+    A child with all shared units of its parent is not mapped: then at most one child has a given set.
+    """
+    keys = []
+    for tree, nodes in zip((old, new), _shared_unit_keys(old, new, outputs), strict=True):
+        children = nodes[tree.children]
+        keys.append(np.where(children == nodes[tree.edge_nodes], 0, children).tolist())
+    edges = {key: edge for edge, key in enumerate(keys[0]) if key}
+    return np.array([edges.get(key, -1) for key in keys[1]], dtype=np.int64)
+
+
+def _shared_unit_keys(old: Tree | NaryTree, new: Tree | NaryTree, outputs: Ints) -> list[NDArray[np.uint64]]:
+    """A key of the shared units below each node, of the old tree and of the new one; 0 where there are none.
+
+    It is a sum of random numbers, so two different sets have equal keys with a probability of 2^-64.
+    """
+    is_shared = outputs >= 0
+    new_codes = np.random.default_rng(0).integers(1, 2**64 - 1, size=len(outputs), dtype=np.uint64)
+    new_codes[~is_shared] = 0
+    old_codes = np.zeros(old.num_units, dtype=np.uint64)
+    old_codes[outputs[is_shared]] = new_codes[is_shared]
+    return [old.sum_leaves(old_codes), new.sum_leaves(new_codes)]
+
+
+def _class_tree(head: ClassHead) -> NaryTree:
+    names = tuple(map(str, range(head.num_units)))
+    return NaryTree("classes", names, head.tree.children, np.ones(head.num_units), offsets=head.tree.offsets)
+
+
+def _map_adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[str, RowMapping]:
+    """Row mappings of an adaptive softmax.
+
+    In the first softmax a unit takes its old row if it was there before, and a cluster that of the old cluster with the
+    same shared units. A cluster takes its words and projection from the old cluster that has most of its shared units,
+    if that has the same width.
+    """
+    if old.adaptive is None or new.adaptive is None:
+        return {}
+    # By rank in the new head: the old rank of the unit (-1: new), and its old cluster (0: in the first softmax).
+    sources = outputs[new.ranked_units.cpu().numpy()]
+    ranks = np.where(sources >= 0, old.rank_of_unit.cpu().numpy()[sources], -1)
+    clusters = np.where(ranks >= 0, np.searchsorted(old.cutoffs, ranks, side="right"), -1)
+    num_shared = np.bincount(clusters[clusters >= 0], minlength=len(old.cutoffs) + 1)
+    first = np.where(clusters == 0, ranks, -1)[: new.cutoffs[0]].tolist()
+    mappings: dict[str, RowMapping] = {}
+    for index, (start, end) in enumerate(itertools.pairwise([*new.cutoffs, new.num_units])):
+        here = clusters[start:end]
+        counts = np.bincount(here[here > 0], minlength=len(num_shared))
+        best = int(counts.argmax())  # 0: no shared unit of a cluster
+        is_same = best > 0 and counts[best] == num_shared[best] == (here >= 0).sum()
+        first.append(old.cutoffs[0] + best - 1 if is_same else -1)
+        ours, theirs = f"adaptive.tail.{index}", f"adaptive.tail.{best - 1}"
+        width = len(new.get_parameter(f"{ours}.0.weight"))
+        if best > 0 and len(old.get_parameter(f"{theirs}.0.weight")) == width:
+            words = np.where(here == best, ranks[start:end] - old.cutoffs[best - 1], -1)
+            mappings[f"{ours}.0.weight"] = RowMapping(f"{theirs}.0.weight", np.arange(width))
+            mappings[f"{ours}.1.weight"] = RowMapping(f"{theirs}.1.weight", words)
+    return {"adaptive.head.weight": RowMapping("adaptive.head.weight", np.array(first, dtype=np.int64)), **mappings}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -28,10 +29,8 @@ _COMPILER = ("torch._inductor", "torch._dynamo")
 
 @dataclass(frozen=True, kw_only=True)
 class StepStats:
-    """The facts of one optimizer step. Losses are nats per target (unit or end of sentence)."""
+    """The facts of one optimizer step besides `Progress`. Losses are nats per target (unit or end of sentence)."""
 
-    step: int
-    epoch: int
     loss: float
     loss_att: float
     loss_ctc: float
@@ -54,12 +53,6 @@ class StepStats:
     """Share of the computed feature frames that are padding."""
     loss_scale: float
     """The factor of the loss for fp16; 1 for any other dtype."""
-    skipped_steps: int
-    """Steps skipped so far because a loss or a gradient was not finite."""
-    bad_clips: int = 0
-    """Clips drawn so far that could not be read."""
-    incomplete_clips: int = 0
-    """Clips used so far that lack a little of the length in their header."""
     quarantined: tuple[BadClip, ...] = ()
     """The clips drawn for this step that could not be read."""
     suspects: tuple[str, ...] = ()
@@ -105,15 +98,41 @@ class LossSum:
         }
 
 
+class WindowCounts(NamedTuple):
+    """Sums over the batches of an accumulation window, on all ranks."""
+
+    num_batches: int
+    num_targets: int
+    num_drawn: int
+    num_bad: int
+    num_incomplete: int
+    num_frames: int
+    num_padded_frames: int
+    audio_seconds: float
+
+    @classmethod
+    def of(cls, window: Sequence[Batch], world: World) -> "WindowCounts":
+        """The counts of this rank's window and those of the others; every rank must call it."""
+        rows = [
+            (
+                *(1, batch.num_targets, batch.num_drawn, len(batch.quarantined), batch.num_incomplete),
+                *(batch.num_frames, len(batch.keys) * int(batch.feature_lengths.max()), batch.audio_seconds),
+            )
+            for batch in window
+        ]
+        *counts, audio_seconds = world.sum([sum(column) for column in zip(*rows, strict=True)])
+        return cls._make([*map(int, counts), audio_seconds])
+
+
 def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch], float]]:
-    """Batches in groups of `size` (the last one may be smaller), each with the seconds waited for it."""
+    """Batches in groups of `size` (the last one may be smaller), each with the time at which the wait for it began."""
     iterator = iter(batches)
     while True:
         started = time.perf_counter()
         window = [batch for _, batch in zip(range(size), iterator, strict=False)]
         if not window:
             return
-        yield window, time.perf_counter() - started
+        yield window, started
 
 
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
@@ -125,111 +144,105 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
     batch for which the memory is too small.
     """
     state.model.train()
-    for window, wait_seconds in in_windows(batches, config.accum_grad):
-        started, loss_scale = time.perf_counter(), state.precision.loss_scale
-        num_batches, num_targets, num_drawn, num_bad, num_incomplete, num_frames, num_padded, audio_seconds = (
-            state.world.sum(
-                [
-                    len(window),
-                    sum(batch.num_targets for batch in window),
-                    sum(batch.num_drawn for batch in window),
-                    sum(len(batch.quarantined) for batch in window),
-                    sum(batch.num_incomplete for batch in window),
-                    sum(batch.num_frames for batch in window),
-                    sum(len(batch.keys) * int(batch.feature_lengths.max()) for batch in window),
-                    sum(batch.audio_seconds for batch in window),
-                ]
-            )
-        )
-        sums, grad_norm, suspects, compute_seconds = _step(state, window, int(num_targets), config)
+    for window, started in in_windows(batches, config.accum_grad):
+        stats = _step(state, window, started, config)
         progress = state.progress
-        progress.batch += int(num_batches)
-        progress.clips_drawn += int(num_drawn)
-        progress.bad_clips += int(num_bad)
-        progress.incomplete_clips += int(num_incomplete)
-        seconds = time.perf_counter() - started + wait_seconds
-        progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
         if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise DataError(
                 f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row, last "
-                f"with {', '.join(suspects)}; look at these utterances, or train with a lower optim_conf.lr in another "
-                "--model_dir"
+                f"with {', '.join(stats.suspects)}; look at these utterances, or train with a lower optim_conf.lr in "
+                "another --model_dir"
             )
-        yield StepStats(
-            step=progress.step,
-            epoch=progress.epoch,
-            **sums.per_target(),
-            grad_norm=grad_norm,
-            lr=state.optimizer.param_groups[0]["lr"],
-            num_targets=int(num_targets),
-            audio_seconds=audio_seconds,
-            seconds=seconds,
-            wait_seconds=wait_seconds,
-            compute_seconds=compute_seconds,
-            padding_share=1 - num_frames / num_padded,
-            loss_scale=loss_scale,
-            skipped_steps=progress.skipped_steps,
-            bad_clips=progress.bad_clips,
-            incomplete_clips=progress.incomplete_clips,
-            quarantined=tuple(clip for batch in window for clip in batch.quarantined),
-            suspects=suspects,
-        )
+        yield stats
 
 
-def _step(
-    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig
-) -> tuple[LossSum, float, tuple[str, ...], float]:
+def _step(state: TrainState, window: list[Batch], started: float, config: ExperimentConfig) -> StepStats:
     """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
 
-    Returns the losses, the gradient norm, the suspects of a skipped step, and the computing time in seconds. A skipped
-    step restores the running statistics of batch normalization: one value that is not finite would stay in them.
+    A skipped step restores the running statistics of batch normalization: one value that is not finite would stay in
+    them. `started`: the time at which the wait for the window began.
     """
-    progress, precision, replica = state.progress, state.precision, state.replica
+    progress, precision = state.progress, state.precision
+    wait_seconds, loss_scale = time.perf_counter() - started, precision.loss_scale
+    counts = WindowCounts.of(window, state.world)
     progress.step += 1
-    state.model.ctc_weight = ctc_weight(progress.step, config)
-    state.model.attention_guide = attention_guide(progress.step, config)
+    _follow_schedules(state, config)
+    norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
+    statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
+    losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
+    sums = sum(losses, LossSum()).over_ranks(state.world)
+    may_be_scale = precision.is_searching and math.isfinite(sums.total)
+    update_started = time.perf_counter()
+    precision.unscale(state.optimizer)
+    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
+    is_finite = math.isfinite(grad_norm) and math.isfinite(sums.total)
+    precision.step(state.optimizer, is_finite=is_finite)
+    compute_seconds += time.perf_counter() - update_started
+    state.optimizer.zero_grad(set_to_none=True)
+    suspects: tuple[str, ...] = ()
+    if is_finite:
+        progress.skipped_in_a_row = 0
+    else:
+        for value, before in statistics:
+            value.copy_(before)
+        progress.skipped_steps += 1
+        progress.skipped_in_a_row += int(not may_be_scale)
+        suspects = find_suspects(window, [one.total for one in losses], state.world)
+    progress.batch += counts.num_batches
+    progress.clips_drawn += counts.num_drawn
+    progress.bad_clips += counts.num_bad
+    progress.incomplete_clips += counts.num_incomplete
+    seconds = time.perf_counter() - started
+    progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
+    return StepStats(
+        **sums.per_target(),
+        grad_norm=grad_norm,
+        lr=state.optimizer.param_groups[0]["lr"],
+        num_targets=counts.num_targets,
+        audio_seconds=counts.audio_seconds,
+        seconds=seconds,
+        wait_seconds=wait_seconds,
+        compute_seconds=compute_seconds,
+        padding_share=1 - counts.num_frames / counts.num_padded_frames,
+        loss_scale=loss_scale,
+        quarantined=tuple(clip for batch in window for clip in batch.quarantined),
+        suspects=suspects,
+    )
+
+
+def _follow_schedules(state: TrainState, config: ExperimentConfig) -> None:
+    """Set learning rate, CTC weight and attention guide of the current step."""
+    progress, model = state.progress, state.model
+    model.ctc_weight = ctc_weight(progress.step, config)
+    model.attention_guide = attention_guide(progress.step, config)
     if progress.step == config.scheduler_conf.warmup_steps + 1:
         progress.warmup_seconds = progress.seconds
     times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate(progress.step, config, **times)
-    norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
-    statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
-    sums, losses_of_window, compute_seconds = LossSum(), [], 0.0
+
+
+def _add_gradients(
+    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig
+) -> tuple[list[LossSum], float]:
+    """Forward and backward pass of each batch. Returns the losses of each one, and the computing time in seconds."""
+    sums, compute_seconds, where = [], 0.0, f"step {state.progress.step}"
     for number, batch in enumerate(window, 1):
-        with report_out_of_memory(batch, f"step {progress.step}"):
+        with translate_torch_errors(batch, where):
             on_device = with_features(batch.to(state.device), config.dataset_conf)
             started = time.perf_counter()
-            with replica.micro_batch(is_last=number == len(window)):
-                with precision.autocast():
-                    losses = replica(on_device)
+            with state.replica.micro_batch(is_last=number == len(window)):
+                with state.precision.autocast():
+                    losses = state.replica(on_device)
                 if not losses.total.requires_grad:
                     raise ConfigError(
-                        f"step {progress.step}: no parameter that freeze leaves to train has a part in the loss at CTC "
-                        f"weight {state.model.ctc_weight:g}; remove a name of freeze, or change model_conf"
+                        f"{where}: no parameter that freeze leaves to train has a part in the loss at CTC weight "
+                        f"{state.model.ctc_weight:g}; remove a name of freeze, or change model_conf"
                     )
-                precision.backward(losses.total / replica.loss_divisor(num_targets))
-                batch_sums = LossSum.of(losses)
+                state.precision.backward(losses.total / state.replica.loss_divisor(num_targets))
+                sums.append(LossSum.of(losses))
         compute_seconds += time.perf_counter() - started
-        sums += batch_sums
-        losses_of_window.append(batch_sums.total)
-    sums = sums.over_ranks(state.world)
-    may_be_scale = precision.is_searching and math.isfinite(sums.total)
-    started = time.perf_counter()
-    precision.unscale(state.optimizer)
-    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
-    is_finite = math.isfinite(grad_norm) and math.isfinite(sums.total)
-    precision.step(state.optimizer, is_finite=is_finite)
-    compute_seconds += time.perf_counter() - started
-    state.optimizer.zero_grad(set_to_none=True)
-    if is_finite:
-        progress.skipped_in_a_row = 0
-        return sums, grad_norm, (), compute_seconds
-    for value, before in statistics:
-        value.copy_(before)
-    progress.skipped_steps += 1
-    progress.skipped_in_a_row += int(not may_be_scale)
-    return sums, grad_norm, find_suspects(window, losses_of_window, state.world), compute_seconds
+    return sums, compute_seconds
 
 
 @torch.no_grad()
@@ -241,7 +254,7 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     model.ctc_weight = config.model_conf.ctc_weight if final is None else final
     sums = LossSum()
     for batch in batches:
-        with report_out_of_memory(batch, "validation"), precision.autocast():
+        with translate_torch_errors(batch, "validation"), precision.autocast():
             losses = model(with_features(batch.to(device), config.dataset_conf))
         sums += LossSum.of(losses)
     model.train(was_training)
@@ -269,8 +282,8 @@ def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World
 
 
 @contextmanager
-def report_out_of_memory(batch: Batch, where: str) -> Iterator[None]:
-    """Turn an out-of-memory error into a ConfigError that names the batch, and torch's compiler errors into one line.
+def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
+    """Turn out-of-memory and compiler errors into a ConfigError of one line; that of memory names the batch.
 
     `where`: "step 812". An out-of-memory kill by the operating system cannot be reported.
     """

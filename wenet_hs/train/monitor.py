@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
 
-Besides the fields of StepStats, a record has `peak_memory_mb`, the maximum memory of tensors on the GPU, or of the
-process on a CPU, and of all steps since the last record: `audio_seconds_per_second`; `wait_share`, the share of time
-spent waiting for data; `outside_share`, the share outside forward, backward and optimizer, with the wait.
+A record of a step has the fields of StepStats and PROGRESS, and `peak_memory_mb`, the maximum memory of tensors on the
+GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`; `wait_share`, the
+share of time spent waiting for data; `outside_share`, the share outside forward, backward and optimizer, with the wait.
 """
 
 import json
@@ -21,39 +21,37 @@ from typing import IO, TYPE_CHECKING
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
 from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.train.optim import SMALLEST_SCALE
+from wenet_hs.train.state import Progress
 
 if TYPE_CHECKING:
     from wenet_hs.train.loop import StepStats
 
 logger = logging.getLogger(__name__)
 
+PROGRESS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
+
 
 class Monitor:
-    """Writes the records of a run. A resumed run continues at `metrics_bytes` and `step`; later records are deleted."""
+    """Writes the records of a run. A resumed run continues at its `progress`; later records are deleted."""
 
     def __init__(
-        self,
-        model_dir: Path,
-        *,
-        step: int,
-        metrics_bytes: int,
-        log_interval: int,
-        total_steps: int,
-        device: torch.device,
+        self, model_dir: Path, progress: Progress, *, log_interval: int, total_steps: int, device: torch.device
     ) -> None:
-        self._metrics = _open_truncated(model_dir / "metrics.jsonl", metrics_bytes)
-        self._board = EventFile(model_dir / "tensorboard", step=step + 1)
+        self._progress = progress
+        self._metrics = _open_truncated(model_dir / "metrics.jsonl", progress.metrics_bytes)
+        self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
         console = Console(stderr=True)
-        self._bar = Progress(
+        self._bar = ProgressBar(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
             TextColumn("step {task.completed}/{task.total} {task.fields[facts]}"),
@@ -62,7 +60,7 @@ class Monitor:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("train", total=total_steps, completed=step, epoch=0, facts="")
+        self._task = self._bar.add_task("train", total=total_steps, completed=progress.step, epoch=0, facts="")
         self._recent: list[StepStats] = []
         self._closing = ExitStack()
 
@@ -77,30 +75,31 @@ class Monitor:
         self._closing.close()
 
     def step(self, stats: "StepStats") -> None:
-        """Record one optimizer step; every `log_interval` steps it is written out."""
+        """Record the optimizer step just done; every `log_interval` steps it is written out."""
         self._recent.append(stats)
+        step = self._progress.step
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
-            logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", stats.step, stats.loss_scale)
+            logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
         elif stats.suspects:
             suspects = ", ".join(stats.suspects)
-            logger.warning("step %d: skipped: loss or gradient not finite; with %s", stats.step, suspects)
+            logger.warning("step %d: skipped: loss or gradient not finite; with %s", step, suspects)
         speed = _speed(self._recent)
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
-        self._bar.update(self._task, completed=stats.step, epoch=stats.epoch, facts=facts)
-        if stats.step % self._log_interval == 0:
-            record = asdict(stats) | speed | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6}
+        self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
+        if step % self._log_interval == 0:
+            record = {name: getattr(self._progress, name) for name in PROGRESS} | asdict(stats) | speed
             del record["suspects"], record["quarantined"]  # named in warnings
             logger.info(
                 "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",
-                *(stats.step, _losses(record)),
-                *(record[name] for name in ("lr", "grad_norm", "audio_seconds_per_second")),
-                100 * speed["wait_share"],
+                *(step, _losses(record), stats.lr, stats.grad_norm),
+                *(speed["audio_seconds_per_second"], 100 * speed["wait_share"]),
             )
-            self._write("train", record)
+            self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})
             self._recent.clear()
 
-    def valid(self, step: int, epoch: int, seconds: float, facts: Mapping[str, float]) -> None:
-        """Record a validation; `seconds` is the training time so far."""
+    def valid(self, facts: Mapping[str, float]) -> None:
+        """Record a validation."""
+        step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
         self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
 

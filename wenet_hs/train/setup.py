@@ -352,7 +352,7 @@ def compile_layers(model: nn.Module) -> None:
 
     Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on it. Layers of one
     class share their code. Lengths are dynamic. The first step raises a ConfigError if a tool of torch's compiler is
-    missing (`report_out_of_memory`).
+    missing (`translate_torch_errors`).
     """
     for module in model.modules():
         if isinstance(module, COMPILED_LAYERS):

@@ -53,8 +53,10 @@ class Replica:
         self._sparse = [value for _, value in named if value.requires_grad]
         for value in self._sparse:
             dist.broadcast(value.data, 0)
-        wrapped = _WithUnusedParameter(model)
-        ignored = [f"model.{name}" for name, _ in named]
+        wrapped = nn.Sequential(model)
+        # Nothing uses it: DistributedDataParallel would warn that it finds no unused parameter.
+        wrapped.register_parameter("unused", nn.Parameter(torch.zeros(1, device=world.device)))
+        ignored = [f"0.{name}" for name, _ in named]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(wrapped, ignored)  # type: ignore[no-untyped-call]
         # This warning is about a copy of the depthwise kernels, a few kilobytes.
         warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
@@ -95,19 +97,6 @@ class Replica:
         rows = torch.cat([rows for rows, _ in of_ranks], dim=1).to(parameter.device)
         values = torch.cat([values for _, values in of_ranks]).to(parameter.device)
         return torch.sparse_coo_tensor(rows, values, parameter.shape).coalesce()
-
-
-class _WithUnusedParameter(nn.Module):
-    """The model with a parameter that nothing uses: without any, DistributedDataParallel warns about its search."""
-
-    def __init__(self, model: AsrModel) -> None:
-        super().__init__()
-        self.model = model
-        self.unused = nn.Parameter(torch.zeros(1, device=next(model.parameters()).device))
-
-    def forward(self, batch: Batch) -> Losses:
-        losses: Losses = self.model(batch)
-        return losses
 
 
 @dataclass

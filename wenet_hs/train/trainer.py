@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from wenet_hs.checkpoint import (
     checkpoint_path,
@@ -56,17 +57,46 @@ __all__ = ["TrainOptions", "Training", "train"]
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning.
-
-The handler only records the signal. After each step the training checks it, saves a checkpoint without validation, and
-ends with `Stopped`. A validation is interrupted, and the next run does it before its first step. So the resumed run
-ends with the same bits as an uninterrupted one.
-"""
+"""Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning."""
 SAME_REQUEST_SECONDS = 1.0
 """A launcher and its process group may both deliver one request; a later signal is a second request."""
 
-_received: list[tuple[signal.Signals, float]] = []
-"""The first signal that came, and its time. There is one list per process, as for signal handlers."""
+
+class StopRequest:
+    """Records the first of `SIGNALS` while it is entered; the earlier handlers are restored at the end.
+
+    After each step the training checks it, saves a checkpoint without validation, and ends with `Stopped`. A validation
+    is interrupted, and the next run does it before its first step. So the resumed run ends with the same bits as an
+    uninterrupted one. A second request ends the process at once, as the signal does without a handler.
+
+    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
+    this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """The signal that asks this process to end."""
+        self._time = 0.0
+        self._earlier: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in SIGNALS}
+            self._earlier = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
+            for number in self._earlier:
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal, self._time = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self._time > SAME_REQUEST_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 def train(options: TrainOptions) -> Path:
@@ -160,6 +190,7 @@ class Training:
     valid_set: SpeechDataset
     world: World
     quarantine: Quarantine
+    stop: StopRequest = field(default_factory=StopRequest)
 
     def run(self) -> None:
         """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
@@ -174,7 +205,7 @@ class Training:
             return
         if self.config.dataset_conf.cache_features:
             open_feature_caches([self.train_set, self.valid_set], self.world)
-        with self._monitor() if self.world.is_first else nullcontext() as monitor, watch_signals():
+        with self._monitor() if self.world.is_first else nullcontext() as monitor, self.stop:
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
@@ -209,7 +240,7 @@ class Training:
 
     def _is_asked_to_stop(self) -> bool:
         """Whether a signal asks any of the processes to end."""
-        return self.world.any(stop_requested() is not None)
+        return self.world.any(self.stop.signal is not None)
 
     def _stop_if_asked(self) -> None:
         """End here, after a checkpoint was written. A training that is over only has to write `final.pt`.
@@ -218,7 +249,7 @@ class Training:
         """
         progress = self.state.progress
         if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
-            number = stop_requested() or signal.SIGTERM
+            number = self.stop.signal or signal.SIGTERM
             raise Stopped(
                 f"{checkpoint_path(self._checkpoints, progress.step)}: stopped by {number.name} after step "
                 f"{progress.step}, which is saved; run the same command again to resume",
@@ -230,8 +261,7 @@ class Training:
         steps_per_epoch = -(-len(self.train_set.plan(progress.epoch)) // (config.accum_grad * self.world.size))
         return Monitor(
             self.model_dir,
-            step=progress.step,
-            metrics_bytes=progress.metrics_bytes,
+            progress,
             log_interval=config.log_interval,
             total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
             device=self.state.device,
@@ -275,7 +305,7 @@ class Training:
         progress.interim, progress.validation_due = metrics is None, due and metrics is None
         if metrics is not None:
             if monitor is not None:
-                monitor.valid(progress.step, progress.epoch, progress.seconds, metrics)
+                monitor.valid(metrics)
             finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
             progress.validations.append({"step": progress.step, **finite})
         if monitor is not None:
@@ -292,7 +322,7 @@ class Training:
         )
         share = plan[self.world.rank :: self.world.size]  # ranks may have different numbers: no batch is repeated
         watched = RecordedBatches(self.quarantine, batches(self.valid_set, share, 0))
-        valid: Iterator[Batch] = takewhile(lambda _: stop_requested() is None, watched)
+        valid: Iterator[Batch] = takewhile(lambda _: self.stop.signal is None, watched)
         sums = validate(self.state.model, valid, self.config, self.state.device).over_ranks(self.world)
         num_bad, num_drawn = map(int, self.world.sum([watched.num_bad, watched.num_drawn]))
         if self._is_asked_to_stop():
@@ -311,40 +341,3 @@ class Training:
         if is_out_of_patience(self.state.progress.validations, early):
             logger.info("no better %s in the last %d validations", early.metric, early.patience)
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
-
-
-def _record(number: int, frame: FrameType | None) -> None:
-    """The handler. A second request ends the process at once, as the signal does without a handler."""
-    if not _received:
-        _received.append((signal.Signals(number), time.monotonic()))
-    elif time.monotonic() - _received[0][1] > SAME_REQUEST_SECONDS:
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-
-@contextmanager
-def watch_signals() -> Iterator[None]:
-    """Record the first of `SIGNALS` instead of ending; the earlier handlers are restored at the end.
-
-    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
-    this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _received.clear()
-    earlier = {number: signal.getsignal(number) for number in SIGNALS}
-    watched = {number: handler for number, handler in earlier.items() if handler is not signal.SIG_IGN}
-    try:
-        for number in watched:
-            signal.signal(number, _record)
-        yield
-    finally:
-        for number, handler in watched.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
-        _received.clear()
-
-
-def stop_requested() -> signal.Signals | None:
-    """The signal that asks this process to end, if one came since `watch_signals()` began."""
-    return _received[0][0] if _received else None
