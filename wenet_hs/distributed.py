@@ -26,8 +26,7 @@ from torch.distributed.nn.functional import all_reduce
 from wenet_hs.errors import ConfigError, WenetHsError
 
 TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
-"""How long a rank waits for the others, in seconds."""
-_DEFAULT_TIMEOUT_S = 300
+"""How long a rank waits for the others, in seconds; 300 if it is not set."""
 _POLL_S = 0.02
 _GRACE_S = 0.5
 """A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
@@ -96,36 +95,22 @@ class World:
         """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
         if self.store is None:
             return
-        key = self._next_key()
+        key = f"barrier/{self.store.add(f'barriers/{self.rank}', 1)}"  # the same on all ranks
         if self.store.add(f"{key}/arrived", 1) == self.size:
             self.store.set(f"{key}/done", "1")
-        self._wait_for(f"{key}/done")
+        while not self.store.check([f"{key}/done"]):
+            if self.store.check(["error"]):
+                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
+            time.sleep(_POLL_S)
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
         """Rank 0 runs the block, then the other ranks do. There is no time limit: it may have to read a corpus."""
-        if self.store is None:
-            yield
-            return
-        key = f"{self._next_key()}/done"
         if not self.is_first:
-            self._wait_for(key)
+            self.barrier()
         yield
         if self.is_first:
-            self.store.set(key, "1")
-
-    def _next_key(self) -> str:
-        """A key of the store that all ranks compute alike for the same call of a collective."""
-        assert self.store is not None
-        return f"wait/{self.store.add(f'waits/{self.rank}', 1)}"
-
-    def _wait_for(self, key: str) -> None:
-        """Wait until the key is set. Raises RankLost if a rank ends with an error in the meantime."""
-        assert self.store is not None
-        while not self.store.check([key]):
-            if self.store.check(["error"]):
-                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
-            time.sleep(_POLL_S)
+            self.barrier()
 
     def _is_first_error(self) -> bool:
         """Record that this rank ends with an error. Returns whether no other rank did so before."""
@@ -181,7 +166,7 @@ def int_from_environment(variable: str, default: int, *, at_least: int = 0) -> i
 
 
 def _timeout() -> timedelta:
-    return timedelta(seconds=int_from_environment(TIMEOUT_VARIABLE, _DEFAULT_TIMEOUT_S, at_least=1))
+    return timedelta(seconds=int_from_environment(TIMEOUT_VARIABLE, 300, at_least=1))
 
 
 def _device_of_rank(device: torch.device) -> torch.device:

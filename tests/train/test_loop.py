@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from small_models import row_of, small_batch, small_config, small_model
-from torch import Tensor, nn
+from torch import Tensor
 
-from wenet_hs import devices
 from wenet_hs.checkpoint import save_checkpoint
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
@@ -20,7 +19,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.model import AsrModel
 from wenet_hs.train import setup
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW, find_suspects, run_epoch, translate_torch_errors, validate
+from wenet_hs.train.loop import find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -155,26 +154,24 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     config = small_config(**ONE_LAYER)  # batch norm: its running statistics would keep the NaN
     state = state_of(config)
     next(run_epoch(state, [PAIR], config))
-    before, moments = (
-        weights(state.model),
-        json.dumps(state.optimizer.state_dict()["state"], default=lambda t: t.tolist()),
-    )
+    before, moments = weights(state.model), str(state.optimizer.state_dict()["state"])
     (stats,) = run_epoch(state, [with_nan(PAIR)], config)
     assert not math.isfinite(stats.grad_norm)
     assert stats.suspects == ("utt0",)
     assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1)
     assert state.progress.step == 2, "the step counts, so that the schedule does not depend on what was skipped"
     assert same(before, weights(state.model))
-    assert json.dumps(state.optimizer.state_dict()["state"], default=lambda t: t.tolist()) == moments
+    assert str(state.optimizer.state_dict()["state"]) == moments
     (stats,) = run_epoch(state, [PAIR], config)
     assert math.isfinite(stats.loss) and stats.suspects == ()
     assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 0)
 
 
-def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs() -> None:
-    config = small_config(**ONE_LAYER)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])  # with fp16 a lower loss scale does not help
+def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs(dtype: str) -> None:
+    config = small_config(dtype=dtype, **ONE_LAYER)
     state = state_of(config)
-    bad = replace(with_nan(small_batch([40, 30], [5, 3])), keys=["clip_17", "clip_18"])
+    bad = replace(with_nan(PAIR), keys=["clip_17", "clip_18"])
     for _ in range(4):
         assert len(list(run_epoch(state, [bad, bad], config))) == 2
     message = (
@@ -183,7 +180,6 @@ def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs() -> None:
     )
     with pytest.raises(DataError, match=message):
         list(run_epoch(state, [bad, bad, bad], config))
-    assert MAX_SKIPPED_IN_A_ROW == 10
 
 
 def test_suspects_of_a_step_that_is_not_finite() -> None:
@@ -218,11 +214,7 @@ def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.
 
 
 def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = (
-        "out of memory with 2 utterances of up to 40 frames and 5 units, the longest utt0; lower batch_size or "
-        "max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
-        "encoder_conf.gradient_checkpointing$"
-    )
+    line = "out of memory with 2 utterances of up to 40 frames and 5 units, the longest utt0; lower batch_size or max_"
     of_gpu = ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
     for error in (torch.OutOfMemoryError("CUDA out of memory."), *map(RuntimeError, of_gpu), MemoryError()):
         with pytest.raises(ConfigError, match=f"^step 812: {line}"), translate_torch_errors(PAIR, "step 812"):
@@ -264,23 +256,6 @@ def test_every_dtype_learns_the_same_from_a_batch() -> None:
     assert losses["fp32"][-1] < losses["fp32"][0]
 
 
-def test_gradients_do_not_depend_on_the_scale_and_only_fp16_has_one() -> None:
-    weight = nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    for dtype, scale in (("fp32", 1.0), ("bf16", 1.0), ("fp16", 65536.0)):
-        one = Precision(dtype, CPU)
-        assert (one.loss_scale, one.is_searching, bool(one.state_dict())) == (scale, scale > 1, scale > 1)
-        weight.grad = None
-        one.backward((weight * 3).sum())
-        assert weight.grad is not None
-        assert weight.grad.tolist() == [3 * scale] * 3
-        one.unscale(optimizer)
-        assert weight.grad.tolist() == [3.0] * 3
-        one.step(optimizer, is_finite=True)
-        one.step(optimizer, is_finite=False)  # changes nothing
-    assert weight.tolist() == [1 - 3 * 3] * 3
-
-
 def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     """The first scale is so high that the gradient overflows; then the scale is halved, and doubled later."""
     config = small_config(dtype="fp16", **ONE_LAYER)
@@ -295,19 +270,10 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
         assert same(before, weights(state.model)), "running statistics too"
         assert state.precision.state_dict()["_growth_tracker"] == 0
         assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
-    assert skipped > MAX_SKIPPED_IN_A_ROW, "otherwise the test shows nothing"
+    assert skipped > 10, "otherwise the test shows nothing"
     assert math.isfinite(step.grad_norm)
     assert not same(before, weights(state.model))
     assert state.precision.state_dict()["_growth_tracker"] == 1
-
-
-def test_features_that_are_not_finite_end_training_at_any_loss_scale() -> None:
-    config = small_config(dtype="fp16", **ONE_LAYER)
-    state = state_of(config)
-    assert state.precision.loss_scale == 65536
-    with pytest.raises(DataError, match=f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row"):
-        list(run_epoch(state, [with_nan(PAIR)] * (MAX_SKIPPED_IN_A_ROW + 1), config))
-    assert state.precision.loss_scale == 65536 / 2**MAX_SKIPPED_IN_A_ROW
 
 
 def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
@@ -331,22 +297,17 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
 OPTIONS = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=Path("m"))
 
 
-@pytest.mark.parametrize(
-    ("native", "width", "device", "expected"),
-    [
+def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    for native, width, device, expected in (
         (True, 256, "cpu", "bf16"),
         (True, 192, "cpu", "fp32"),
         (True, 192, "cuda", "bf16"),
         (False, 256, "cpu", "fp32"),
         (False, 256, "cuda", "fp32"),
-    ],
-)
-def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
-    monkeypatch: pytest.MonkeyPatch, native: bool, width: int, device: str, expected: str
-) -> None:
-    monkeypatch.setattr(setup, "has_native_bf16", lambda device: native)
-    config = small_config(dtype="auto", encoder_conf={"output_size": width})
-    assert setup.resolve_dtype(config, OPTIONS, torch.device(device), is_resumed=False).dtype == expected
+    ):
+        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
+        config = small_config(dtype="auto", encoder_conf={"output_size": width})
+        assert setup.resolve_dtype(config, OPTIONS, torch.device(device), is_resumed=False).dtype == expected
 
 
 def test_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,4 +316,3 @@ def test_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
         setup.resolve_dtype(config, OPTIONS, CPU, is_resumed=False)
     assert setup.resolve_dtype(config, OPTIONS, torch.device("cuda"), is_resumed=False).dtype == "fp16"
-    assert devices.peak_memory_bytes(CPU) > 50e6

@@ -15,7 +15,6 @@ from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
 """The loss scale that leaves the loss as it is."""
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class AdamBesideSparseAdam:
@@ -158,7 +157,7 @@ class Precision:
 
     def __init__(self, dtype: str, device: torch.device) -> None:
         """dtype: fp32, bf16 or fp16; `resolve_dtype` replaces `auto`."""
-        self._dtype, self._device = None if dtype == "fp32" else _AUTOCAST[dtype], device
+        self._dtype, self._device = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(dtype), device
         self._scaler = GradScaler(device.type) if dtype == "fp16" else None
 
     @property

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch
 from pydantic import BaseModel
@@ -43,8 +43,11 @@ from wenet_hs.train.state import TrainState
 
 logger = logging.getLogger(__name__)
 
-Section = TypeVar("Section", bound=BaseModel)
-
+_FOLDER_NAMES = {
+    **{"tokenizer_conf.symbol_table_path": "units.txt", "tokenizer_conf.bpe_path": "bpe.model"},
+    **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
+}
+"""The settings that name files, with the names that the files get in an experiment folder."""
 FREE_TO_CHANGE = frozenset(
     {
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
@@ -155,26 +158,19 @@ def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[Experimen
             f"{where}: tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made"
         )
     sources: dict[str, Path] = {}
-
-    def renamed(section: Section, **names: str) -> Section:
-        changes = {}
-        for setting, name in names.items():
-            if getattr(section, setting, None) is not None:
-                path = Path(getattr(section, setting))
-                beside = where.parent / path
-                is_beside = path.name == str(path) and not path.exists() and beside.exists()
-                changes[setting], sources[name] = name, beside if is_beside else path
-        return section.model_copy(update=changes)
-
-    changes: dict[str, object] = {
-        "tokenizer_conf": renamed(config.tokenizer_conf, symbol_table_path="units.txt", bpe_path="bpe.model")
-    }
-    if config.cmvn is not None:
-        changes["cmvn_conf"] = renamed(config.cmvn_conf, cmvn_file="global_cmvn")
-    changes["head_conf"] = renamed(config.head_conf, tree=TREE_FILES["head_conf"])
-    ctc_head = renamed(config.ctc_conf.head_conf, tree=TREE_FILES["ctc_conf.head_conf"])
-    changes["ctc_conf"] = config.ctc_conf.model_copy(update={"head_conf": ctc_head})
-    return config.model_copy(update=changes), sources
+    for setting, name in _FOLDER_NAMES.items():
+        *parents, key = setting.split(".")
+        sections: list[BaseModel] = list(itertools.accumulate(parents, getattr, initial=config))
+        value = getattr(sections[-1], key, None)
+        if value is None or (setting == "cmvn_conf.cmvn_file" and config.cmvn is None):
+            continue
+        path, beside = Path(value), where.parent / value
+        sources[name] = beside if path.name == str(path) and not path.exists() and beside.exists() else path
+        changed: Any = name
+        for section, changed_key in zip(sections[::-1], (key, *parents[::-1]), strict=True):
+            changed = section.model_copy(update={changed_key: changed})
+        config = changed
+    return config, sources
 
 
 def _refuse_changes(
