@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slow trainings with each head, of the decoder and of CTC: the loss falls, the folder loads, resumes are exact."""
+"""Slow trainings with each head, of the decoder and of CTC: the loss falls, the folder loads."""
 
-import itertools
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, write_tiny_corpus
+from tiny_corpus import TinyCorpus, metrics, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
-from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
-from wenet_hs.data.dataset import SpeechDataset, collate
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.manifest import read_data_list
 
 pytestmark = pytest.mark.slow
 
@@ -50,15 +46,10 @@ def test_each_head_learns(tiny_corpus: TinyCorpus, tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.parametrize(("kind", "route"), ROUTES)
-def test_sparse_gradients_learn_and_resume_with_the_same_bits(
-    tiny_corpus: TinyCorpus, tmp_path: Path, kind: str, route: str
-) -> None:
+def test_sparse_gradients_learn(tiny_corpus: TinyCorpus, tmp_path: Path, kind: str, route: str) -> None:
     flags = (*LONGER, *SPARSE, f"head_conf.route={route}", "accum_grad=2", "max_epoch=8", "save_interval=4")
     folder = tiny_corpus.train(tmp_path / "m", *flags, head=kind)
     check_learned(folder)
-    copy = cut_back(folder, tmp_path / "copy", 8)
-    tiny_corpus.train(copy, *flags, head=kind)
-    assert outcome(copy) == outcome(folder)
     state = torch.load(folder / "checkpoints" / "step-00000004" / "optimizer.pt", weights_only=True)
     assert set(state) == {"dense", "sparse"}
     assert len(state["sparse"]["state"]) == 1
@@ -87,17 +78,6 @@ def test_eight_utterances_are_learned_by_heart(tmp_path: Path, head: str) -> Non
     assert last["kind"] == "valid"
     assert last["accuracy"] == 1.0
     assert max(last["loss_att"], last["loss_ctc"]) < 0.05
-    experiment = load_experiment(folder)
-    utterances = read_data_list(corpus.train_data)
-    conf = DatasetConf(fbank_conf={"num_mel_bins": 20})
-    dataset = SpeechDataset(utterances, experiment.tokenizer, conf, training=False, seed=0)
-    batch = collate([dataset.item(index, 0) for index in range(8)])
-    with torch.inference_mode():
-        memory, lengths = experiment.model.encode(batch.features, batch.feature_lengths)
-        best = experiment.model.ctc.log_probs(memory).argmax(-1)
-    for row, length, utterance in zip(best.tolist(), lengths.tolist(), utterances, strict=True):
-        units = [unit for unit, _ in itertools.groupby(row[:length]) if unit]
-        assert experiment.tokenizer.decode(units) == utterance.txt
 
 
 def test_all_heads_of_one_seed_have_the_same_ctc_losses_until_ctc_only_steps_end(
