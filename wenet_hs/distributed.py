@@ -237,7 +237,7 @@ def _handshake(store: Store, rank: int, size: int, deadline: float) -> str:
 
 def _pause(missing: set[int], deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise RuntimeError(f"rank {', '.join(map(str, sorted(missing)))} did not come in time")
+        raise RuntimeError(f"rank {', '.join(map(str, sorted(missing)))} did not connect")
     time.sleep(_POLL_S)
 
 

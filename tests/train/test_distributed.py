@@ -330,6 +330,6 @@ def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    line = rf"^rank 0: cannot reach all ranks through 127.0.0.1:{port} .rank 1 did not come in time.; check the launch"
+    line = rf"^rank 0: cannot reach all ranks through 127.0.0.1:{port} .rank 1 did not connect.; check the launch"
     with pytest.raises(WenetHsError, match=line), join_process_group(CPU):
         pass

@@ -259,24 +259,20 @@ def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: p
 def test_training_starts_with_the_weights_of_a_model_with_other_units(
     tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The learning rate of its only step is so small that no weight changes."""
     corpus = write_tiny_corpus(tmp_path / "corpus")
-    names = ["<blank>", "e", "d", "<sos/eos>", "x", "b", "<unk>", "a"]
-    (corpus.folder / "units.txt").write_text("".join(f"{unit} {unit_id}\n" for unit_id, unit in enumerate(names)))
+    UnitTable.from_units("abdex").write(corpus.folder / "units.txt")
     newest = list_checkpoints(trained / "checkpoints")[-1]
     with caplog.at_level(logging.INFO):
+        # The learning rate of its only step is so small that no weight changes.
         folder = corpus.train(tmp_path / "m", "optim_conf.lr=1e-30", "max_minutes=1e-9", checkpoint=newest)
     assert f"weights from {newest}; new: none" in caplog.text
     assert f"units of {trained / 'units.txt'}: 7 kept; new: 'x'; dropped: 'c'" in caplog.text
+    parts = [f"{head}.output.{kind}" for head in ("ctc.head", "head") for kind in ("weight", "bias")]
+    parts.append("decoder.embed.0.weight")
     report = json.loads((folder / "fine_tune.json").read_text("utf-8"))
-    assert (report["checkpoint"], report["units_new"], report["units_dropped"]) == (str(newest), ["x"], ["c"])
-    final, started = weights_of(trained), weights_of(folder)
-    old, new = torch.tensor([0, 1, 2, 3, 4, 6, 7]), torch.tensor([0, 6, 3, 7, 5, 2, 1])
-    parts = ["decoder.embed.0.weight", "ctc.head.output.weight", "ctc.head.output.bias"]
-    parts += ["head.output.weight", "head.output.bias"]
-    for name in parts:
-        assert torch.equal(started[name][new], final[name][old]), name
     assert report["parameters_in_part"] == {name: {"taken": 7, "rows": 8} for name in parts}
+    final, started = weights_of(trained), weights_of(folder)
+    assert all(torch.equal(started[name][:7], final[name][[0, 1, 2, 3, 4, 6, 7]]) for name in parts)
     differing = [name for name, value in final.items() if not torch.equal(started[name], value)]
     assert sorted(name for name in differing if "running_" not in name and "num_batches" not in name) == sorted(parts)
 

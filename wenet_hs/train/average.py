@@ -34,10 +34,10 @@ def _cost(metrics: Mapping[str, float], metric: str) -> float:
     return -value if metric == "accuracy" and value != math.inf else value
 
 
-def _sorted_by_cost(known: Mapping[Path, Progress | None], metric: str) -> list[Path]:
+def _sorted_by_cost(known: Mapping[Path, Progress], metric: str) -> list[Path]:
     """The checkpoints whose validation measured the metric, the best one first."""
-    costs = {path: _cost(progress.measured(), metric) for path, progress in known.items() if progress is not None}
-    return [path for cost, path in sorted((cost, path) for path, cost in costs.items()) if cost != math.inf]
+    costs = sorted((_cost(progress.measured(), metric), path) for path, progress in known.items())
+    return [path for cost, path in costs if cost != math.inf]
 
 
 def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlyStoppingConf | None) -> bool:
@@ -65,13 +65,13 @@ def checkpoints_to_keep(folder: Path, config: ExperimentConfig) -> set[Path]:
     A checkpoint written for a signal is kept only while it is the newest one: an interrupted run ends with the same
     checkpoints as an uninterrupted one. A checkpoint whose progress cannot be read is not among the best.
     """
-    known: dict[Path, Progress | None] = {}
+    known: dict[Path, Progress] = {}
     for path in list_checkpoints(folder):
         try:
             known[path] = read_progress(path)
         except CheckpointError:
-            known[path] = None
-    regular = [path for path, progress in known.items() if progress is None or not progress.interim]
+            known[path] = Progress()
+    regular = [path for path, progress in known.items() if not progress.interim]
     num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
     kept = {*list(known)[-1:], *regular[-config.keep_checkpoints :]}
     kept |= {*_sorted_by_cost(known, config.keep_best_by)[:num_best]}

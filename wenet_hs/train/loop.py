@@ -19,7 +19,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
-from wenet_hs.train.optim import Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
+from wenet_hs.train.optim import SMALLEST_SCALE, Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
 
 MAX_SKIPPED_IN_A_ROW = 10
@@ -171,7 +171,7 @@ def _step(state: TrainState, window: list[Batch], started: float, config: Experi
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
     sums = sum(losses, LossSum()).over_ranks(state.world)
-    may_be_scale = precision.is_searching and math.isfinite(sums.total)
+    may_be_scale = loss_scale > SMALLEST_SCALE and math.isfinite(sums.total)  # a smaller one may avoid it
     update_started = time.perf_counter()
     precision.unscale(state.optimizer)
     grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))

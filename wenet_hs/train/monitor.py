@@ -129,12 +129,9 @@ class EventFile:
     def __init__(self, folder: Path, *, step: int) -> None:
         """`step` is the first that will be written."""
         folder.mkdir(parents=True, exist_ok=True)
-        stem = f"events.out.tfevents.{time.time_ns() // 1_000_000_000:010d}.{platform.node()}.{os.getpid()}"
-        number = sum(path.name.startswith(stem) for path in folder.iterdir())
-        self._records = RecordWriter((folder / f"{stem}.{number}").open("xb"))
+        self._records = RecordWriter((folder / f"events.out.tfevents.{time.time_ns()}.{platform.node()}").open("xb"))
         self._write(file_version="brain.Event:2")
         self._write(step=step, session_log=SessionLog(status=SessionLog.START))
-
         self.flush, self.close = self._records.flush, self._records.close
 
     def add(self, tag: str, value: float, step: int) -> None:

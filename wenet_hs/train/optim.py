@@ -165,11 +165,6 @@ class Precision:
         """The factor of the loss; 1 except for fp16."""
         return SMALLEST_SCALE if self._scaler is None else float(self._scaler.get_scale())
 
-    @property
-    def is_searching(self) -> bool:
-        """Whether a smaller scale may avoid a gradient that is not finite."""
-        return self.loss_scale > SMALLEST_SCALE
-
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Enclose the forward pass and its losses; does nothing for fp32."""
         if self._dtype is None:
