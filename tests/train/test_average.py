@@ -122,7 +122,7 @@ def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = ("early_stopping.patience=2", "optim_conf.lr=0.5", "scheduler_conf.warmup_steps=1", "max_epoch=20")
-    settings += ("keep_checkpoints=1", "keep_best=0")
+    settings += ("early_stopping.min_delta=0.05", "keep_checkpoints=1", "keep_best=0")
     with caplog.at_level(logging.INFO):
         whole = tiny_corpus.train(tmp_path / "whole", *settings)
     losses = {record["step"]: record["loss"] for record in metrics(whole) if record["kind"] == "valid"}
