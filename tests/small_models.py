@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wenet_hs.build import build_model
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import Batch
+from wenet_hs.data.batching import Batch, Example, collate
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree import Tree
@@ -52,34 +52,17 @@ def small_batch(frames: Sequence[int], labels: Sequence[int], seed: int = 0) -> 
     generator = torch.Generator().manual_seed(seed)
     features = [torch.randn(length, NUM_BINS, generator=generator) for length in frames]
     targets = [torch.randint(3, NUM_UNITS, (length,), generator=generator) for length in labels]
-    return Batch(
-        keys=[f"utt{index}" for index in range(len(features))],
-        features=padded(features, 0.0),
-        feature_lengths=torch.tensor(frames),
-        num_frames=sum(frames),
-        targets=padded(targets, -1),
-        target_lengths=torch.tensor(labels),
-        audio_seconds=sum(frames) / 100,
-        num_targets=sum(labels) + len(labels),
-    )
+    return batch_of(features, targets)
 
 
-def padded(rows: Sequence[Tensor], value: float) -> Tensor:
-    """The rows as one tensor."""
-    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
+def batch_of(features: Sequence[Tensor], targets: Sequence[Tensor], first: int = 0) -> Batch:
+    """A batch of these utterances, numbered from `first` on."""
+    pairs = enumerate(zip(features, targets, strict=True), start=first)
+    return collate([Example(key=f"utt{i}", features=x, target=y, audio_seconds=len(x) / 100) for i, (x, y) in pairs])
 
 
 def row_of(batch: Batch, *indices: int) -> Batch:
     """One utterance, or several, as a batch of their own, without more padding than they need."""
-    rows = list(indices)
-    frames, labels = batch.feature_lengths[rows], batch.target_lengths[rows]
-    return Batch(
-        keys=[batch.keys[index] for index in rows],
-        features=batch.features[rows, : int(frames.max())],
-        feature_lengths=frames,
-        num_frames=int(frames.sum()),
-        targets=batch.targets[rows, : int(labels.max())],
-        target_lengths=labels,
-        audio_seconds=int(frames.sum()) / 100,
-        num_targets=int(labels.sum()) + len(rows),
-    )
+    features = [batch.features[index, : batch.feature_lengths[index]] for index in indices]
+    targets = [batch.targets[index, : batch.target_lengths[index]] for index in indices]
+    return batch_of(features, targets, first=indices[0])

@@ -9,10 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import SPECIAL, padded, row_of, small_batch, small_model
-from torch import Tensor
+from small_models import SPECIAL, batch_of, row_of, small_batch, small_model
 
-from wenet_hs.data.batching import Batch
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.model import reverse_labels, with_sos_eos
@@ -30,21 +28,6 @@ MODELS = {
 }
 
 
-def golden_batch(arrays: dict[str, Tensor], group: list[int]) -> Batch:
-    features = [arrays[f"{index}.feats"] for index in group]
-    targets = [arrays[f"{index}.target"] for index in group]
-    return Batch(
-        keys=[str(index) for index in group],
-        features=padded(features, 0.0),
-        feature_lengths=torch.tensor([len(frames) for frames in features]),
-        num_frames=sum(len(frames) for frames in features),
-        targets=padded(targets, -1),
-        target_lengths=torch.tensor([len(labels) for labels in targets]),
-        audio_seconds=1.0,
-        num_targets=sum(len(labels) + 1 for labels in targets),
-    )
-
-
 @pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
 def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     """One utterance at a time, and all as one batch."""
@@ -56,7 +39,7 @@ def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
     for group in ([0], [1], [2], [0, 1, 2]):
-        batch = golden_batch(arrays, group)
+        batch = batch_of([arrays[f"{index}.feats"] for index in group], [arrays[f"{index}.target"] for index in group])
         units_in, _ = with_sos_eos(batch.targets, batch.target_lengths, model.special)
         with torch.inference_mode():
             losses = model(batch)
