@@ -18,15 +18,15 @@ from wenet_hs.manifest import Utterance
 Results = list[tuple[str, float | None, str | None]]  # name, duration, reason
 
 
-def log_call(path: Path, what: str) -> None:
+def read_text(path: Path, caller: str) -> str:
     with (path.parent / "calls").open("a") as calls:
-        calls.write(f"{what} {path.name}\n")
+        calls.write(f"{caller} {path.name}\n")
+    return path.read_text()
 
 
 def check_clip(path: str, expected_s: float | None) -> CheckedClip:
     """Clips are text files: the text is the fault, or the duration."""
-    log_call(Path(path), "check")
-    content = Path(path).read_text()
+    content = read_text(Path(path), "check")
     if content == "crash":
         os._exit(1)
     if not content.replace(".", "").isdigit():
@@ -35,8 +35,7 @@ def check_clip(path: str, expected_s: float | None) -> CheckedClip:
 
 
 def read_duration(path: str) -> float:
-    log_call(Path(path), "probe")
-    content = Path(path).read_text()
+    content = read_text(Path(path), "probe")
     if not content.replace(".", "").isdigit():
         raise AudioError(path, "not audio", "restore the file")
     return float(content)

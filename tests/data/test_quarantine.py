@@ -56,12 +56,8 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     (tmp_path / "x").rename(tmp_path / "5.wav")
     for num_workers in (0, 1):
         assert_equal_batches(batches(data, plan, 1, num_workers=num_workers, start=1), made[1:])
-
-
-def test_a_list_without_a_readable_clip_is_an_error(tmp_path: Path) -> None:
-    data = dataset_of(tmp_path)
-    for path in tmp_path.glob("*.wav"):
-        path.unlink()
+    (tmp_path / "0.wav").unlink()
+    (tmp_path / "5.wav").unlink()
     with pytest.raises(DataError, match=r"^7 clips in a row cannot be read, the first is utterance u4: .*4"):
         list(batches(data, [[4]], 0))
 

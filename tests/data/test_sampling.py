@@ -29,7 +29,6 @@ LANGS = [*(["big"] * 10 + ["small"]) * 6, *["small"] * 12]
 UTTERANCES = [
     Utterance(key=f"k{i}", wav="w", txt="a", lang=lang, duration=4.0 if i < 66 else 2.0) for i, lang in enumerate(LANGS)
 ]
-SECONDS = {("1", "big"): 240.0, ("1", "small"): 24.0, ("2", "small"): 24.0}
 
 
 def dataset(sampling: SamplingConf | None, utterances: list[Utterance] = UTTERANCES, **options: Any) -> SpeechDataset:
@@ -42,32 +41,22 @@ def drawn(data: SpeechDataset, epoch: int) -> Counter[int]:
     return Counter(item for batch in data.plan(epoch) for item in batch)
 
 
-def speech(items: Counter[int]) -> dict[tuple[str, str], float]:
-    """Seconds by list and language."""
-    seconds: Counter[tuple[str, str]] = Counter()
-    for item, count in items.items():
-        utterance = UTTERANCES[item % 78]
-        seconds["1" if item % 78 < 66 else "2", str(utterance.lang)] += count * utterance.duration  # type: ignore[operator,assignment]
-    return dict(seconds)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.0, 1e6])
-def test_shares_of_speech_are_those_of_the_formula(temperature: float) -> None:
-    """The lists keep their shares; in the first, p is the speech of a language to the power of 1 / T."""
-    found = speech(drawn(dataset(SamplingConf(temperature=temperature)), 0))
-    flat = {lang: SECONDS["1", lang] ** (1 / temperature) for lang in ("big", "small")}
-    for lang in flat:
-        assert found["1", lang] == pytest.approx(264.0 * flat[lang] / sum(flat.values()), abs=2.0)
-    assert found["2", "small"] == 24.0
-    assert sum(found.values()) == pytest.approx(288.0, abs=4.0), "an epoch is as long as the lists"
-
-
-def test_weights_are_shares_of_the_lists() -> None:
-    found = speech(drawn(dataset(SamplingConf(weights=(1.0, 3.0))), 0))
-    assert found["2", "small"] == pytest.approx(0.75 * 288, abs=1.0)
-    assert found["1", "big"] + found["1", "small"] == pytest.approx(0.25 * 288, abs=4.0)
-    both = speech(drawn(dataset(SamplingConf(weights=(3.0, 1.0), temperature=1e9)), 0))
-    assert both == pytest.approx({("1", "big"): 108.0, ("1", "small"): 108.0, ("2", "small"): 72.0}, abs=4.0)
+@pytest.mark.parametrize(
+    ("conf", "seconds"),  # of "big" and "small" in list 1, and of list 2, as drawn; 240, 24 and 24 are there
+    [
+        (SamplingConf(temperature=1.0), (240.0, 24.0, 24.0)),
+        (SamplingConf(temperature=2.0), (200.6, 63.4, 24.0)),  # 264 s in the proportion of the roots of 240 and 24
+        (SamplingConf(temperature=1e9), (132.0, 132.0, 24.0)),
+        (SamplingConf(temperature=1e9, weights=(3.0, 1.0)), (108.0, 108.0, 72.0)),  # 3/4 and 1/4 of 288 s
+    ],
+)
+def test_shares_of_languages_and_lists_by_hand(conf: SamplingConf, seconds: tuple[float, ...]) -> None:
+    found: Counter[tuple[bool, str | None]] = Counter()
+    for item, count in drawn(dataset(conf), 0).items():
+        row = item % 78
+        found[row >= 66, LANGS[row]] += count * (4 if row < 66 else 2)
+    groups = ((False, "big"), (False, "small"), (True, "small"))
+    assert found == pytest.approx(dict(zip(groups, seconds, strict=True)), abs=3.0)
 
 
 def test_an_epoch_is_a_function_of_seed_and_epoch() -> None:
