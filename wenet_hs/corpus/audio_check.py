@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, read_duration
@@ -253,8 +253,7 @@ def _run_limited(function: Callable[[Item], Result], item: Item) -> Result:
 
 def _show_progress(results: Iterable[Result], total: int, description: str) -> Iterator[Result]:
     """Yield the results and show their number. Uses no thread, because the pool may fork meanwhile."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False) as progress:
+    with Progress(console=Console(stderr=True), auto_refresh=False) as progress:
         task = progress.add_task(description, total=total)
         shown_s = 0.0
         for result in results:

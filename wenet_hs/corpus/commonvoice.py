@@ -16,7 +16,6 @@ each release, a JSON file: https://github.com/common-voice/cv-dataset, `datasets
 """
 
 import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +37,8 @@ from wenet_hs.corpus.output import (
     write_corpus,
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
-from wenet_hs.corpus.subset import ratio_for, sampling_ratios
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_lines
+from wenet_hs.corpus.subset import ratio_for, read_statistics, sampling_ratios
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.normalize import normalize_counted
 
@@ -103,7 +101,7 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
     Raises DataError when a language is missing, ConfigError for impossible flags.
     """
     _check_flags(args)
-    sizes = _read_statistics(args) if args.corpus.is_file() else _measure_release(args)
+    sizes = _measure_statistics(args) if args.corpus.is_file() else _measure_release(args)
     ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
     return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
 
@@ -120,31 +118,11 @@ def _measure_release(args: argparse.Namespace) -> dict[str, LanguageHours]:
     return sizes
 
 
-def _read_statistics(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    path = args.corpus
-    try:
-        locales = json.loads("\n".join(read_lines(path)))["locales"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{path}: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give the "
-            "folder of a release, or cv-corpus-*.json of github.com/common-voice/cv-dataset"
-        ) from error
-    missing = [lang for lang in args.langs if lang not in locales]
-    if missing:
-        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(locales))}")
+def _measure_statistics(args: argparse.Namespace) -> dict[str, LanguageHours]:
     sizes = {}
-    for lang in args.langs:
-        try:
-            validated_s = float(locales[lang]["validDurationSecs"])
-            num_validated, num_released = (int(locales[lang]["buckets"][name]) for name in ("validated", "test"))
-            mean_h = validated_s / num_validated / 3600.0
-        except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
-            raise DataError(
-                f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
-                "buckets.test must be numbers, and a clip must be validated"
-            ) from error
+    for lang, (validated, clip, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
         num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-        sizes[lang] = LanguageHours(validated_s / 3600.0, num_test * mean_h, num_released * mean_h)
+        sizes[lang] = LanguageHours(validated, num_test * clip, num_released * clip)
     return sizes
 
 
@@ -238,8 +216,8 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
         else:
             names = [folder.parent.name for folder in sorted(corpus.glob("*/validated.tsv"))]
             names = names or [path.name for path in sorted(corpus.iterdir())]
-            shown = ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")
-            faults.append(f"{corpus}: no folder {lang!r} of a Common Voice release; found: {shown or 'nothing'}")
+            found_names = list_names(names) or "nothing"
+            faults.append(f"{corpus}: no folder {lang!r} of a Common Voice release; found: {found_names}")
     if faults:
         raise DataError("\n".join(faults))
     return folders
@@ -277,10 +255,8 @@ def read_table(path: Path, lang: str) -> Table:
             table.rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
         seen.add(key)
-        duration_s, speaker = durations.get(name), client_id or None
-        table.utterances.append(
-            Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=duration_s, speaker=speaker)
-        )
+        utterance = Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=durations.get(name))
+        table.utterances.append(replace(utterance, speaker=client_id or None))
     return table
 
 
@@ -290,8 +266,8 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
         with path.open("rb") as file:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
-        what_to_do = "check that --corpus is a Common Voice release"
-        raise DataError(f"{path}: cannot be read ({error.strerror}); {what_to_do}") from error
+        fault = f"cannot be read ({error.strerror})"
+        raise DataError(f"{path}: {fault}; check that --corpus is a Common Voice release") from error
     header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many hours of each language to train on: the smoothed downsampling of the paper, section 3.1."""
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import read_lines
 
 
 def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082) -> dict[str, float]:
@@ -46,3 +49,33 @@ def ratio_for(total_hours: float, wanted_hours: float) -> float:
             f"--hours {wanted_hours:g}: must be above 0 and at most {most:.2f}, the hours of all languages"
         )
     return wanted_hours / total_hours
+
+
+def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, float, int, int]]:
+    """Of each language in the statistics of a Common Voice release: hours that are validated, mean hours of a clip, and
+    the numbers of clips that are validated and that are in the release's own test set.
+
+    Raises DataError when the file is another one, or lacks a language.
+    """
+    try:
+        locales = json.loads("\n".join(read_lines(path)))["locales"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path}: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give the "
+            "folder of a release, or cv-corpus-*.json of github.com/common-voice/cv-dataset"
+        ) from error
+    missing = [lang for lang in langs if lang not in locales]
+    if missing:
+        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(locales))}")
+    statistics = {}
+    for lang in langs:
+        try:
+            hours = float(locales[lang]["validDurationSecs"]) / 3600.0
+            num_validated, num_released = (int(locales[lang]["buckets"][name]) for name in ("validated", "test"))
+            statistics[lang] = hours, hours / num_validated, num_validated, num_released
+        except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
+            raise DataError(
+                f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
+                "buckets.test must be numbers, and a clip must be validated"
+            ) from error
+    return statistics

@@ -5,8 +5,7 @@ All random numbers are drawn from the caller's generators.   Dimension key: N sa
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -114,18 +113,20 @@ class Distortions:
 
         Returns: (N,). Raises: DataError naming the recording, its list and its line: unreadable, or silent.
         """
-        if self._reverb is not None and (drawn := self._reverb.draw(generator("reverb"))):
-            with _errors_named(drawn[1]):
-                response = read_audio(drawn[0], sample_rate=self._rate)
+        name = ""
+        try:
+            if self._reverb is not None and (drawn := self._reverb.draw(generator("reverb"))):
+                path, name = drawn
+                response = read_audio(path, sample_rate=self._rate)
                 if is_silent(response):
-                    raise AudioError(drawn[0], "silent, no impulse response", _TAKE_OUT)
+                    raise AudioError(path, "silent, no impulse response", _TAKE_OUT)
                 wave = reverberate(wave, response)
-        if self._noise is not None:
-            numbers = generator("noise")
-            if drawn := self._noise.draw(numbers):
+            if self._noise is not None and (drawn := self._noise.draw(numbers := generator("noise"))):
+                path, name = drawn
                 snr_db = _uniform(*self._snr_db, numbers)
-                with _errors_named(drawn[1]):
-                    wave = add_noise(wave, self._read_noise(drawn[0], len(wave), numbers), snr_db)
+                wave = add_noise(wave, self._read_noise(path, len(wave), numbers), snr_db)
+        except AudioError as error:
+            raise AudioError(name, error.reason, error.remedy) from error
         return wave
 
     def _read_noise(self, wav: str, num_samples: int, generator: torch.Generator) -> Tensor:
@@ -178,12 +179,3 @@ def _repeat(noise: Tensor, start: int, num_samples: int) -> Tensor:
 
 def _uniform(low: float, high: float, generator: torch.Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
-
-
-@contextmanager
-def _errors_named(name: str) -> Iterator[None]:
-    """Errors of a recording name its list and line."""
-    try:
-        yield
-    except AudioError as error:
-        raise AudioError(name, error.reason, error.remedy) from error
