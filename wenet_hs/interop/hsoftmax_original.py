@@ -194,21 +194,21 @@ def is_original(state: Mapping[str, Tensor]) -> bool:
     return VECTORS in state
 
 
-def tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
+def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     """The tree of a checkpoint, read from its buffers of paths; no folder is needed.
 
     Raises CheckpointError if they are not one tree.
     """
-    missing = [name for name in ("index", "sign", "bias") if f"{_BUFFERS}{name}" not in state]
+    buffers = [f"{_BUFFERS}{name}" for name in ("index", "sign", "bias")]
+    missing = [name for name in buffers if name not in state]
     if missing:
-        raise CheckpointError(f"state_dict: {VECTORS} without {_BUFFERS}{missing[0]}; take the complete checkpoint")
-    if state[VECTORS].dim() != 2:
-        raise CheckpointError(
-            f"state_dict: {VECTORS} has shape {tuple(state[VECTORS].shape)}, expected (N, D); {_OTHER}"
-        )
-    num_units = len(state[VECTORS]) + 1
+        raise CheckpointError(f"state_dict: {VECTORS} without {missing[0]}; take the complete checkpoint")
+    shape = tuple(state[VECTORS].shape)
+    if len(shape) != 2:
+        raise CheckpointError(f"state_dict: {VECTORS} has shape {shape}, expected (N, D); {_OTHER}")
+    num_units = shape[0] + 1
     # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still whole numbers.
-    flat = [state[f"{_BUFFERS}{name}"].double().round().long().numpy() for name in ("index", "sign", "bias")]
+    flat = [state[name].double().round().long().numpy() for name in buffers]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
         raise CheckpointError(f"state_dict: {_BUFFERS}* of {sizes} numbers for {num_units} units; {_OTHER}")
@@ -223,9 +223,9 @@ def tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
 
 def saved_tree(state: Mapping[str, Tensor]) -> Tree:
     """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all frequencies are 1."""
-    children = tree_of_state(state).children
-    names = tuple(map(str, range(len(children) + 1)))
-    return Tree("original", names, children, np.ones(len(names)), {"source": "hsoftmax original"})
+    children = _tree_of_state(state).children
+    ones = np.ones(len(children) + 1)
+    return Tree.build("original", lambda _: children, ones, options={"source": "hsoftmax original"})
 
 
 def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -234,6 +234,6 @@ def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     The buffers of paths are left out, because the tree has its own file here, and so is the decoder's softmax layer,
     which they create and never use. Our head must have the same tree: `read_original_tree` of that training's folder.
     """
-    rows = torch.from_numpy(tree_of_state(state).rows)
+    rows = torch.from_numpy(_tree_of_state(state).rows)
     kept = {name: value for name, value in state.items() if not name.startswith(("hsoftmax.", _UNUSED_LAYER))}
     return {**kept, "head.inner_vector.weight": state[VECTORS][rows]}
