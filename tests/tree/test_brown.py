@@ -28,8 +28,7 @@ def tree_of(sequences: Sequence[Sequence[int]], frequencies: Sequence[float], wi
 
 
 def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
-    counts = Counter(unit for sequence in sequences for unit in sequence)
-    return [counts[unit] for unit in range(num_units)]
+    return [sum(sequence.count(unit) for sequence in sequences) for unit in range(num_units)]
 
 
 def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
@@ -38,12 +37,8 @@ def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> 
     joint: Counter[tuple[int, int]] = Counter()
     for (first, second), count in bigrams.items():
         joint[where[first], where[second]] += count
-    firsts: Counter[int] = Counter()
-    seconds: Counter[int] = Counter()
-    for (first, second), count in joint.items():
-        firsts[first] += count
-        seconds[second] += count
-    total = sum(joint.values())
+    total, both = sum(joint.values()), range(len(classes))
+    firsts, seconds = [sum(joint[a, b] for b in both) for a in both], [sum(joint[a, b] for a in both) for b in both]
     return math.fsum(n * math.log(n * total / (firsts[a] * seconds[b])) for (a, b), n in joint.items())
 
 
@@ -128,9 +123,7 @@ def test_units_in_no_bigram_cost_the_others_as_little_as_they_can() -> None:
     # 4, 5 have no frequency and stand beside 1, the least frequent; 6 has one, but stands in no bigram.
     sequences = [[0, 1, 3], [0, 2, 3], [0, 1, 3], [0, 2, 3], [6]]
     tree = tree_of(sequences, [4, 2, 3, 4, 0, 0, 1])
-    assert {frozenset({4, 5}), frozenset({6, 4, 5}), frozenset({1, 2}), frozenset({0, 1, 2, 3})} <= set(
-        units_below(tree)
-    )
+    assert set(map(frozenset, ({4, 5}, {6, 4, 5}, {1, 2}, {0, 1, 2, 3}))) <= set(units_below(tree))
     assert [code[0] for code in tree.codes()] == ["1"] * 4 + ["0"] * 3
     heavy = tree_of(sequences, [4, 2, 3, 4, 0, 0, 100])
     assert [code[0] for code in heavy.codes()] == ["0"] * 6 + ["1"]
