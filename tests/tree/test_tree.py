@@ -270,6 +270,6 @@ def test_each_fault_of_a_file_is_one_line(tmp_path: Path, text: str, message: st
 def test_a_million_nodes_load_in_seconds(tmp_path: Path) -> None:
     tree = Tree.huffman(1.0 / np.arange(1, 1_000_002))
     tree.save(tmp_path / "tree.json")
-    begin = time.perf_counter()
+    begin = time.process_time()  # other processes do not count
     assert Tree.load(tmp_path / "tree.json") == tree
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
