@@ -49,16 +49,10 @@ def test_absent_files_are_listed(make_experiment: Make) -> None:
     assert "test/<mode>/score.json (error rates)" in read_experiments([folder])[0].absent
 
 
-def test_wrong_folders_and_damaged_files_are_refused(make_experiment: Make, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
+def test_repeated_folders_and_damaged_files_are_refused(make_experiment: Make) -> None:
     folder = make_experiment("a")
-    for folders, message in (
-        ([tmp_path / "nowhere"], "nowhere: no such experiment folder; check --exp$"),
-        ([tmp_path / "empty"], "empty: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an exp"),
-        ([folder, folder / "../a"], "a: the same experiment twice; give each --exp once"),
-    ):
-        with pytest.raises(DataError, match=message):
-            read_experiments(folders)
+    with pytest.raises(DataError, match="a: the same experiment twice; give each --exp once"):
+        read_experiments([folder, folder / "../a"])
     for file, content, message in (
         ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); create it again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual, length_mask, run_layer
-from wenet_hs.nn.subsampling import Subsampling, pad_time
+from wenet_hs.nn.subsampling import Subsampling
 
 
 class MaskedBatchNorm(nn.Module):
@@ -236,7 +236,9 @@ class Encoder(nn.Module):
         An utterance too short for one encoder frame has length 0; T' is at least 1, for a batch of such utterances.
         """
         normalized_BTF = features if self.global_cmvn is None else self.global_cmvn(features)
-        x_BTD, positions_1TD = self.embed(pad_time(normalized_BTF, self.embed.min_frames))
+        missing = self.embed.min_frames - normalized_BTF.size(1)
+        padded_BTF = F.pad(normalized_BTF, (0, 0, 0, missing)) if missing > 0 else normalized_BTF
+        x_BTD, positions_1TD = self.embed(padded_BTF)
         out_lengths_B = self.embed.subsampled_length(lengths)
         mask_BT = length_mask(out_lengths_B, x_BTD.size(1))
         for layer in self.encoders:

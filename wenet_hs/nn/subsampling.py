@@ -9,7 +9,6 @@ import math
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.nn.cpu import Linear
@@ -99,9 +98,3 @@ class LinearSubsampling(Subsampling):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         return self.pos_enc(self.out(features))
-
-
-def pad_time(features: Tensor, min_frames: int) -> Tensor:
-    """features (B, T, F), padded with zeros to `min_frames` where T is smaller."""
-    missing = min_frames - features.size(1)
-    return F.pad(features, (0, 0, 0, missing)) if missing > 0 else features

@@ -33,14 +33,14 @@ class Intervals(NamedTuple):
     micro: Interval | None
 
 
-def draw_sums(values_CK: NDArray[Number], num_resamples: int, seed: int, stream: str = "") -> NDArray[Number]:
+def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") -> NDArray[Number]:
     """Draw C clusters with replacement, `num_resamples` times, and return their sums (R, K).
 
     `stream` (a language) selects independent draws, so that a language's interval does not depend on other languages.
     """
     num_clusters, num_sums = values_CK.shape
     sums_RK = np.zeros((num_resamples, num_sums), dtype=values_CK.dtype)
-    generator = np.random.default_rng([seed, *stream.encode()])
+    generator = np.random.default_rng([SEED, *stream.encode()])
     num_rows = max(1, _BLOCK // max(1, num_clusters))
     for start in range(0, num_resamples if num_clusters else 0, num_rows):
         rows = sums_RK[start : start + num_rows]
@@ -60,14 +60,12 @@ def percentile_interval(rates_R: NDArray[np.float64]) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def stratified_intervals(
-    values: Mapping[str, NDArray[Number]], *, seed: int = SEED, num_resamples: int = 1000
-) -> Intervals:
+def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
     """Intervals of errors and reference units (C, 2) per group, and of the averages over groups.
 
     Every group (a language, a length) keeps its number of clusters in each resample.
     """
-    sums = {group: draw_sums(values_C2, num_resamples, seed, group) for group, values_C2 in values.items()}
+    sums = {group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()}
     rates = {group: _resampled_rates(of_group) for group, of_group in sums.items()}
     each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
     scored = [group for group, values_C2 in values.items() if values_C2[:, 1].any()]
@@ -78,20 +76,18 @@ def stratified_intervals(
     return Intervals(each, percentile_interval(macro), percentile_interval(_resampled_rates(total_R2)))
 
 
-def clustered_intervals(
-    values: Mapping[str, NDArray[Number]], *, seed: int = SEED, num_resamples: int = 1000
-) -> Intervals:
+def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
     """Like `stratified_intervals`, but the averages draw whole groups (speakers), because groups are a sample too.
 
     A group without reference units has no rate and is not drawn.
     """
-    each = stratified_intervals(values, seed=seed, num_resamples=num_resamples).each
+    each = stratified_intervals(values, num_resamples).each
     pooled = [values_C2.sum(axis=0) for values_C2 in values.values() if values_C2[:, 1].any()]
     if len(pooled) < 2:
         return Intervals(each, None, None)
     groups_C2 = np.array(pooled, dtype=np.float64)
     values_C3 = np.column_stack((groups_C2, groups_C2[:, 0] / groups_C2[:, 1]))
-    sums_R3 = draw_sums(values_C3, num_resamples, seed)
+    sums_R3 = draw_sums(values_C3, num_resamples)
     macro_R = sums_R3[:, 2] / len(pooled)
     return Intervals(each, percentile_interval(macro_R), percentile_interval(_resampled_rates(sums_R3)))
 

@@ -73,7 +73,6 @@ def compare(
     *,
     speakers: Mapping[str, str] | None = None,
     num_resamples: int = 10_000,
-    seed: int = SEED,
 ) -> Comparison:
     """The difference of two scorings of the same reference under the same rules.
 
@@ -91,16 +90,16 @@ def compare(
     errors = _errors_by_language(report_a, report_b, None)
     if not errors:
         raise DataError("the reference: contains no units; there is nothing to compare")
-    by_utterance = _resample(errors, num_resamples, seed)
+    by_utterance = _resample(errors, num_resamples)
     of_speakers: dict[str, NDArray[np.int64]] = {}
     by_speaker: dict[str, Significance] = {}
     if speakers is not None:
         check_complete(speakers, report_a.utterances, what="speaker")
         of_speakers = _errors_by_language(report_a, report_b, speakers)
-        by_speaker = _resample(of_speakers, num_resamples, seed, fewest=MIN_SPEAKERS)
+        by_speaker = _resample(of_speakers, num_resamples, fewest=MIN_SPEAKERS)
     return Comparison(
         names=(report_a.name, report_b.name),
-        signature=f"{report_a.signature}|boot:{num_resamples}|seed:{seed}",
+        signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
             name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
             for name, (rate_a, rate_b) in _rates(errors).items()
@@ -164,13 +163,13 @@ def _rates(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, fl
 
 
 def _resample(
-    clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, seed: int, *, fewest: int = 2
+    clusters: Mapping[str, NDArray[np.int64]], num_resamples: int, *, fewest: int = 2
 ) -> dict[str, Significance]:
     """The significance of each language's difference and of the averages; both systems see the same draws.
 
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
-    sums = {lang: draw_sums(sums_C3, num_resamples, seed, lang) for lang, sums_C3 in clusters.items()}
+    sums = {lang: draw_sums(sums_C3, num_resamples, lang) for lang, sums_C3 in clusters.items()}
     num_differing = {lang: int((sums_C3[:, 0] != sums_C3[:, 1]).sum()) for lang, sums_C3 in clusters.items()}
     differences = {lang: _resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
     found = {

@@ -3,7 +3,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,10 +195,9 @@ def summarize(
     for key, utterance in sorted(utterances.items()):  # the order of the file must not change an interval
         members.setdefault(group_of[key], []).append(utterance)
     members = dict(sorted(members.items()))
-    draw = partial(intervals, num_resamples=num_resamples)
     counts = {group: [utterance.counts for utterance in of] for group, of in members.items()}
     errors = {group: np.array([(count.errors, count.num_units) for count in of]) for group, of in counts.items()}
-    found, macro, micro = _rates(errors, draw)
+    found, macro, micro = _rates(errors, intervals, num_resamples)
     features: dict[str, Rate] = {}
     macro_feature = micro_feature = None
     if all(utterance.feature_distance is not None for utterance in utterances.values()):
@@ -207,7 +205,7 @@ def summarize(
             group: np.array([(u.feature_distance, u.counts.num_units) for u in of], dtype=np.float64)
             for group, of in members.items()
         }
-        features, macro_feature, micro_feature = _rates(distances, draw)
+        features, macro_feature, micro_feature = _rates(distances, intervals, num_resamples)
     groups = {
         group: LanguageScore(len(of), sum(of, ErrorCounts()), found[group].interval, features.get(group))
         for group, of in counts.items()
@@ -221,9 +219,11 @@ def summarize(
     )
 
 
-def _rates(values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals]) -> tuple[dict[str, Rate], Rate, Rate]:
+def _rates(
+    values: Mapping[str, NDArray[Number]], draw: Callable[..., Intervals], num_resamples: int
+) -> tuple[dict[str, Rate], Rate, Rate]:
     """The rates of each group, the macro and the micro average, from errors (or distances) and units (C, 2)."""
-    intervals = draw(values)
+    intervals = draw(values, num_resamples)
     sums = {group: values_C2.sum(axis=0) for group, values_C2 in values.items()}
     rates = {group: float(errors / units) if units else None for group, (errors, units) in sums.items()}
     known = [rate for rate in rates.values() if rate is not None]

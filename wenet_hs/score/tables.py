@@ -119,21 +119,20 @@ def _format_grouping(grouping: Grouping, name: str, metric: str) -> Iterator[str
     header = [name, "utts", "N", "S", "D", "I", f"{metric} %", _INTERVAL]
     if grouping.micro.features is not None:
         header += ["PFER %", _INTERVAL]
-    rows = [[group, *_count_cells(score), *_rate_cells(score)] for group, score in grouping.groups.items()]
-    rows.append([MACRO, *[""] * 5, *_rate_cells(grouping.macro)])
-    rows.append([MICRO, *_count_cells(grouping.micro), *_rate_cells(grouping.micro)])
-    yield from format_columns([header, *rows])
+    scores = [*grouping.groups.items(), (MACRO, grouping.macro), (MICRO, grouping.micro)]
+    yield from format_columns([header, *([group, *_score_cells(score)] for group, score in scores)])
 
 
-def _count_cells(score: LanguageScore) -> list[str]:
-    counts = score.counts
-    numbers = (score.utterances, counts.num_units, counts.substitutions, counts.deletions, counts.insertions)
-    return [f"{number:,}" for number in numbers]
-
-
-def _rate_cells(score: LanguageScore | MacroScore) -> list[str]:
-    rates = [score] if score.features is None else [score, score.features]
-    return [cell for found in rates for cell in (percent(found.rate), format_interval(found.interval))]
+def _score_cells(score: LanguageScore | MacroScore) -> Iterator[str]:
+    if isinstance(score, MacroScore):
+        yield from [""] * 5
+    else:
+        counts = score.counts
+        numbers = (score.utterances, counts.num_units, counts.substitutions, counts.deletions, counts.insertions)
+        yield from map("{:,}".format, numbers)
+    for found in (score, score.features):
+        if found is not None:
+            yield from (percent(found.rate), format_interval(found.interval))
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -169,16 +168,15 @@ def report_to_json(report: Report, confusions: ConfusionReport | None = None) ->
     }
     if confusions is not None:
         head["confusions"] = asdict(confusions)
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
-    if report.by:
-        tables["by"] = {
-            name: {
-                "macro": _group_record(grouping.macro),
-                "micro": _group_record(grouping.micro),
-                "groups": {group: _group_record(score) for group, score in grouping.groups.items()},
-            }
-            for name, grouping in report.by.items()
+    by = {
+        name: {
+            "macro": _group_record(grouping.macro),
+            "micro": _group_record(grouping.micro),
+            "groups": {group: _group_record(score) for group, score in grouping.groups.items()},
         }
+        for name, grouping in report.by.items()
+    }
+    tables: dict[str, dict[str, dict[str, Any]]] = {"by": by} if by else {}
     tables["languages"] = {lang: _group_record(score) for lang, score in report.languages.items()}
     tables["utterances"] = {key: _utterance_record(value) for key, value in report.utterances.items()}
     lines = [f"{_dump(name)}: {_dump(value)}" for name, value in head.items()]
