@@ -119,7 +119,8 @@ def _format_grouping(grouping: Grouping, name: str, metric: str) -> Iterator[str
     header = [name, "utts", "N", "S", "D", "I", f"{metric} %", _INTERVAL]
     if grouping.micro.features is not None:
         header += ["PFER %", _INTERVAL]
-    scores = [*grouping.groups.items(), (MACRO, grouping.macro), (MICRO, grouping.micro)]
+    averages: list[tuple[str, LanguageScore | MacroScore]] = [(MACRO, grouping.macro), (MICRO, grouping.micro)]
+    scores = [*grouping.groups.items(), *averages]
     yield from format_columns([header, *([group, *_score_cells(score)] for group, score in scores)])
 
 
