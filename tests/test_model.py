@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import SPECIAL, batch_of, row_of, small_batch, small_model
+from torch import Tensor
 
+from wenet_hs.decode.modes import DecodeOptions, decode
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
-from wenet_hs.model import reverse_labels, with_sos_eos
+from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
 MODELS = {
@@ -28,14 +30,40 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
-def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
-    """One utterance at a time, and all as one batch."""
-    folder = shared_dir / "golden" / "wenet"
+def wenets(folder: Path, name: str) -> tuple[AsrModel, dict[str, Tensor]]:
+    """A model with random weights that WeNet itself ran, in evaluation mode, and its inputs and outputs."""
     with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file.files}
     state = {key.removeprefix("param."): value for key, value in arrays.items() if key.startswith("param.")}
-    model = load_model(folder / f"{name}.yaml", state)
+    return load_model(folder / f"{name}.yaml", state), arrays
+
+
+@torch.inference_mode()
+def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
+    model, arrays = wenets(Path(__file__).parent / "golden", "wenet_conformer")
+    features, units = arrays["feats"][None], arrays["decoder_in"][None]
+    num_frames = torch.tensor([features.shape[1]])
+    memory, lengths = model.encode(features, num_frames)
+    hidden = model.decoder(memory, lengths, units, torch.tensor([units.shape[1]]))
+    for found, name in (
+        (memory[0], "encoder_out"),
+        (model.ctc.log_probs(memory)[0], "ctc_log_probs"),
+        (model.head.log_probs(hidden)[0], "decoder_log_probs"),
+    ):
+        torch.testing.assert_close(found, arrays[name], atol=1e-4, rtol=1e-4)
+    modes = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
+    decoded = decode(model, features, num_frames, modes, DecodeOptions(beam_size=4, ctc_weight=0.5))
+    for mode in modes:
+        assert list(decoded[mode][0][0].ids) == arrays[f"{mode}.tokens"].tolist(), mode
+    for rank, hypothesis in enumerate(decoded["ctc_prefix_beam_search"][0]):
+        assert list(hypothesis.ids) == arrays[f"ctc_prefix_beam_search.nbest{rank}"].tolist()
+        assert hypothesis.score == pytest.approx(float(arrays[f"ctc_prefix_beam_search.nbest{rank}.score"]), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
+def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
+    """One utterance at a time, and all as one batch."""
+    model, arrays = wenets(shared_dir / "golden" / "wenet", name)
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
     for group in ([0], [1], [2], [0, 1, 2]):

@@ -144,7 +144,6 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
         (["--unit", "bpe"], "--unit bpe: must be char, phone or bpe:N"),
         (["--weighting", "equal"], "--weighting equal: must be pooled or per_language"),
         (["--heads", "softmax"], "unknown option '--heads' (try --help)"),
-        (["--units", "x"], "unknown option '--units' (try --help)"),
     ],
 )
 def test_wrong_options_are_one_line(checkout: Path, options: list[str], message: str) -> None:
