@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.dataset import Section
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, SAME_AS_ONLY, Scalar
+from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, Scalar
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import one_field, write_atomic
 
@@ -303,13 +303,9 @@ def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
         if dotted in IGNORED_KEYS:
             ignored.setdefault(IGNORED_KEYS[dotted], []).append(dotted)
             continue
-        only, reason = ONLY_VALUES[dotted]
-        is_same = any(
-            value == one and isinstance(value, bool) == isinstance(one, bool)
-            for one in (only, SAME_AS_ONLY.get(dotted, only))
-        )
-        if not is_same:
-            what_to_do = "remove it" if only is None else f"remove it or set {describe(only)}"
+        accepted, reason = ONLY_VALUES[dotted]
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in accepted):
+            what_to_do = "remove it" if accepted[0] is None else f"remove it or set {describe(accepted[0])}"
             text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
             settings.faults.append((settings.place_of((*names, key)), text))
     return ignored

@@ -45,11 +45,11 @@ _LAYER_SETTINGS: dict[str, Scalar] = {
     "n_kv_head": None,
     "head_dim": None,
 }
-_SUPPORTED: dict[str, dict[str, Scalar]] = {
+_SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "streaming encoders are not implemented": {
         "encoder_conf.causal": False,
         "encoder_conf.use_dynamic_chunk": False,
-        "encoder_conf.static_chunk_size": 0,
+        "encoder_conf.static_chunk_size": (0, -1),
     },
     "layers are WeNet's standard ones": {
         "encoder_conf.conv_bias": True,
@@ -86,17 +86,16 @@ _SUPPORTED: dict[str, dict[str, Scalar]] = {
     "all parameters have the same learning rate": {"optim_conf.modules": None},
     "self-supervised training is not implemented": {"pretrain": False},
     "adapters are not implemented": {"lora_conf": None},
-    "LF-MMI is not implemented": {"lfmmi_dir": None},
+    "LF-MMI is not implemented": {"lfmmi_dir": (None, "")},
     "the layout of 2021; write dataset_conf as WeNet does now": {"collate_conf": None, "spec_aug_conf": None},
     "noisy student training is not implemented": {
         **dict.fromkeys(("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio")),
     },
     "transducers are not implemented": {**dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))},
 }
-ONLY_VALUES: dict[str, tuple[Scalar, str]] = {
-    key: (value, reason) for reason, settings in _SUPPORTED.items() for key, value in settings.items()
+ONLY_VALUES: dict[str, tuple[tuple[Scalar, ...], str]] = {
+    key: (value if isinstance(value, tuple) else (value,), reason)
+    for reason, settings in _SUPPORTED.items()
+    for key, value in settings.items()
 }
-"""Key → the one value that describes what is done here, and why no other value is supported."""
-
-SAME_AS_ONLY: dict[str, Scalar] = {"encoder_conf.static_chunk_size": -1, "lfmmi_dir": ""}
-"""Key → another value that means the same as its one value."""
+"""Key → the values that describe what is done here, and why no other value is supported."""
