@@ -17,8 +17,8 @@ from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.lm import LanguageModel, load_language_model, warn_unknown_units
-from wenet_hs.decode.modes import DEFAULT_MODE, check_modes, check_options, decode, pad_features, warn_about_options
+from wenet_hs.decode.lm import LanguageModel, load_language_model
+from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_features, warn_about_options
 from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
@@ -90,7 +90,7 @@ class Recognizer:
         """
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
-            check_modes([mode])
+            check_options(self._experiment.model, self.options, [mode], self._lm)
             warn_about_options(self._experiment.model, self.options, [mode])
             self._modes_used.add(mode)
         rate = self._conf.resample_conf.resample_rate
@@ -151,8 +151,6 @@ def load_model(
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
     model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer.table)
-    if lm is not None and model is not None:
-        warn_unknown_units(Path(lm), model, experiment.tokenizer.table)
     return Recognizer(experiment, options, model)
 
 

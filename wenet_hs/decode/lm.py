@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.text.units import SPACE, UnitTable
@@ -58,6 +59,8 @@ class LanguageModel(ABC):
 def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
     """Load an ARPA file, or a binary file of KenLM if kenlm is installed. The words of the model are units.
 
+    A warning of rank 0 names the units that the model does not know: the searches avoid them.
+
     Raises: DataError naming file and line if the file is damaged or knows no unit; ConfigError if kenlm is missing.
     """
     try:
@@ -65,18 +68,15 @@ def load_language_model(path: Path, units: UnitTable) -> LanguageModel:
             is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
         raise ConfigError(f"--lm {path}: no such file; give an n-gram model in ARPA format") from error
-    return KenlmModel(path, units) if is_binary else NgramModel(path, units)
-
-
-def warn_unknown_units(path: Path, lm: LanguageModel, units: UnitTable) -> None:
-    """Warn about units that a language model does not know: the searches then avoid them."""
-    if lm.unknown:
+    lm = KenlmModel(path, units) if is_binary else NgramModel(path, units)
+    if lm.unknown and is_first_rank():
         named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
         logger.warning(
             "%s: does not know %d of the %d units (%s), so the searches avoid them; build it from text that is split "
             "into this model's units",
             *(path, len(lm.unknown), len(_text_units(units)), named),
         )
+    return lm
 
 
 def _text_units(units: UnitTable) -> list[str]:

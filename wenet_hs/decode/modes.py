@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -37,7 +37,6 @@ NBests = list[list[Hypothesis]]
 ENCODER, ALIGNMENT = "encoder", "alignment"
 """Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
 _CTC, _PREFIXES = "ctc", "ctc_prefix_beam_search"
-_LENGTH_OPTIONS = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
 
 
 class StageTimes:
@@ -76,7 +75,7 @@ class EncodedBatch:
     options: DecodeOptions
     lm: LanguageModel | None
     modes: Sequence[str]
-    times: StageTimes = field(default_factory=StageTimes)
+    times: StageTimes
 
     @cached_property
     def ctc_best(self) -> tuple[Tensor, Tensor]:
@@ -159,17 +158,13 @@ def stages_of(mode: str) -> tuple[str, ...]:
     return (*MODES[mode].stages, mode)
 
 
-def check_modes(modes: Sequence[str]) -> None:
-    """Raise ValueError for a name that is not in MODES."""
-    for mode in modes:
-        if mode not in MODES:
-            raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
-
-
 def check_options(
     model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: LanguageModel | None = None
 ) -> None:
-    """Raise ConfigError if the model or a mode does not support the options."""
+    """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
+    for mode in modes:
+        if mode not in MODES:
+            raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
     if options.reverse_weight and model.right_head is None:
         raise ConfigError(
             f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
@@ -202,7 +197,8 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
             *(options.beam_size, model.num_units),
         )
     default = DecodeOptions()
-    given = [name for name in _LENGTH_OPTIONS if getattr(options, name) != getattr(default, name)]
+    length_options = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
+    given = [name for name in length_options if getattr(options, name) != getattr(default, name)]
     if given and not any(MODES[mode].has_length_options for mode in modes):
         readers = " and ".join(name for name, mode in MODES.items() if mode.has_length_options)
         logger.warning("%s: read only by %s, no effect on %s", ", ".join(given), readers, ", ".join(modes))
@@ -246,7 +242,6 @@ def decode(
         if the output of the encoder is not finite, or that of CTC is NaN.
     """
     options = options or DecodeOptions()
-    check_modes(modes)
     if model.training:
         raise ValueError("decode needs the model in eval mode; call model.eval()")
     check_options(model, options, modes, lm)
