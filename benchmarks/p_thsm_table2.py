@@ -77,7 +77,7 @@ def make_head(row: str) -> nn.Module:
             return LevelByLevel(DIM, Tree.huffman(counts))
         case "adaptive":
             return AdaptiveHead(DIM, counts)
-    route = "torch" if name == "p-tHSM" else "auto"
+    route = "torch-path" if name == "p-tHSM" else "auto"
     return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option), route=route)
 
 

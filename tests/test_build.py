@@ -218,7 +218,7 @@ def test_settings_reach_the_heads() -> None:
 
 
 def test_the_schema_repeats_the_routes_and_searches_of_the_heads() -> None:
-    classes = ClassHeadConf, class_softmax.Route, class_softmax.Search
+    classes = ClassHeadConf, class_softmax.ClassRoute, class_softmax.ClassSearch
     for conf, route, search in ((HSoftmaxHeadConf, RouteOption, SearchMethod), classes):
         assert get_args(conf.model_fields["route"].annotation) == get_args(route)
         assert get_args(conf.model_fields["search"].annotation) == get_args(search)

@@ -13,7 +13,10 @@ import torch
 
 from wenet_hs.decode.ctc import prefix_beam_search, viterbi_align
 from wenet_hs.heads import ClassHead, HSoftmaxHead, OutputHead
-from wenet_hs.nn.cpu import Dropout
+from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
+from wenet_hs.heads.kernels.search_numba import SERIAL_MAX_ROWS
+from wenet_hs.nn.cpu import MANY_VALUES, Dropout
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.brown import brown_children
 
@@ -25,10 +28,10 @@ def heads() -> list[OutputHead]:
     """Heads of every route and search that has kernels."""
     tree = Tree.huffman(COUNTS)
     routes = itertools.product(("path", "nodes"), (False, True))
-    of_trees = [HSoftmaxHead(DIM, tree, bias, route=route) for route, bias in routes]
+    of_trees = [HSoftmaxHead(DIM, tree, bias, route=route, search="dense") for route, bias in routes]
     searching = HSoftmaxHead(DIM, tree, search="best_first")
     classes = NaryTree.from_binary(tree, 2)
-    of_classes = [ClassHead(DIM, classes, search=search) for search in ("best_first", "all")]
+    of_classes = [ClassHead(DIM, classes, search="best_first"), ClassHead(DIM, classes, route="path", search="all")]
     return [*of_trees, searching, *of_classes]
 
 
@@ -36,17 +39,20 @@ def main() -> None:
     """Call everything that has a kernel once."""
     torch.set_num_threads(1)
     hidden = torch.randn(3, DIM, requires_grad=True)
-    targets = torch.tensor([0, 1, 5])
+    targets, many = torch.tensor([0, 1, 5]), torch.randn(SERIAL_MAX_ROWS + 1, DIM)
     for head in heads():
         for smoothing, kind in ((0.0, "leaf"), (0.1, "node"), (0.1, "leaf")):
             head.loss(hidden, targets, smoothing, kind).sum().backward()
         with torch.no_grad():
             head.loss(hidden, targets)
             head.topk(hidden, 2)
+            head.topk(many, 2)
             head.eval_metrics(hidden, targets)
         head.log_probs(hidden).sum().backward()
         head.label_log_probs(hidden[None], targets[None]).sum().backward()
-    Dropout(0.1)(torch.ones(64, 64))
+    topk_lowest_id_first(torch.zeros(2, SERIAL_MAX_VALUES), 1)
+    for dtype in (torch.float32, torch.bfloat16):
+        Dropout(0.1)(torch.ones(MANY_VALUES, dtype=dtype))
     brown_children([[0, 1, 2], [3, 4, 5, 0]], COUNTS)
     scores = torch.randn(2, 7, NUM_UNITS).log_softmax(-1)
     values, ids = scores.topk(3)

@@ -90,10 +90,10 @@ def full_and_partial(ctc: Ctc, batch: Batch) -> list[tuple[Tensor, ...]]:
     """Cost, gradient of the memory and of the head's parameters, from all units and from labels only."""
     memory, *rest = batch
     results = []
-    for loss_function in (ctc._loss_of_all_probs, ctc._loss_of_label_probs):
+    for ctc.head.has_partial_log_probs in (False, True):
         ctc.zero_grad()
         leaf = memory.clone().requires_grad_()
-        cost = loss_function(leaf, *rest)
+        cost = ctc.loss(leaf, *rest)
         cost.backward()
         assert leaf.grad is not None
         results.append((cost.detach(), leaf.grad, *(p.grad for p in ctc.parameters() if p.grad is not None)))

@@ -118,7 +118,7 @@ class HSoftmaxHeadConf(TreeHeadConf):
     """Whether each inner node has a bias besides its vector."""
     sparse_grad: bool = False
     """Whether a step updates only the vectors on the paths of its targets; for very many units, with `optim: adam`."""
-    route: Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
+    route: Literal["auto", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
     """How costs are computed (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
     search: Literal["auto", "torch", "best_first", "dense"] = "auto"
     """How the best units are found (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""

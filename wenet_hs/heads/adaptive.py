@@ -29,8 +29,8 @@ MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
 class AdaptiveHead(OutputHead):
     """PyTorch's adaptive softmax over the units in descending order of frequency, equal ones by id.
 
-    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. A head of one unit has none. The
-    ranking is a buffer outside the state_dict, because it follows from the frequencies in `tree.json`.
+    Parameters are those of `torch.nn.AdaptiveLogSoftmaxWithLoss` under `adaptive.`. The ranking is a buffer outside the
+    state_dict, because it follows from the frequencies in `tree.json`.
     """
 
     ranked_units: Tensor
@@ -57,19 +57,13 @@ class AdaptiveHead(OutputHead):
             frequencies = frequencies.frequencies
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))
-        ranked = ranking(weights)
+        ranked = np.argsort(-weights, kind="stable")
         self.cutoffs = default_cutoffs(weights) if cutoffs is None else list(cutoffs)
         if not div_value >= 1:
             raise ValueError(f"div_value: must be at least 1, got {div_value}")
-        if self.cutoffs:
-            # Slightly below the root, which may have been rounded up.
-            div_value = min(div_value, dim ** (1 / len(self.cutoffs)) * (1 - 1e-9))
-        self.div_value = div_value
-        self.adaptive: nn.AdaptiveLogSoftmaxWithLoss | None = None
-        if self.num_units > 1:
-            self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, div_value)
-        elif self.cutoffs:
-            raise ValueError(f"cutoffs: one unit has no clusters, got {self.cutoffs}")
+        # Slightly below the root, which may have been rounded up.
+        self.div_value = min(div_value, dim ** (1 / max(1, len(self.cutoffs))) * (1 - 1e-9))
+        self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, self.div_value)
         # Integers, because .half() does not change them.
         self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
         self.register_buffer("rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False)
@@ -80,36 +74,29 @@ class AdaptiveHead(OutputHead):
     @property
     def _bounds(self) -> list[tuple[int, int]]:
         """The first rank of each cluster and the rank after its last."""
-        return list(itertools.pairwise([*self.cutoffs, self.num_units])) if self.cutoffs else []
+        return list(itertools.pairwise([*self.cutoffs, self.num_units]))
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        first_NC = self._first(hidden_ND)
-        if self.adaptive is None:
-            return first_NC
-        size = self.cutoffs[0]
+        first_NC, size = self._first(hidden_ND), self.cutoffs[0]
         parts = [first_NC[:, :size]]
         for cluster in range(len(self.cutoffs)):
             parts.append(self._cluster(hidden_ND, cluster) + first_NC[:, size + cluster, None])
         return torch.cat(parts, dim=-1).index_select(-1, self.rank_of_unit)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        if every:
-            return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
-        if self.adaptive is None:
-            return target * self._first(hidden_ND)[:, 0]
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        if on_all:
+            return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         ranks_N = self.rank_of_unit[targets_N]
         if next(self.adaptive.parameters()).dtype == hidden_ND.dtype:
             log_probs_N: Tensor = self.adaptive(hidden_ND, ranks_N).output
         else:
             wide = {name: value.to(hidden_ND.dtype) for name, value in self.adaptive.named_parameters()}
             log_probs_N = torch.func.functional_call(self.adaptive, wide, (hidden_ND, ranks_N)).output
-        return -target * log_probs_N
+        return -log_probs_N
 
-    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         """The divergence of the first softmax, plus that of the cluster's softmax for targets in a cluster."""
         first_NC = self._first(hidden_ND)
-        if self.adaptive is None:
-            return first_NC[:, 0]
         ranks_N, size = self.rank_of_unit[targets_N], self.cutoffs[0]
         starts = torch.tensor(self.cutoffs, device=ranks_N.device)
         cluster_N = torch.bucketize(ranks_N, starts, right=True) - 1
@@ -125,8 +112,6 @@ class AdaptiveHead(OutputHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """A cluster's entry in the first softmax is a bound for its units: only few rows need a cluster."""
         nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
-        if self.adaptive is None:
-            return nll_N, torch.ones_like(targets_N, dtype=torch.bool)
         first_NC, size = self._first(hidden_ND), self.cutoffs[0]
         best_N, unit_N = self._best(first_NC[:, :size], 0)
         for cluster, (start, _) in enumerate(self._bounds):
@@ -146,26 +131,18 @@ class AdaptiveHead(OutputHead):
         return best_M, torch.where(log_probs_MU == best_M[:, None], units_U, self.num_units).amin(-1)
 
     def _first(self, hidden_ND: Tensor) -> Tensor:
-        """(N, C) log-probabilities of the shortlist and of each cluster; (N, 1) zeros for a head of one unit."""
-        if self.adaptive is None:
-            return hidden_ND[:, :1] * 0.0 + 0.0  # on the graph, for backward()
+        """(N, C) log-probabilities of the shortlist and of each cluster."""
         return F.log_softmax(linear(hidden_ND, self.adaptive.head.weight.to(hidden_ND.dtype)), dim=-1)
 
     def _cluster(self, hidden_MD: Tensor, cluster: int) -> Tensor:
         """(M, U) log-probabilities of a cluster's units given the cluster."""
-        assert self.adaptive is not None
         for weight in self.adaptive.tail[cluster].parameters():  # to the cluster's width, then to its units
             hidden_MD = linear(hidden_MD, weight.to(hidden_MD.dtype))
         return F.log_softmax(hidden_MD, dim=-1)
 
 
-def ranking(frequencies: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(V,) unit ids by descending frequency, equal ones by id."""
-    return np.argsort(-frequencies, kind="stable")
-
-
 def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
-    """The cutoffs of MASS_SHARES, below V and without repetition; none for one unit."""
+    """The cutoffs of MASS_SHARES, below V and without repetition; V is at least 2."""
     num_units = len(frequencies)
     largest = frequencies.max()
     weights = np.ones(num_units) if largest == 0 else np.sort(frequencies / largest)[::-1]
@@ -177,4 +154,4 @@ def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
 def _divergence(log_probs_MU: Tensor, choices_M: Tensor, smoothing: float) -> Tensor:
     """(M,) the divergence of one softmax from its smoothed target."""
     weights = smoothing_weights(smoothing, log_probs_MU.size(-1))
-    return weighted_cost(log_probs_MU, choices_M, weights.target, weights.every) + weights.constant
+    return weighted_cost(log_probs_MU, choices_M, weights.on_target, weights.on_all) + weights.constant

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of the output heads and their shared code: checks, float32 computation, label smoothing, the k best.
 
-Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels.
+Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels,
+I inner nodes and E edges of a tree, M edges on the paths of some units.
 """
 
 import math
@@ -11,11 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
+from wenet_hs.tree.tree import UnitTree
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -23,17 +27,28 @@ _R = TypeVar("_R")
 SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
 
-
 TOPK_MAX_SCORES = 2**25
 """Log-probabilities of which `topk` computes the best at a time. More rows are cut into parts to limit the memory."""
 
 
 class SmoothingWeights(NamedTuple):
-    """KL(q ‖ p) of WeNet's smoothed target q as `constant - target·log p(target) - every·Σ_v log p(v)`."""
+    """KL(q ‖ p) of WeNet's smoothed target q as `constant - on_target·log p(target) - on_all·Σ_v log p(v)`."""
 
-    target: float
-    every: float
+    on_target: float
+    on_all: float
     constant: float
+
+
+class CostWeights(NamedTuple):
+    """What the cost of a row over a tree consists of: plain, leaf-smoothed (`on_all` > 0) or node-smoothed."""
+
+    on_target: float
+    """The weight of -log P(target): the sum over the decisions on the target's path."""
+    on_all: float
+    """The weight of -Σ_v log P(v) over all units."""
+    per_decision: float
+    """ε > 0: each decision on the path has 1-ε for the right child and shares ε among the others. Then `on_target` is 1
+    and `on_all` 0. For two children and the right child's score s: -(1-ε)·log σ(s) - ε·log σ(-s) = -log σ(s) + ε·s."""
 
 
 class OutputHead(nn.Module, ABC):
@@ -43,8 +58,8 @@ class OutputHead(nn.Module, ABC):
     Results have the leading shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is
     checked on a CPU; on a GPU the check would wait for the device.
 
-    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_cost`, `_topk`, `_eval_metrics` and
-    `_label_log_probs` if it can compute them without all log-probabilities.
+    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`, `_topk`, `_eval_metrics`
+    and `_label_log_probs` if it can compute them without all log-probabilities.
     """
 
     has_partial_log_probs: ClassVar[bool] = False
@@ -52,8 +67,8 @@ class OutputHead(nn.Module, ABC):
 
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__()
-        if dim < 1 or num_units < 1:
-            raise ValueError(f"head: dim {dim} and num_units {num_units} must be at least 1")
+        if dim < 1 or num_units < 2:
+            raise ValueError(f"head: dim {dim} must be at least 1, and num_units {num_units} at least 2")
         self.dim = dim
         self.num_units = num_units
 
@@ -62,8 +77,8 @@ class OutputHead(nn.Module, ABC):
         """(N, D) float32 or float64 → (N, V) natural logarithms."""
 
     @abstractmethod
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        """(N, D), (N,) → (N,): -target·log p(its target) - every·Σ_v log p(v), in nats."""
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v). Without `on_all`, the other is 1."""
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to one."""
@@ -96,8 +111,8 @@ class OutputHead(nn.Module, ABC):
         weights = smoothing_weights(smoothing, self.num_units)
         with _without_autocast(hidden.device.type):
             if kind == "node" and smoothing:
-                return self._node_cost(rows_ND, targets_N, smoothing).reshape(targets.shape)
-            cost_N = self._cross_entropy(rows_ND, targets_N, weights.target, weights.every)
+                return self._node_smoothed_loss(rows_ND, targets_N, smoothing).reshape(targets.shape)
+            cost_N = self._cross_entropy(rows_ND, targets_N, weights.on_target, weights.on_all)
         return (cost_N + weights.constant if weights.constant else cost_N).reshape(targets.shape)
 
     @torch.no_grad()
@@ -159,10 +174,10 @@ class OutputHead(nn.Module, ABC):
 
     # The defaults, from all log-probabilities; shapes as in `_log_probs`.
 
-    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         """(N,) the loss of kind "node" with its constants; here that of a head with one decision."""
         weights = smoothing_weights(smoothing, self.num_units)
-        return self._cross_entropy(hidden_ND, targets_N, weights.target, weights.every) + weights.constant
+        return self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all) + weights.constant
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         log_probs_NV = self._log_probs(hidden_ND)
@@ -244,15 +259,52 @@ def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
     return SmoothingWeights(1.0 - smoothing - other, other, constant)
 
 
-def weighted_cost(log_probs: Tensor, targets: Tensor, target: float, every: float) -> Tensor:
-    """(N,): -target·log p(its target) - every·Σ_v log p(v) from all log-probabilities (N, V)."""
-    cost_N = -target * log_probs.gather(-1, targets[:, None])[:, 0]
-    return cost_N - every * log_probs.sum(-1) if every else cost_N
+def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: float) -> Tensor:
+    """(N,): -on_target·log p(its target) - on_all·Σ_v log p(v) from all log-probabilities (N, V)."""
+    cost_N = -on_target * log_probs.gather(-1, targets[:, None])[:, 0]
+    return cost_N - on_all * log_probs.sum(-1) if on_all else cost_N
+
+
+# ---- for the heads over trees
+
+
+def path_edges(tree: UnitTree, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
+    rows, edges = np.arange(len(units)), tree.edges[tree.num_inner + units]
+    found = [(rows[:0], edges[:0])]
+    while len(edges):
+        rows, edges = rows[edges >= 0], edges[edges >= 0]
+        found.append((rows, edges))
+        edges = tree.edges[tree.edge_nodes[edges]]
+    all_rows, all_edges = zip(*found, strict=True)
+    return np.concatenate(all_rows), np.concatenate(all_edges)
+
+
+def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: NDArray[np.int64]) -> Tensor:
+    """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the root.
+
+    Args:
+        edges, parents: (I+V,) the edge that leads to each node, and the inner node above it; any value for the root.
+        level_starts: of the tree.
+    """
+    above = [values_NE.new_zeros(len(values_NE), 1)]  # of the inner nodes of each level
+    for start, end, previous in zip(level_starts[1:], level_starts[2:], level_starts, strict=False):
+        last = above[-1].index_select(1, parents[start:end] - int(previous))
+        above.append(last + values_NE.index_select(1, edges[start:end]))
+    leaves = slice(int(level_starts[-1]), None)
+    return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(1, edges[leaves])
 
 
 def with_sparse_gradient(weight: Tensor) -> Tensor:
     """The same matrix, whose gradient is a sparse tensor of all rows."""
     return F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
+
+
+def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    """A coalesced sparse tensor of this shape from ascending rows (U,) and their values (U, …)."""
+    # Not the argument check_invariants: PyTorch 2.11 then still warns that the checks are neither on nor off.
+    with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True)
 
 
 def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -11,7 +11,6 @@ U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its
 
 import functools
 import math
-import warnings
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,16 +19,23 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, compile_disable, weighted_cost, with_sparse_gradient
-from wenet_hs.heads.kernels.tree import leaf_sums, path_edges
+from wenet_hs.heads.base import (
+    CostWeights,
+    OutputHead,
+    compile_disable,
+    leaf_sums,
+    path_edges,
+    weighted_cost,
+    with_sparse_gradient,
+)
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
 
-Route = Literal["auto", "path", "all"]
+ClassRoute = Literal["auto", "path", "all"]
 """How a cost without smoothing is computed: from the nodes on the targets' paths, or from all edges' scores."""
-Search = Literal["auto", "best_first", "all"]
+ClassSearch = Literal["auto", "best_first", "all"]
 """How the k best are found: from the most probable nodes, on a CPU in float32, or from all log-probabilities."""
 
 ALL_EDGES_BELOW = 128
@@ -66,8 +72,8 @@ class ClassHead(OutputHead):
         tree: NaryTree | Tree,
         *,
         sparse_grad: bool = False,
-        route: Route = "auto",
-        search: Search = "auto",
+        route: ClassRoute = "auto",
+        search: ClassSearch = "auto",
     ) -> None:
         """
         Args:
@@ -77,13 +83,11 @@ class ClassHead(OutputHead):
         """
         super().__init__(dim, tree.num_units)
         tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
-        if route not in get_args(Route) or search not in get_args(Search):
-            known = f"route {', '.join(get_args(Route))}; search {', '.join(get_args(Search))}"
+        if route not in get_args(ClassRoute) or search not in get_args(ClassSearch):
+            known = f"route {', '.join(get_args(ClassRoute))}; search {', '.join(get_args(ClassSearch))}"
             raise ValueError(f"class head: route {route!r} and search {search!r} must be among: {known}")
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
-        with warnings.catch_warnings():  # a tree of one unit has no edge
-            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-            self.output = nn.Linear(dim, tree.num_edges)
+        self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
         self._path_lengths = tree.depths()  # (V,)
         self._path_log_others = tree.path_sums(np.log(np.diff(tree.offsets) - 1))  # (V,) Σ log(c - 1) over the path
@@ -117,7 +121,7 @@ class ClassHead(OutputHead):
         if self.search == "best_first" and not can_run:
             where = f"{dtype} on {device_type}"
             raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
-        if not can_run or self.search == "all" or not self.tree.num_edges:
+        if not can_run or self.search == "all":
             return "all"
         large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
@@ -138,49 +142,47 @@ class ClassHead(OutputHead):
 
     def _edge_log_probs(self, hidden_ND: Tensor) -> Tensor:
         """(N, E): of each child given its node."""
-        return log_softmax_of_nodes(
-            linear(hidden_ND, *self._all_vectors(hidden_ND.dtype)), self.offsets, self.edge_nodes
-        )
+        scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
+        return log_softmax_of_nodes(scores_NE, self.offsets, self.edge_nodes)
 
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        parents = self.edge_nodes[self.node_edges] if self.tree.num_edges else self.edge_nodes
+        parents = self.edge_nodes[self.node_edges]
         return leaf_sums(self._edge_log_probs(hidden_ND), self.node_edges, parents, self.tree.level_starts)
 
     @compile_disable
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        if not every and self.cost_route(hidden_ND.device.type) == "path":
-            return target * self._path_cost(hidden_ND, targets_N, 0.0)
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        if not on_all and self.cost_route(hidden_ND.device.type) == "path":
+            return self._cost_of_nodes_on_paths(hidden_ND, targets_N, 0.0)
         if not _has_kernel(hidden_ND):
-            return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
-        return self._cost_of_edges(hidden_ND, targets_N, (target, every, 0.0))
+            return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
+        return self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
-    def _cost_of_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: tuple[float, float, float]) -> Tensor:
-        from wenet_hs.heads.kernels.classes import cost_of_edges
+    def _cost_of_all_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
+        from wenet_hs.heads.kernels.classes import cost_of_all_edges
 
         tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
-        vectors = self._all_vectors(hidden_ND.dtype)
-        return cost_of_edges(hidden_ND, *vectors, targets_N, tables=tables, weights=weights)
+        return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
 
     @compile_disable
-    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
         if _has_kernel(hidden_ND) and self.cost_route("cpu") == "all":
-            cost_N = self._cost_of_edges(hidden_ND, targets_N, (1.0, 0.0, smoothing))
+            cost_N = self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         else:
-            cost_N = self._path_cost(hidden_ND, targets_N, smoothing)
+            cost_N = self._cost_of_nodes_on_paths(hidden_ND, targets_N, smoothing)
         return cost_N + torch.from_numpy(constants).to(cost_N)
 
-    def _path_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+    def _cost_of_nodes_on_paths(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         weight_ED, bias_E = self._vectors(hidden_ND.dtype)
         groups, sparse = group_decisions(self.tree, targets_N.cpu().numpy()), self._is_sparse(weight_ED)
         if not _has_kernel(hidden_ND):
-            return padded_path_cost(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
-        from wenet_hs.heads.kernels.classes import path_cost
+            return torch_cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
+        from wenet_hs.heads.kernels.classes import cost_of_decisions
 
-        return path_cost(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
+        return cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
 
     @compile_disable
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -242,7 +244,7 @@ def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) ->
     if _has_kernel(scores):
         from wenet_hs.heads.kernels import classes
 
-        return classes.log_softmax_of_nodes(scores, offsets)
+        return classes.log_softmax_in_place(scores, offsets)
     tops_NI = scores.new_full((len(scores), len(offsets) - 1), -torch.inf)
     tops_NI = tops_NI.scatter_reduce(1, edge_nodes.expand_as(scores), scores.detach(), "amax")
     scores = scores - tops_NI.index_select(1, edge_nodes)
@@ -279,10 +281,10 @@ def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
     return DecisionGroups(rows, choices, first, sizes, starts, tree.offsets[present + 1] - starts)
 
 
-def padded_path_cost(
+def torch_cost_of_decisions(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, *, smoothing: float, sparse: bool
 ) -> Tensor:
-    """`kernels.classes.path_cost` in plain PyTorch: nodes of similar size are padded to one batched product."""
+    """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
     to_device = functools.partial(torch.tensor, device=hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
     shapes_G = 64 * np.ceil(np.log2(groups.degrees)).astype(np.int64) + np.log2(groups.sizes).astype(np.int64) // 3

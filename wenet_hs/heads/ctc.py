@@ -57,42 +57,16 @@ class Ctc(nn.Module):
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
         """
-        loss = self._loss_of_label_probs if self.head.has_partial_log_probs else self._loss_of_all_probs
-        return loss(memory, memory_lengths, targets, target_lengths)
-
-    def _loss_of_all_probs(
-        self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor
-    ) -> Tensor:
-        """From the log-probabilities of all units."""
-        log_probs_TBV = self.log_probs(memory).transpose(0, 1)
-        return F.ctc_loss(
-            log_probs_TBV,
-            targets.clamp(min=0),
-            memory_lengths,
-            target_lengths,
-            blank=self.blank,
-            reduction="sum",
-            zero_infinity=True,
-        )
-
-    def _loss_of_label_probs(
-        self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor
-    ) -> Tensor:
-        """The loss and gradients of `_loss_of_all_probs`, from the log-probabilities of blank and the labels only."""
+        if not self.head.has_partial_log_probs:
+            log_probs_BTV = self.log_probs(memory)
+            return _ctc_loss(log_probs_BTV, memory_lengths, targets.clamp(min=0), target_lengths, self.blank)
+        # From the log-probabilities of blank and the labels only: the same loss and gradients.
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
         frames_BTD = self.dropout(memory).masked_fill(~valid_BT[..., None], 0.0)
         log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.unit_ids)
         log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
-        cost = F.ctc_loss(
-            log_probs_BTC.transpose(0, 1),
-            alphabet.target_classes,
-            memory_lengths,
-            target_lengths,
-            blank=0,
-            reduction="sum",
-            zero_infinity=True,
-        )
+        cost = _ctc_loss(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths, 0)
         # Let p be the probability of a class in a frame, and q its posterior given the transcript. The derivative of
         # the loss by log p is -q, but F.ctc_loss returns p - q. After a log-softmax both give the same gradient of the
         # scores, because the p of a frame sum to one. Here they do not, because the classes are not all units. So p,
@@ -100,6 +74,12 @@ class Ctc(nn.Module):
         counted_BT = valid_BT & (alphabet.min_frames <= memory_lengths)[:, None]
         surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
         return cost - (surplus - surplus.detach())
+
+
+def _ctc_loss(log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int) -> Tensor:
+    """The sum of the batch's losses from log-probabilities (B, T, C)."""
+    sizes = lengths, target_lengths
+    return F.ctc_loss(log_probs.transpose(0, 1), targets, *sizes, blank, reduction="sum", zero_infinity=True)
 
 
 class Alphabet(NamedTuple):

@@ -9,7 +9,6 @@ M decisions on the paths of some labels, U inner nodes above them.
 """
 
 import math
-import warnings
 from typing import Literal, get_args
 
 import numpy as np
@@ -17,10 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, compile_disable, with_sparse_gradient
-from wenet_hs.heads.kernels import tree as torch_kernels
+from wenet_hs.heads.base import CostWeights, OutputHead, compile_disable, leaf_sums, path_edges, with_sparse_gradient
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
-from wenet_hs.heads.kernels.tree import CostWeights
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
@@ -28,8 +25,8 @@ Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
 """How a cost is computed: with the vectors on the targets' paths or with those of all nodes, by Numba kernels (float32
 on a CPU) or by PyTorch (anywhere)."""
 
-RouteOption = Literal["auto", "torch", "path", "nodes", "torch-path", "torch-nodes"]
-"""The setting: "auto" chooses among all routes, "torch" among PyTorch's."""
+RouteOption = Literal["auto", "path", "nodes", "torch-path", "torch-nodes"]
+"""The setting: a route, or "auto" for the fastest one."""
 
 NODES_PER_DECISION = 2
 """On a CPU the product with two nodes takes as long as one decision of the path kernels. So a path is slower only in a
@@ -83,9 +80,7 @@ class HSoftmaxHead(OutputHead):
         for name, value, options in (("route", route, RouteOption), ("search", search, SearchMethod)):
             if value not in get_args(options):
                 raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
-        with warnings.catch_warnings():  # a tree of one unit has no inner node
-            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-            self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
+        self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
         self._mean_path = tree.mean_code_length()
@@ -99,11 +94,11 @@ class HSoftmaxHead(OutputHead):
         return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
 
     @compile_disable
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        return self._cost(hidden_ND, targets_N, CostWeights(target, every, 0.0))
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
     @compile_disable
-    def _node_cost(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
@@ -112,32 +107,30 @@ class HSoftmaxHead(OutputHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, cost_weights: CostWeights) -> Tensor:
-        """The cost of each row (N,): the three terms of `CostWeights`, computed by the route of `cost_route`."""
-        target, every, turn = cost_weights
-        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=every != 0)
+    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
+        """The cost of each row (N,), computed by the route of `cost_route`."""
+        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=weights.on_all != 0)
         if route == "nodes":
-            from wenet_hs.heads.kernels.tree_numba import node_cost
+            from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes
 
             inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
-            arrays = self.edges, self.path_lengths, self.leaf_counts
-            return node_cost(*inputs, tables=arrays, weights=cost_weights)
+            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         sparse = self._is_sparse(weight_ID)
         if route == "path":
-            from wenet_hs.heads.kernels.tree_numba import path_cost
+            from wenet_hs.heads.kernels.tree_numba import cost_of_paths
 
             inputs = hidden_ND, weight_ID, bias_I, targets_N
-            tables = self.edges, self.path_lengths
-            cost_N = path_cost(*inputs, tables=tables, turn_smoothing=turn / target, sparse=sparse)
-            return cost_N if target == 1.0 else target * cost_N
+            return cost_of_paths(*inputs, (self.edges, self.path_lengths), weights.per_decision, sparse=sparse)
         nodes_NP, turns_NP = self._paths(targets_N)
         if route == "torch-nodes":
             leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
-            return torch_kernels.node_cost(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, cost_weights)
-        # The route is "torch-path".
-        scores_NP = torch_kernels.path_scores(hidden_ND, weight_ID, bias_I, nodes_NP, turns_NP, sparse=sparse)
-        return torch_kernels.path_cost(scores_NP, turns_NP, target, turn)
+            return torch_cost_of_all_nodes(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
+        # The route is "torch-path": the scores of the paths' nodes from their vectors only.
+        scores_NP = torch.bmm(F.embedding(nodes_NP, weight_ID, sparse=sparse), hidden_ND[:, :, None])[..., 0]
+        if bias_I is not None:
+            scores_NP = scores_NP + bias_I[nodes_NP]
+        return torch_cost_of_paths(scores_NP, turns_NP, weights)
 
     def _paths(self, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         """Nodes (N, P) int64, 0 where padded, and turns (N, P) int8 of each path: +1 left, -1 right, 0 padding."""
@@ -156,14 +149,15 @@ class HSoftmaxHead(OutputHead):
             from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
-        return torch_kernels.leaf_log_probs(scores_NI, self.edges, self.tree.level_starts)
+        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
+        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
 
     @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         method = self.search
         if method == "auto":
             method = choose_search(len(hidden_ND), self.num_units, k, hidden_ND.device.type, hidden_ND.dtype)
-        if method == "dense" or self.num_units == 1 or self._wants_gradient(hidden_ND):
+        if method == "dense" or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         find = best_first if method == "best_first" else search_in_python
@@ -171,7 +165,7 @@ class HSoftmaxHead(OutputHead):
         return self._complete(*found, hidden_ND)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32 and self.num_units > 1
+        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32
         if can_scan and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
             from wenet_hs.heads.kernels.search_numba import scan
 
@@ -188,7 +182,7 @@ class HSoftmaxHead(OutputHead):
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
         nodes, masks = [], []
         for labels_L in labels_BL.cpu().numpy():
-            label_M, edge_M = torch_kernels.path_edges(self.tree, labels_L)
+            label_M, edge_M = path_edges(self.tree, labels_L)
             nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
             is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
             is_on_path[edge_M & 1, node_M, label_M] = True
@@ -256,9 +250,37 @@ class HSoftmaxHead(OutputHead):
     def extra_repr(self) -> str:
         """With the chosen routes of a path's cost and of a cost of all nodes."""
         route: str = self.route
-        if self.route in ("auto", "torch"):
+        if route == "auto":
             weight = self.inner_vector.weight
             dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
             chosen = [self.cost_route(weight.device.type, dtype, every_unit=every_unit) for every_unit in (False, True)]
             route += ": " + " and ".join(chosen)
         return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
+
+
+def torch_cost_of_paths(scores: Tensor, turns: Tensor, weights: CostWeights) -> Tensor:
+    """(N,) nats, without the term `on_all`.
+
+    Args:
+        scores: (N, P) of the nodes on the targets' paths, with any values in the padding.
+        turns: (N, P) +1 left, -1 right, 0 padding.
+    """
+    scores = turns.to(scores.dtype) * scores
+    cost_N = -weights.on_target * (F.logsigmoid(scores) * turns.abs()).sum(-1)
+    return cost_N + weights.per_decision * scores.sum(-1) if weights.per_decision else cost_N
+
+
+def torch_cost_of_all_nodes(z: Tensor, nodes: Tensor, turns: Tensor, leaves: Tensor, weights: CostWeights) -> Tensor:
+    """(N,) nats, without a distribution over the units.
+
+    Σ_v log P(v) is the sum over the nodes of L·log σ(z) + R·log σ(-z), with L and R the leaves under the children.
+
+    Args:
+        z: (N, V-1) node scores.
+        nodes, turns: (N, P) the inner nodes on the targets' paths, and the turns as in `torch_cost_of_paths`.
+        leaves: (2, V-1) of the dtype of z: the number of leaves under the left and the right child.
+    """
+    cost_N = torch_cost_of_paths(z.gather(1, nodes), turns, weights)
+    if not weights.on_all:
+        return cost_N
+    return cost_N - weights.on_all * (F.logsigmoid(z) @ leaves[0] + F.logsigmoid(-z) @ leaves[1])

@@ -26,8 +26,8 @@ class SoftmaxHead(OutputHead):
             scores_NV = F.linear(hidden_ND, self.output.weight.to(dtype), self.output.bias.to(dtype))
         return F.log_softmax(scores_NV, dim=-1)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, target: float, every: float) -> Tensor:
-        return weighted_cost(self._log_probs(hidden_ND), targets_N, target, every)
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
 
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
@@ -36,7 +36,7 @@ class SoftmaxHead(OutputHead):
         weights = smoothing_weights(smoothing, self.num_units)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
-        loss_N = weighted_cost(log_probs_NV, targets_N, weights.target, weights.every) + weights.constant
+        loss_N = weighted_cost(log_probs_NV, targets_N, weights.on_target, weights.on_all) + weights.constant
         fixed_NV = log_probs_NV.detach()
         nll_N, is_best_N = weighted_cost(fixed_NV, targets_N, 1.0, 0.0), fixed_NV.argmax(-1) == targets_N
         return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)

@@ -432,8 +432,6 @@ def _map_adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[s
     same shared units. A cluster takes its words and projection from the old cluster that has most of its shared units,
     if that has the same width.
     """
-    if old.adaptive is None or new.adaptive is None:
-        return {}
     # By rank in the new head: the old rank of the unit (-1: new), and its old cluster (0: in the first softmax).
     sources = outputs[new.ranked_units.cpu().numpy()]
     ranks = np.where(sources >= 0, old.rank_of_unit.cpu().numpy()[sources], -1)

@@ -10,6 +10,7 @@ T rows of the weight's gradient: E, or for a sparse gradient the edges of the no
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels import search_numba as keys
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
-from wenet_hs.heads.kernels.tree import sparse_rows
 from wenet_hs.heads.kernels.tree_numba import cost_of_scores
 from wenet_hs.tree.tree import NaryTree
 
@@ -87,7 +88,7 @@ class _LogSoftmax(torch.autograd.Function):
         return torch.from_numpy(found), None
 
 
-def log_softmax_of_nodes(scores: Tensor, offsets: Tensor) -> Tensor:
+def log_softmax_in_place(scores: Tensor, offsets: Tensor) -> Tensor:
     """Scores (N, E) to log-probabilities of the children given their node (N, E), in place; differentiable once."""
     log_probs: Tensor = _LogSoftmax.apply(scores, offsets.numpy())  # type: ignore[no-untyped-call]
     return log_probs
@@ -108,10 +109,10 @@ def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _costs_of_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
-    """The costs (N,) of `cost_of_edges`. The scores become their derivatives."""
+def _costs_of_all_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
+    """The costs (N,) of `cost_of_all_edges`. The scores become their derivatives."""
     offsets, edge_nodes, node_edges, leaves = tables
-    target, every, smoothing = weights
+    target, every, smoothing = weights  # of CostWeights; with other names the last bits differ
     num_inner, num_edges = len(offsets) - 1, len(leaves)
     costs = np.empty(len(scores_NE), np.float32)
     for row in prange(len(scores_NE)):
@@ -134,27 +135,18 @@ def _costs_of_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-u
     return costs
 
 
-def cost_of_edges(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    targets: Tensor,
-    *,
-    tables: tuple[Tensor, Tensor, Tensor, Tensor],
-    weights: tuple[float, float, float],
+def cost_of_all_edges(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, tables: Iterable[Tensor], weights: CostWeights
 ) -> Tensor:
-    """-target·log P(target unit) - every·Σ_v log P(v) of each row (N,), from the scores of all edges.
+    """(N,) nats from the scores of all edges.
 
     Args:
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU.
-        weights: target, every, and the smoothing of each decision on the path, as in `path_cost`.
         tables: offsets, edge_nodes, node_edges and leaves of the head.
     """
     arrays, targets_N = tuple(table.numpy() for table in tables), targets.contiguous().numpy()
     numbers = tuple(map(np.float32, weights))
-    return cost_of_scores(
-        hidden, weight, bias, lambda scores_NE: _costs_of_edges(scores_NE, arrays, targets_N, numbers)
-    )
+    return cost_of_scores(hidden, weight, bias, lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers))
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
@@ -214,7 +206,7 @@ def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_g
                     grad_D[d] += score_grad * scaled_D[d]
 
 
-class _PathCost(torch.autograd.Function):
+class _CostOfDecisions(torch.autograd.Function):
     """A matrix product per node with many rows, a kernel for all other nodes.
 
     The forward pass computes the derivatives by the rows too, while the vectors are in the cache.
@@ -287,7 +279,9 @@ class _PathCost(torch.autograd.Function):
         return grad_hidden, grad_TD, grad_E, None, None, None
 
 
-def path_cost(hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoothing: float, sparse: bool) -> Tensor:
+def cost_of_decisions(
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoothing: float, sparse: bool
+) -> Tensor:
     """The cross-entropies of the decisions on each row's path, added up, from the nodes on the paths only.
 
     Args:
@@ -298,12 +292,12 @@ def path_cost(hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoo
     Returns:
         (N,) nats; differentiable once.
     """
-    cost: Tensor = _PathCost.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
+    cost: Tensor = _CostOfDecisions.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
     return cost
 
 
 @njit(cache=True)
-def _search_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
+def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. False if the row was given up."""
     weight_ED, bias_E, offsets, children, max_degree = edges
     num_inner, last, opened, size = len(offsets) - 1, len(best_K) - 1, 0, 1
@@ -339,12 +333,12 @@ def _search_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-unt
 
 
 @njit(cache=True, parallel=True)
-def _search_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignore[no-untyped-def]
+def _search_class_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignore[no-untyped-def]
     """Returns how many rows were given up."""
     values_NK, ids_NK, is_done_N = found
     given_up = 0
     for row in prange(len(hidden_ND)):
-        is_done_N[row] = _search_row(hidden_ND[row], edges, root_NC[row], ids_NK[row], budget)
+        is_done_N[row] = _search_class_row(hidden_ND[row], edges, root_NC[row], ids_NK[row], budget)
         keys.decode_keys(ids_NK[row], values_NK[row], len(edges[2]) - 1)
         given_up += not is_done_N[row]
     return given_up
@@ -367,6 +361,6 @@ def best_units(
     found = np.empty(shape, np.float32), np.empty(shape, np.int64), np.empty(len(hidden), np.bool_)
     max_degree = int(np.diff(tree.offsets).max())
     edges = weight.numpy(), bias.numpy(), tree.offsets, tree.children, max_degree
-    given_up = _search_rows(hidden.numpy(), edges, root_scores.numpy(), found, budget)
+    given_up = _search_class_rows(hidden.numpy(), edges, root_scores.numpy(), found, budget)
     values_NK, ids_NK, is_done_N = (torch.from_numpy(array) for array in found)
     return values_NK, ids_NK, (~is_done_N).nonzero()[:, 0] if given_up else None

@@ -31,18 +31,13 @@ product with all node vectors; "auto": see `choose_search`."""
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
 
-# The figures of `choose_search` and `limits` are fitted to medians on two CPU threads with width 256, Huffman trees
-# over Zipf frequencies and k = 10, with initial weights (the worst case) and with weights ten times larger.
 FEW_ROWS = 128
-"""Below this many rows the node vectors stay in the cache, and the product is limited by memory. About equal are both
-routes at V = 100 with few rows, and at V = 300 with many."""
-OPEN_COST = {"few": 36, "many": 60}
-"""ns per opened node and thread."""
-DENSE_COST = {"few": 14, "many": 9}
-"""ns per unit, row and thread in the dense route; most of it is the product."""
+"""Below this many rows the node vectors stay in the CPU's cache, and the product is limited by memory."""
+UNITS_PER_OPENED_NODE = {"few rows": 18 / 7, "many rows": 20 / 3}
+"""On a CPU the search takes as long for one node as the dense route for this many units (medians on two threads with
+width 256, Huffman trees over Zipf frequencies, k = 10)."""
 GPU_MIN_UNITS = 4096
-"""On a GPU the search is used from this V on: its time hardly depends on V, and the dense route starts some twenty
-kernels over all scores. This is an estimate, not a measurement."""
+"""On a GPU the search is used from this V on: its time hardly depends on V. This is an estimate, not a measurement."""
 GPU_MAX_K = 32
 """The largest k for which the Triton kernel's list of open nodes fits the registers."""
 
@@ -52,14 +47,12 @@ def choose_search(
     num_rows: int, num_units: int, k: int, device_type: str, dtype: torch.dtype
 ) -> Literal["best_first", "dense"]:
     """The faster of "best_first" and "dense". Other dtypes than float32, and GPUs without Triton, have "dense" only."""
-    if dtype != torch.float32 or num_units < 2:
-        return "dense"
     if device_type == "cpu":
-        rows = "few" if num_rows < FEW_ROWS else "many"
-        search = OPEN_COST[rows] * expected_opened(num_units, k)
-        return "best_first" if search < DENSE_COST[rows] * num_units else "dense"
-    fits = num_units >= GPU_MIN_UNITS and 32 * k <= num_units and k <= GPU_MAX_K
-    return "best_first" if device_type == "cuda" and fits and has_triton() else "dense"
+        ratio = UNITS_PER_OPENED_NODE["few rows" if num_rows < FEW_ROWS else "many rows"]
+        is_faster = ratio * expected_opened(num_units, k) < num_units
+    else:
+        is_faster = num_units >= GPU_MIN_UNITS and k <= GPU_MAX_K and device_type == "cuda" and has_triton()
+    return "best_first" if is_faster and dtype == torch.float32 else "dense"
 
 
 def expected_opened(num_units: int, k: int) -> float:

@@ -49,7 +49,7 @@ def search(
     bias = _NO_BIAS if bias_I is None else bias_I.numpy()
     if num_rows > SERIAL_MAX_ROWS:
         use_torch_threads()
-    kernel = _search_parts if num_rows > SERIAL_MAX_ROWS else _search_rows
+    kernel = _search_binary_parts if num_rows > SERIAL_MAX_ROWS else _search_binary_rows
     given_up = kernel(hidden_ND.numpy(), (weight_ID.numpy(), bias, children_I2.numpy()), found, limits)
     values_NK, ids_NK, opened_N = (torch.from_numpy(array) for array in found)
     return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0] if given_up else None
@@ -124,7 +124,7 @@ def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _search_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
+def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. Returns how many nodes were opened, negative if the row was given up.
 
     The size of the heap and `max_before_leaf` are the two limits of `search`.
@@ -165,7 +165,7 @@ def _search_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: igno
 
 
 @njit(cache=True)
-def _search_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
+def _search_binary_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
     """One row after the other. Returns how many were given up."""
     values_NK, ids_NK, opened_N = found
     heap_H = np.empty(limits[0], dtype=np.int64)
@@ -175,22 +175,22 @@ def _search_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-de
         if given_up >= 2 and 2 * given_up > row:
             opened_N[row] = -1
         else:
-            opened_N[row] = _search_row(hidden_ND[row], nodes, ids_NK[row], heap_H, limits[1])
+            opened_N[row] = _search_binary_row(hidden_ND[row], nodes, ids_NK[row], heap_H, limits[1])
             decode_keys(ids_NK[row], values_NK[row], len(nodes[2]))
         given_up += opened_N[row] < 0
     return given_up
 
 
 @njit(cache=True, parallel=True)
-def _search_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
-    """`_search_rows` on parts of the rows, shared by the threads."""
+def _search_binary_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
+    """`_search_binary_rows` on parts of the rows, shared by the threads."""
     values_NK, ids_NK, opened_N = found
     num_rows, given_up = len(hidden_ND), 0
     parts = min(num_rows, _PARTS)
     for part in prange(parts):
         start, end = num_rows * part // parts, num_rows * (part + 1) // parts
         part_found = values_NK[start:end], ids_NK[start:end], opened_N[start:end]
-        given_up += _search_rows(hidden_ND[start:end], nodes, part_found, limits)
+        given_up += _search_binary_rows(hidden_ND[start:end], nodes, part_found, limits)
     return given_up
 
 

@@ -10,7 +10,7 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the
 U inner nodes that are on a path, K rows of the weight's gradient: I, or U if it is sparse.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
-from wenet_hs.heads.kernels.tree import CostWeights, sparse_rows
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient, shared by the threads
@@ -31,7 +31,7 @@ _ROWS = 16  # that one thread takes at a time, of those that need all nodes
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _path_costs(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, turn_smoothing):  # type: ignore[no-untyped-def]
+def _costs_of_paths(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, per_decision):  # type: ignore[no-untyped-def]
     """Costs (N,), the start of each row's decisions (N+1,), and node, row, d cost / d score of each decision (M,)."""
     num_rows, dim = hidden_ND.shape
     num_inner = len(weight_ID)
@@ -59,10 +59,10 @@ def _path_costs(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, turn_smoo
             small = exp_minus(abs(score))
             wrong = (small if score > _ZERO else _ONE) / (_ONE + small)  # σ(-score)
             cost += log1p_unit(small) - min(score, _ZERO)
-            if turn_smoothing:
-                cost += turn_smoothing * score
+            if per_decision:
+                cost += per_decision * score
             nodes[index], rows[index] = node, row
-            slopes[index] = turn * (turn_smoothing - wrong)
+            slopes[index] = turn * (per_decision - wrong)
             above = up[node]
         costs[row] = cost
     return costs, starts, nodes, rows, slopes
@@ -127,15 +127,15 @@ def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD
                 grad_K[out_U[node]] += total
 
 
-class _PathCost(torch.autograd.Function):
+class _CostOfPaths(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
-        tables, turn_smoothing, ctx.sparse = rest
+        tables, per_decision, ctx.sparse = rest
         hidden, weight = hidden.contiguous(), weight.contiguous()
         bias_I = np.empty(0, np.float32) if bias is None else bias.contiguous().numpy()
         arrays = hidden.numpy(), weight.numpy(), bias_I, targets.contiguous().numpy()
         use_torch_threads()
-        costs, *ctx.decisions = _path_costs(*arrays, *(table.numpy() for table in tables), np.float32(turn_smoothing))
+        costs, *ctx.decisions = _costs_of_paths(*arrays, *(table.numpy() for table in tables), np.float32(per_decision))
         ctx.save_for_backward(hidden, weight)
         return torch.from_numpy(costs)
 
@@ -174,17 +174,17 @@ def _vector_gradients(ctx: Any, grad_N: NDArray[np.float32]) -> tuple[Tensor | N
     return grad_weight if ctx.needs_input_grad[1] else None, grad_bias if ctx.needs_input_grad[2] else None
 
 
-def path_cost(
+def cost_of_paths(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     targets: Tensor,
-    *,
     tables: tuple[Tensor, Tensor],
-    turn_smoothing: float,
+    per_decision: float,
+    *,
     sparse: bool,
 ) -> Tensor:
-    """-log P of each row's target, plus turn_smoothing times the score of each turn on its path.
+    """-log P of each row's target, plus `per_decision` times the score of each turn on its path (see CostWeights).
 
     Args:
         hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,) int64.
@@ -193,8 +193,8 @@ def path_cost(
     Returns:
         (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.
     """
-    rest = targets, tables, turn_smoothing, sparse
-    cost: Tensor = _PathCost.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
+    rest = targets, tables, per_decision, sparse
+    cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
     return cost
 
 
@@ -202,10 +202,10 @@ def path_cost(
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _node_costs(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ignore[no-untyped-def]
+def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ignore[no-untyped-def]
     """Costs (N,); each score in z_NI becomes the derivative of its row's cost by it."""
     num_rows, num_inner = z_NI.shape
-    target, every, turn_smoothing = weights
+    on_target, on_all, per_decision = weights
     costs = np.empty(num_rows, np.float32)
     deepest = 0
     for row in range(num_rows):
@@ -220,12 +220,12 @@ def _node_costs(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ign
                 score = turn * z_I[above >> 1]
                 small = exp_minus(abs(score))
                 wrong = (small if score > _ZERO else _ONE) / (_ONE + small)  # σ(-score)
-                path += target * (log1p_unit(small) - min(score, _ZERO))
-                if turn_smoothing:
-                    path += turn_smoothing * score
-                slopes[depth] = turn * (turn_smoothing - target * wrong)
+                path += on_target * (log1p_unit(small) - min(score, _ZERO))
+                if per_decision:
+                    path += per_decision * score
+                slopes[depth] = turn * (per_decision - on_target * wrong)
                 depth, above = depth + 1, up[above >> 1]
-            if every:
+            if on_all:
                 total = _ZERO  # of all units' costs: their leaves' counts times the nodes'
                 for i in range(num_inner):
                     z = z_I[i]
@@ -234,8 +234,8 @@ def _node_costs(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ign
                     both = left + right
                     total += both * log1p_unit(small) + right * max(z, _ZERO) - left * min(z, _ZERO)
                     larger = _ONE / (_ONE + small)
-                    z_I[i] = every * (both * (larger if z > _ZERO else small * larger) - left)
-                path += every * total
+                    z_I[i] = on_all * (both * (larger if z > _ZERO else small * larger) - left)
+                path += on_all * total
             else:
                 for i in range(num_inner):
                     z_I[i] = _ZERO
@@ -248,7 +248,7 @@ def _node_costs(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ign
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
+def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
     """(N, V): from the root down each node gives its children its own sum and the cost of the turn."""
     num_rows, num_inner = z_NI.shape
     out_NV = np.empty((num_rows, num_inner + 1), np.float32)
@@ -269,7 +269,7 @@ def _log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True, fastmath=SUMS)
-def _log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-def]
+def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-def]
     """From the leaves up: a node's sum is its children's; its score pulls one up and the other down."""
     num_rows, num_inner = z_NI.shape
     grad_NI = np.empty((num_rows, num_inner), np.float32)
@@ -333,22 +333,16 @@ def cost_of_scores(
     return cost
 
 
-def node_cost(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    *,
-    tables: tuple[Tensor, Tensor, Tensor],
-    weights: CostWeights,
+def cost_of_all_nodes(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, tables: Iterable[Tensor], weights: CostWeights
 ) -> Tensor:
-    """(N,) nats, weighted by `weights`, from the scores of all nodes; arguments as in `path_cost`.
+    """(N,) nats from the scores of all nodes; arguments as in `cost_of_paths`.
 
     `tables` are `edges`, `path_lengths` and `leaf_counts` of the head.
     """
     arrays = [tensor.numpy() for tensor in (targets.contiguous(), *tables)]
     numbers = tuple(np.float32(value) for value in weights)
-    return cost_of_scores(hidden, weight, bias, lambda z_NI: _node_costs(z_NI, *arrays, numbers))
+    return cost_of_scores(hidden, weight, bias, lambda z_NI: _costs_of_all_nodes(z_NI, *arrays, numbers))
 
 
 class _TreeLogProbs(torch.autograd.Function):
@@ -358,14 +352,16 @@ class _TreeLogProbs(torch.autograd.Function):
         ctx.save_for_backward(z_NI)
         ctx.children = children
         use_torch_threads()
-        return torch.from_numpy(_log_probs(z_NI.numpy(), children))
+        return torch.from_numpy(_leaf_log_probs(z_NI.numpy(), children))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (z_NI,) = ctx.saved_tensors
         use_torch_threads()
-        return torch.from_numpy(_log_probs_gradient(z_NI.numpy(), grads[0].contiguous().numpy(), ctx.children)), None
+        return torch.from_numpy(
+            _leaf_log_probs_gradient(z_NI.numpy(), grads[0].contiguous().numpy(), ctx.children)
+        ), None
 
 
 def tree_log_probs(scores: Tensor, children: Tensor) -> Tensor:
