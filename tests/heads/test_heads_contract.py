@@ -20,7 +20,9 @@ from trees import comb, merge_levels
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import SmoothingKind
+from wenet_hs.heads.class_softmax import ClassRoute, ClassSearch
 from wenet_hs.heads.hsoftmax import RouteOption
+from wenet_hs.heads.kernels.search import SearchMethod
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 8
@@ -90,8 +92,8 @@ OTHERS = ("hsoftmax:balanced", "hsoftmax:random+bias", "hsoftmax:comb", *(f"clas
 HEADS = MAIN + OTHERS
 CASES = [*((kind, v) for kind in MAIN for v in (2, 60)), *((kind, 40) for kind in OTHERS)]
 LOSSES: list[tuple[float, SmoothingKind]] = [(0.0, "leaf"), (0.1, "leaf"), (0.1, "node")]
-ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(RouteOption), ClassHead: ("path", "all")}
-SEARCHES: dict[type, tuple[str, ...]] = {ClassHead: ("best_first", "all"), HSoftmaxHead: ("best_first", "dense")}
+ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(RouteOption), ClassHead: get_args(ClassRoute)}
+SEARCHES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(SearchMethod), ClassHead: get_args(ClassSearch)}
 
 
 def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -155,7 +157,7 @@ def test_equal_units_come_in_the_order_of_their_ids(kind: str) -> None:
         parameter.zero_()
     log_probs = head.log_probs(torch.zeros(DIM)).tolist()
     order = sorted(range(50), key=lambda unit: (-log_probs[unit], unit))
-    for search in ("auto", *SEARCHES.get(type(head), ())):
+    for search in SEARCHES.get(type(head), ("auto",)):
         head.search = search  # type: ignore[assignment]
         values, ids = head.topk(torch.zeros(2, DIM), 20)
         assert ids.tolist() == [order[:20]] * 2
@@ -204,31 +206,68 @@ def gradients(head: OutputHead, hidden: Tensor, values: Tensor) -> tuple[Tensor,
     return torch.autograd.grad((values * upstream).sum(), inputs, allow_unused=True, materialize_grads=True)
 
 
-@pytest.mark.parametrize(("kind", "num_units"), CASES)
-def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int) -> None:
+@pytest.mark.parametrize(("kind", "num_units"), [*CASES, ("hsoftmax:skewed+bias", 600), ("class:bins", 600)])
+def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monkeypatch: pytest.MonkeyPatch) -> None:
     head = make_head(kind, num_units)
     generator = torch.Generator().manual_seed(2)
     hidden = torch.randn(2, 5, DIM, generator=generator, requires_grad=True)
     labels = torch.randint(num_units, (2, 4), generator=generator)
+    labels[1] = labels[1, 0]  # a label that repeats
     expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
+    if num_units == 600:  # only the nodes above the labels are computed
+        monkeypatch.delattr(type(head), "_log_probs")
     found = head.label_log_probs(hidden, labels)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients(head, hidden, found), gradients(head, hidden, expected), atol=1e-4, rtol=1e-4)
+    exact = head.double().label_log_probs(hidden.double(), labels).float()
+    torch.testing.assert_close(exact, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", MAIN)
+def test_label_log_probs_without_labels_or_utterances(kind: str) -> None:
+    head, labels = make_head(kind, 600), torch.zeros(2, 4, dtype=torch.int64)
+    assert head.label_log_probs(torch.randn(2, 5, DIM), labels[:, :0]).shape == (2, 5, 0)
+    assert head.label_log_probs(torch.randn(0, 5, DIM), labels[:0]).shape == (0, 5, 4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
 @pytest.mark.parametrize("kind", [kind for kind in HEADS if ":" in kind])
-def test_every_route_gives_the_same(kind: str) -> None:
-    head = make_head(kind, 60)
+def test_every_route_gives_the_values_and_gradients_of_float64(kind: str, scale: float) -> None:
+    head, twin = make_head(kind, 60), make_head(kind, 60).double()
     hidden, targets = rows(head, 30)
-    hidden.requires_grad_()
-    for smoothing, smoothing_kind in LOSSES:
-        results = []
-        for route in ("auto", *ROUTES[type(head)]):
+    hidden = (scale * hidden).requires_grad_()
+    exact_hidden = hidden.detach().double().requires_grad_()
+    for loss in LOSSES:
+        exact = twin.loss(exact_hidden, targets, *loss)
+        expected = exact, *gradients(twin, exact_hidden, exact)
+        for route in ROUTES[type(head)]:
             head.route = route  # type: ignore[assignment]
-            loss = head.loss(hidden, targets, smoothing, smoothing_kind)
-            results.append((loss, *gradients(head, hidden, loss)))
-        for result in results[1:]:
-            torch.testing.assert_close(result, results[0], atol=1e-4, rtol=1e-4)
+            found = head.loss(hidden, targets, *loss)
+            for value, wanted in zip((found, *gradients(head, hidden, found)), expected, strict=True):
+                size = max(1.0, wanted.abs().max().item())
+                torch.testing.assert_close(value.double(), wanted, rtol=1e-5, atol=5e-6 * size)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@torch.no_grad()
+def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str) -> None:
+    head = make_head(kind, 60)
+    hidden, targets = rows(head)
+    for search in SEARCHES.get(type(head), ("auto",)):
+        head.search = search  # type: ignore[assignment]
+        hidden[2] = 0.0
+        clean = head.topk(hidden, 10)
+        hidden[2, 3] = torch.nan
+        values, ids = head.topk(hidden, 10)
+        assert values[2].isnan().all() and len(set(ids[2].tolist())) == 10
+        others = [0, 1, 3, 4, 5]
+        torch.testing.assert_close(values[others], clean[0][others])
+        assert torch.equal(ids[others], clean[1][others])
+    assert head.log_probs(hidden[2]).isnan().all()
+    for route in ROUTES.get(type(head), ("auto",)):
+        head.route = route  # type: ignore[assignment]
+        for loss in LOSSES:
+            assert head.loss(hidden, targets, *loss).isnan().tolist() == [False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3), (2, 0, 3)])
@@ -241,6 +280,8 @@ def test_any_leading_shape(kind: str, shape: tuple[int, ...]) -> None:
     values, ids = head.topk(hidden, 1)
     assert values.shape == ids.shape == (*shape, 1)
     assert ids.dtype == torch.int64
+    strided = hidden.transpose(0, -1).contiguous().transpose(0, -1)
+    assert torch.equal(head.topk(strided, 2)[1][..., :1], ids)
 
 
 @pytest.mark.parametrize("kind", MAIN)

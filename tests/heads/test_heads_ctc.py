@@ -179,14 +179,6 @@ def test_compact_alphabet_by_hand() -> None:
         assert not needed or not ctc_feasible(ids, needed - 1)
 
 
-def test_topk_of_each_frame() -> None:
-    ctc, memory = make_ctc("tree", 40), torch.randn(2, 7, 5)
-    values, ids = ctc.topk(memory, 4)
-    expected = ctc.log_probs(memory).topk(4)
-    torch.testing.assert_close(values, expected.values, atol=1e-5, rtol=1e-5)
-    assert torch.equal(ids, expected.indices)
-
-
 def test_autocast_and_dropout_in_evaluation_change_nothing() -> None:
     ctc, batch = make_ctc("tree", 12), random_batch(3, 3, 12)
     ctc.dropout.p = 0.5

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head against the paper's own formulas, and its routes against each other.
+"""The tree head against the paper's own formulas, its settings, and its kernels.
 
 Dimension key: N rows, D width, V units, I inner nodes, P longest path.
 """
 
-import copy
-import pickle
-from collections.abc import Callable
+import itertools
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numba import njit
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.hsoftmax import Route, RouteOption
+from wenet_hs.heads.kernels import numba_common
+from wenet_hs.heads.kernels.tree_numba import sort_by_node
 from wenet_hs.tree import Tree
 
 
@@ -68,18 +72,18 @@ def test_parameters_have_the_names_of_the_original() -> None:
     assert set(HSoftmaxHead(4, tree, bias=True).state_dict()) == {"inner_vector.weight", "inner_vector.bias"}
 
 
-def costs_and_gradients(head: HSoftmaxHead, kind: str, smoothing: float, num_rows: int = 30) -> list[Tensor]:
-    """The loss of some rows, each weighted otherwise, and its gradient in hidden and in the parameters, all dense."""
+def costs_and_best(head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: int = 200) -> list[Tensor]:
+    """The loss of some rows, its gradients, and the best units."""
     generator = torch.Generator().manual_seed(1)
     hidden_ND = torch.randn(num_rows, head.dim, generator=generator).requires_grad_()
     targets_N = torch.randint(head.num_units, (num_rows,), generator=generator)
-    cost_N = head.loss(hidden_ND, targets_N, smoothing, kind)  # type: ignore[arg-type]
+    cost_N = head.loss(hidden_ND, targets_N, smoothing, kind)
     gradients = torch.autograd.grad((cost_N * torch.arange(1.0, num_rows + 1)).sum(), (hidden_ND, *head.parameters()))
-    return [cost_N.detach(), *(gradient.to_dense() for gradient in gradients)]
+    best = [head.topk(hidden_ND.detach()[:rows], 10) for rows in (2, num_rows)]
+    return [cost_N.detach(), *gradients, *itertools.chain(*best)]
 
 
 COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
-ROUTES = ("path", "nodes", "torch-path", "torch-nodes")
 
 
 def choose(num_units: int, mean_path: float = 8.0, route: RouteOption = "auto", **options: Any) -> Route:
@@ -137,24 +141,6 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     assert moved.tolist() == sorted(nodes[3, :9])
 
 
-@pytest.mark.parametrize(("num_units", "route"), [(600, "auto"), (2000, "torch-path")])
-def test_labels_have_the_log_probabilities_of_all_units(num_units: int, route: Any) -> None:
-    torch.manual_seed(0)
-    head = HSoftmaxHead(8, Tree.huffman([1.0 / (1 + unit) for unit in range(num_units)]), route == "auto", route=route)
-    hidden = torch.randn(3, 5, 8).requires_grad_()
-    labels = torch.randint(num_units, (3, 6))
-    labels[1] = labels[1, 0]  # a label that repeats
-    expected = head.log_probs(hidden).gather(-1, labels[:, None].expand(-1, 5, -1))
-    found = head.label_log_probs(hidden, labels)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    weights = torch.randn(3, 5, 6)
-    inputs = (hidden, *head.parameters())
-    gradients = [torch.autograd.grad((cost * weights).sum(), inputs) for cost in (found, expected)]
-    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
-    assert head.label_log_probs(hidden, labels[:, :0]).shape == (3, 5, 0)
-    assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 6)
-
-
 @pytest.mark.parametrize("route", ["auto", "torch-path"])
 def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
     num_units = 700
@@ -173,52 +159,47 @@ def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
     torch.testing.assert_close(labels, log_probs[:, targets], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(("kind", "smoothing"), COSTS)
-@pytest.mark.parametrize("route", ROUTES)
-def test_only_tensors_that_require_a_gradient_get_one(route: Any, kind: Any, smoothing: float) -> None:
-    head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
+@pytest.mark.parametrize("route", get_args(Route))
+def test_only_tensors_that_require_a_gradient_get_one(route: Any) -> None:
     hidden, targets = torch.randn(6, 8), torch.randint(20, (6,))
-    head.loss(hidden, targets, smoothing, kind).sum().backward()
-    assert hidden.grad is None and all(parameter.grad is not None for parameter in head.parameters())
-    head.requires_grad_(False).zero_grad()
-    hidden.requires_grad_()
-    head.loss(hidden, targets, smoothing, kind).mean().backward()
-    assert hidden.grad is not None and all(parameter.grad is None for parameter in head.parameters())
-    with torch.no_grad():
-        assert not head.loss(hidden, targets, smoothing, kind).requires_grad
-
-
-def test_copies_and_pickles_keep_the_tree() -> None:
-    head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), bias=True)
-    hidden, targets = torch.randn(6, 8), torch.randint(39, (6,))
-    expected = head.loss(hidden, targets, 0.1)
-    for twin in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
-        assert twin.tree == head.tree
-        assert torch.equal(twin.loss(hidden, targets, 0.1), expected)
-        assert torch.equal(twin.log_probs(hidden), head.log_probs(hidden))
+    for kind, smoothing in COSTS:
+        head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
+        head.loss(hidden.detach(), targets, smoothing, kind).sum().backward()
+        assert all(parameter.grad is not None for parameter in head.parameters())
+        head.requires_grad_(False).zero_grad()
+        wanted = hidden.clone().requires_grad_()
+        head.loss(wanted, targets, smoothing, kind).mean().backward()
+        assert wanted.grad is not None and all(parameter.grad is None for parameter in head.parameters())
 
 
 def test_tables_made_in_inference_mode_can_be_used_in_training() -> None:
     head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), route="torch-path")
     hidden, targets = torch.randn(1, 6, 8), torch.randint(39, (1, 6))
-    costs: list[Callable[[], Tensor]] = [
-        lambda: head.log_probs(hidden),
-        lambda: head.loss(hidden, targets, 0.1),
-        lambda: head.loss(hidden, targets, 0.1, "node"),
-    ]
-    for cost in costs:
+    for kind, smoothing in COSTS:
         with torch.inference_mode():
-            cost()
-        cost().sum().backward()
+            head.loss(hidden, targets, smoothing, kind)
+        head.loss(hidden, targets, smoothing, kind).sum().backward()
 
 
-def test_concurrent_threads_get_the_same_results() -> None:
-    head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]))
-    expected = [costs_and_gradients(head, kind, smoothing, 200) for kind, smoothing in COSTS]
-    with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(costs_and_gradients, head, *COSTS[i % 3], 200) for i in range(24)]
-        for i, job in enumerate(jobs):
-            assert all(map(torch.equal, job.result(), expected[i % 3]))
+def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
+    search: Any
+    for search in ("best_first", "dense"):
+        head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]), bias=True, search=search)
+        torch.set_num_threads(2)
+        expected = [costs_and_best(head, *cost) for cost in COSTS]
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        with ThreadPoolExecutor(4) as pool:
+            jobs = [pool.submit(costs_and_best, head, *COSTS[i % 3]) for i in range(12)]
+            for i, job in enumerate(jobs):
+                assert all(map(torch.equal, job.result(), expected[i % 3]))
+
+
+def test_no_rows() -> None:
+    for sparse in (False, True):
+        head = HSoftmaxHead(2, Tree.huffman(range(1, 8)), sparse_grad=sparse)
+        head.nll(torch.randn(0, 2), torch.zeros(0, dtype=torch.int64)).sum().backward()
+        assert head.inner_vector.weight.grad is not None and not head.inner_vector.weight.grad.to_dense().any()
 
 
 @pytest.mark.parametrize("num_units", [40, 400])  # of each route
@@ -262,3 +243,51 @@ class LargestTensor(TorchFunctionMode):
             if isinstance(tensor, Tensor):
                 self.largest = max(self.largest, tensor.numel())
         return result
+
+
+# ---- the kernels
+
+
+@njit  # type: ignore[untyped-decorator]
+def both_functions(sizes: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    exponentials, logarithms = np.empty_like(sizes), np.empty_like(units)
+    for i in range(len(sizes)):
+        exponentials[i] = numba_common.exp_minus(sizes[i])
+        logarithms[i] = numba_common.log1p_unit(units[i])
+    return exponentials, logarithms
+
+
+def test_exp_and_log1p_to_2e_7() -> None:
+    sizes = np.concatenate([np.linspace(0, 87, 50_001), np.geomspace(1e-30, 87, 10_001)]).astype(np.float32)
+    units = np.concatenate([np.linspace(0, 1, 50_001), np.geomspace(1e-38, 1, 10_001)]).astype(np.float32)
+    exponentials, logarithms = both_functions(sizes, units)
+    np.testing.assert_allclose(exponentials, np.exp(-sizes.astype(np.float64)), rtol=2e-7)
+    np.testing.assert_allclose(logarithms, np.log1p(units.astype(np.float64)), rtol=2e-7)
+    sizes, units = np.array([0, 1e4, np.inf, np.nan], np.float32), np.array([0, 1, 1e-40, np.nan], np.float32)
+    exponentials, logarithms = both_functions(sizes, units)
+    assert exponentials[0] == 1 and (exponentials[1:3] < 2e-38).all() and np.isnan(exponentials[3])
+    assert logarithms[0] == 0 and logarithms[2] == np.float32(1e-40) and np.isnan(logarithms[3])
+
+
+@pytest.mark.parametrize("num_nodes", [1, 3000, 5_000_000])
+def test_decisions_are_sorted_by_node_then_row(num_nodes: int) -> None:
+    nodes = np.random.default_rng(0).integers(num_nodes, size=2000).astype(np.int32)
+    order, starts = sort_by_node(nodes, num_nodes)
+    assert order.tolist() == np.argsort(nodes, kind="stable").tolist()
+    assert np.array_equal(starts, np.append(np.unique(nodes[order], return_index=True)[1], 2000))
+
+
+@pytest.mark.slow
+def test_numba_leaves_the_number_of_threads_to_torch() -> None:
+    # Its start resets OpenMP's setting, in a process of its own so that it starts here.
+    program = """
+import torch
+from wenet_hs.heads.kernels.numba_common import use_torch_threads
+torch.set_num_threads(1)
+use_torch_threads()
+print(torch.get_num_threads())
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "1\n"
