@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
-from wenet_hs.tree.tree import UnitTree
+
+if TYPE_CHECKING:
+    from wenet_hs.tree.tree import UnitTree
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -268,7 +270,7 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
 # ---- for the heads over trees
 
 
-def path_edges(tree: UnitTree, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def path_edges(tree: "UnitTree", units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
     rows, edges = np.arange(len(units)), tree.edges[tree.num_inner + units]
     found = [(rows[:0], edges[:0])]
