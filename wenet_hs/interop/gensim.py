@@ -104,10 +104,8 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
         added = Tree.balanced(np.zeros(len(missing)))
         number = np.array([*range(num_units + len(pairs), num_units + len(pairs) + added.num_inner), *missing])
         pairs = np.concatenate([pairs, number[added.children], [[new_node[0], number[0]]]])
-    frequencies = np.zeros(num_units)
-    for leaf_id, frequency in zip(leaf_ids, tree.frequencies.tolist(), strict=True):
-        if leaf_id is not None:
-            frequencies[leaf_id] = frequency
+    word_counts = dict(zip(tree.units, tree.frequencies.tolist(), strict=True))
+    frequencies = np.array([word_counts.get(unit, 0.0) for unit in units])
     counts = {"words": tree.num_units, "added": len(missing), "left_out": leaf_ids.count(None)}
     return Tree(tree.kind, tuple(units), breadth_first(pairs), frequencies, {**tree.options, **counts})
 

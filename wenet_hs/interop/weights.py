@@ -122,17 +122,15 @@ def _is_parameter(item: tuple[object, object]) -> bool:
 def load_weights(model: AsrModel, state: Mapping[str, Tensor], where: str) -> None:
     """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
     own = model.state_dict()
+    wrong_shapes = [
+        f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+        for name, value in own.items()
+        if name in state and state[name].shape != value.shape
+    ]
     faults = [
         _listed("missing", [name for name in own if name not in state]),
         _listed("unexpected", [name for name in state if name not in own]),
-        _listed(
-            "of another shape",
-            [
-                f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-                for name, value in own.items()
-                if name in state and state[name].shape != value.shape
-            ],
-        ),
+        _listed("of another shape", wrong_shapes),
     ]
     if any(faults):
         raise CheckpointError(
