@@ -28,8 +28,8 @@ def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arr
     """Loading a model, a config or an array never runs code.
 
     Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files
-    as embeddings. Each ends in one line and exit code 2. `pickle.loads` in a separate process shows how many pickles
-    work. Then the source is searched for ways to read a pickle.
+    as embeddings. Each ends in one line and exit code 2. `pickle.loads` in a
+    separate process shows how many pickles work. Then the source is searched for ways to read a pickle.
     """
     bed = TestBed(folder, tally)
     num_working = sum(bed.try_pickle(*chosen) for chosen in choose_pickles(bed.marker, pickles, tally))
@@ -56,7 +56,6 @@ class TestBed:
         self.folder, self.tally = folder, tally
         self.marker, self.copy = folder / "marker", folder / "hostile"
         self.corpus = write_tiny_corpus(folder / "corpus")
-        self.tree, self.units = self.corpus.folder / "tree.json", self.corpus.folder / "units.txt"
         self.whole = self.corpus.train(folder / "whole", "max_epoch=1", head="hsoftmax")
 
     def check_refused(self, module: ModuleType, line: Sequence[object], what: str, named: str) -> None:
@@ -82,7 +81,7 @@ class TestBed:
 
     def check_train(self, model_dir: Path, what: str, named: str, *more: object) -> None:
         """Training, or its continuation, with the head of the model is refused."""
-        overrides = ("max_epoch=1", "head=hsoftmax", f"head_conf.tree={self.tree}")
+        overrides = ("max_epoch=1", "head=hsoftmax", f"head_conf.tree={self.corpus.folder}/tree.json")
         self.check_refused(train_command, [*self.corpus.arguments(model_dir, *overrides), *more], what, named)
 
     def try_pickle(self, name: str, plain: bytes, content: bytes, place: str) -> bool:
@@ -117,11 +116,11 @@ class TestBed:
         self.check_recognize("train.yaml", content, f"YAML {tag} as train.yaml")
 
     def try_array(self, name: str, content: bytes) -> None:
-        """A NumPy file as embeddings."""
+        """A NumPy file as the embeddings of a tree."""
         path = self.folder / "vectors.npy"
         path.write_bytes(content)
         line = ["build", "--kind", "embedding", "--data_list", self.corpus.train_data, "--embeddings", path]
-        line += ["--units", self.units, "--out", self.folder / "tree.json"]
+        line += ["--units", self.corpus.folder / "units.txt", "--out", self.folder / "tree.json"]
         self.check_refused(tree_command, line, f"NumPy {name}", path.name)
 
 
