@@ -79,6 +79,7 @@ def test_other_formats_become_float_wavs_and_packing_again_gives_the_same_bytes(
     pack(list(packed), tmp_path / "c")
     first, second, of_shards = ((tmp_path / name / "shards_000000000.tar").read_bytes() for name in "abc")
     assert first == second == of_shards
+    assert b"PEAK" not in first, "libsndfile's chunk contains the time"
 
 
 def test_wenets_own_shards_are_read(utterances: list[Utterance], tmp_path: Path) -> None:

@@ -252,7 +252,9 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
         suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # the name of the file may be wrong
         if suffix is not None:
             return suffix, content, duration_s
+    from scipy.io import wavfile  # slow to import; libsndfile would write the time into the file
+
     waveform, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
     buffer = io.BytesIO()
-    soundfile.write(buffer, waveform, rate, format="WAV", subtype="FLOAT")
+    wavfile.write(buffer, rate, waveform)
     return "wav", buffer.getvalue(), duration_s
