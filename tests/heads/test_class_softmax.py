@@ -11,7 +11,6 @@ from torch import Tensor
 from trees import merge_levels
 
 from wenet_hs.heads import ClassHead, class_softmax
-from wenet_hs.heads.class_softmax import group_decisions
 from wenet_hs.heads.kernels import classes as kernels
 from wenet_hs.tree import NaryTree, Tree
 
@@ -50,14 +49,6 @@ def test_a_softmax_at_each_node_by_hand() -> None:
     root, first, second = (scores[:, edges].log_softmax(-1) for edges in (slice(0, 3), slice(3, 6), slice(6, 8)))
     expected = torch.cat([root[:, 1:2], root[:, :1] + first, root[:, 2:] + second], dim=1)
     torch.testing.assert_close(head.log_probs(hidden), expected)
-
-
-def test_groups_of_the_worked_example() -> None:
-    groups = group_decisions(SIX, np.array([5, 0, 2, 5]))
-    assert (groups.first.tolist(), groups.sizes.tolist()) == ([0, 4, 5], [4, 1, 2])
-    assert groups.rows.tolist() == [0, 1, 2, 3, 2, 0, 3]
-    assert groups.choices.tolist() == [2, 1, 0, 2, 1, 1, 1]
-    assert (groups.edges.tolist(), groups.degrees.tolist()) == ([0, 3, 6], [3, 3, 2])
 
 
 @pytest.mark.parametrize("tree", TREES)

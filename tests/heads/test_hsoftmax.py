@@ -202,13 +202,12 @@ def test_no_rows() -> None:
         assert head.inner_vector.weight.grad is not None and not head.inner_vector.weight.grad.to_dense().any()
 
 
-@pytest.mark.parametrize("num_units", [40, 400])  # of each route
-def test_a_confident_path_keeps_its_digits(num_units: int) -> None:
+def test_a_confident_path_keeps_its_digits() -> None:
     # 1 - 1e-9 is 1 in float32: the original's cost is 0 here, or its gradient at the wrong turn.
-    head = HSoftmaxHead(1, Tree.huffman([1.0] * (num_units - 1) + [1e9]))
+    head = HSoftmaxHead(1, Tree.huffman([1.0] * 39 + [1e9]))
     with torch.no_grad():
         head.inner_vector.weight.fill_(1.0)
-    rare, frequent = torch.tensor([0]), torch.tensor([num_units - 1])
+    rare, frequent = torch.tensor([0]), torch.tensor([39])
     hidden = torch.tensor([[-20.0]])  # turn right at the root, to the frequent unit
     assert head.nll(hidden, frequent).item() == pytest.approx(2.0611536e-9, rel=1e-5)
     hidden = torch.tensor([[-300.0]], requires_grad=True)

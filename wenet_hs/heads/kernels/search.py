@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact search for the k most probable units: of a tree head, and of all log-probabilities with ties by unit id.
 
-Best-first search: a node's log-probability is a bound for every leaf below it, in floating point too, because a child's
-is its parent's plus a logarithm ≤ 0. The search always opens the most probable open node. It is done when no open node
-is more probable than the k-th best leaf, after about k·log2(V/k) dot products where softmax needs V.
-
-Dense search: the k best of all log-probabilities, from the product with all node vectors (`OutputHead._topk`).
+Best-first search: a node's log-probability is a bound for every leaf below it, because a child's is its parent's plus a
+logarithm ≤ 0. The search always opens the most probable open node. It is done when none is more probable than the k-th
+best leaf, after about k·log2(V/k) dot products where softmax needs V. Dense search: from all log-probabilities.
 
 Of equally probable units the lower id is first. A NaN counts as the greatest score, as in `torch.topk`. Rows in which a
-search meets a NaN are given up and computed by the dense route. A NaN below a node that no search opens changes
-nothing.
+search meets a NaN are given up and computed by the dense route.
 
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
@@ -64,10 +61,9 @@ def expected_opened(num_units: int, k: int) -> float:
 def limits(num_units: int, k: int) -> tuple[int, int]:
     """How many nodes a row may open in all, and before its first leaf. Beyond them the dense route computes the row.
 
-    In a Huffman tree over Zipf frequencies a row finds its first leaf after at most 30 nodes (V from 150 to 100,000,
-    weights of any size), and opens k·log2(V/k) nodes on average and 1.7 times that at most. In a balanced tree with
-    initial weights most units are about equally probable, and the first leaf comes after V/10 nodes. There the search
-    is given up, which costs 5 to 50 % extra, more for one row. Trained weights avoid this.
+    In a Huffman tree over Zipf frequencies a row finds its first leaf after at most 30 nodes, and opens k·log2(V/k)
+    nodes on average and 1.7 times that at most. In a balanced tree with initial weights the units are about equally
+    probable. There the search is given up, which costs 5 to 50 % extra, more for one row.
     """
     return min(num_units, 32 + int(2 * expected_opened(num_units, k)) + num_units // 32), 32 + num_units // 64
 
