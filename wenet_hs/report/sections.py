@@ -292,14 +292,12 @@ MAX_LEAVES = 60
 
 def trees_section(data: ReportData) -> dict[str, Any]:
     """The trees of the output layers with their most probable units; equal trees once."""
-    owners: dict[Any, list[str]] = {}
-    for experiment in data.experiments:
-        if experiment.tree is not None:
-            owners.setdefault(experiment.tree, []).append(experiment.name)
-    trees = []
-    for tree, names in owners.items():
-        drawing = tree_svg(tree, max_leaves=MAX_LEAVES)
-        trees.append((tree, ", ".join(names), Markup(drawing[drawing.index("<svg") :])))
+    trees: list[tuple[Any, str, Markup]] = []
+    for owner in data.experiments:
+        if owner.tree is not None and owner.tree not in [tree for tree, _, _ in trees]:
+            names = [experiment.name for experiment in data.experiments if experiment.tree == owner.tree]
+            drawing = tree_svg(owner.tree, max_leaves=MAX_LEAVES)
+            trees.append((owner.tree, ", ".join(names), Markup(drawing[drawing.index("<svg") :])))
     return {"trees": trees, "max_leaves": MAX_LEAVES}
 
 
