@@ -295,19 +295,6 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
         assert set(one["wrappers"]) == {0}
 
 
-def test_a_single_process_has_no_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in (None, "1"):
-        monkeypatch.delenv("WORLD_SIZE", raising=False) if value is None else monkeypatch.setenv("WORLD_SIZE", value)
-        with join_process_group(CPU) as world:
-            assert world == World()
-            assert not dist.is_initialized()
-            assert world.sum([1, 2.5]) == [1, 2.5]
-            assert world.all_gather(b"x") == [b"x"]
-            world.check_equal_across_ranks({"units.txt": "a"})
-            with world.first_before_others():
-                world.barrier()
-
-
 def test_wrong_variables_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

@@ -51,7 +51,6 @@ _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": (
 _ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
 _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 """Names of unit tables; WeNet's recipes use the last two."""
-_EMBEDDING = ".embed.0.weight"
 _STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
 _MOST_LISTED = 20
 
@@ -131,6 +130,12 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
             base.path,
         )
     load_weights(model, state, str(base.path))
+    return _report(base, units, unit_map, counts, len(own))
+
+
+def _report(
+    base: "BaseModel", units: UnitTable, unit_map: "UnitMap", counts: Mapping[str, RowCount], num_parameters: int
+) -> FineTuneReport:
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
     old_units = units.units if base.table is None else base.table.units
@@ -140,7 +145,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
         units_kept=int(is_kept.sum()),
         units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
         units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
-        parameters_taken=sum(name not in counts or counts[name].taken == counts[name].rows for name in own),
+        parameters_taken=num_parameters - sum(count.taken < count.rows for count in counts.values()),
         parameters_in_part={name: count for name, count in counts.items() if 0 < count.taken < count.rows},
         parameters_new=[name for name, count in counts.items() if count.taken == 0 < count.rows],
     )
@@ -165,7 +170,7 @@ def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: "UnitMap") -> 
     found = {
         name: RowMapping(name, unit_map.inputs)
         for name in names
-        if name.startswith("decoder.") and name.endswith(_EMBEDDING)
+        if name.startswith("decoder.") and name.endswith(".embed.0.weight")
     }
     for section, prefixes in _HEAD_PREFIXES.items():
         new = model.head if section == "head_conf" else model.ctc.head
