@@ -29,5 +29,5 @@ def trained(tiny_corpus: TinyCorpus) -> Path:
 @pytest.fixture(scope="session")
 def trained_tree(tiny_corpus: TinyCorpus) -> Path:
     """The same with the tree head, without kernels that may have to be compiled first."""
-    without = ("head_conf.route=torch", "head_conf.search=torch")
+    without = ("head_conf.route=torch-nodes", "head_conf.search=torch")
     return tiny_corpus.train(tiny_corpus.folder / "trained-hsoftmax", *without, head="hsoftmax")

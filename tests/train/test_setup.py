@@ -87,7 +87,7 @@ def test_train_yaml_contains_every_setting_and_is_a_config(
     assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
     assert config.tokenizer_conf.symbol_table_path == "units.txt"
     assert config.cmvn_conf.cmvn_file == "global_cmvn"
-    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "torch", "search": "torch"}
+    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "torch-nodes", "search": "torch"}
     assert config.head_conf.model_dump() == settings
     sums = {f"sha256 of {name}" for name in ("units.txt", "tree.json", "global_cmvn")}
     assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
@@ -120,7 +120,7 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
     Tree.huffman(range(len(table)), units=table.units).save(tree)
     units.write_text(units.read_text().replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3"))
     cmvn.write_text(cmvn.read_text().replace('"frame_num": ', '"frame_num": 1'))
-    same = ("head_conf.route=torch", "head_conf.search=torch")
+    same = ("head_conf.route=torch-nodes", "head_conf.search=torch")
     files = (f"tokenizer_conf.symbol_table_path={units}", f"head_conf.tree={tree}", f"cmvn_conf.cmvn_file={cmvn}")
     settings = ("optim_conf.lr=0.1", "dataset_conf.batch_conf.batch_size=4", "seed=2", "max_epoch=9")
     assert fault_lines(tiny_corpus, copy, *same, *files, *settings, head="hsoftmax") == [
@@ -299,7 +299,7 @@ def test_freeze_without_a_checkpoint_warns(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With sparse gradients everything but the head may be frozen; then the dense optimizer has no parameters."""
-    sparse = ("head_conf.sparse_grad=true", "head_conf.route=torch", "head_conf.search=torch")
+    sparse = ("head_conf.sparse_grad=true", "head_conf.route=torch-path", "head_conf.search=torch")
     sparse += ("model_conf.lsm_weight=0", ONE_STEP)
     folder = tiny_corpus.train(tmp_path / "m", "freeze=[encoder, decoder, ctc]", *sparse, head="hsoftmax")
     assert "freeze without --checkpoint: frozen parameters keep their random initial values" in caplog.text
