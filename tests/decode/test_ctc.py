@@ -125,14 +125,14 @@ def test_the_kernel_equals_the_search_in_plain_python() -> None:
 
 
 @pytest.mark.slow
-def test_the_kernel_equals_it_on_a_thousand_cases_and_long_ones() -> None:
-    for seed in range(48, 1160):
+def test_the_kernel_equals_it_on_more_and_longer_cases() -> None:
+    for seed in range(48, 500):
         check(random_case(seed))
     for seed, scale in enumerate((1.0, 4.0, 10.0)):
-        log_probs = (scale * torch.randn(4, 300, 50, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
+        log_probs = (scale * torch.randn(4, 100, 50, generator=torch.Generator().manual_seed(seed))).log_softmax(-1)
         for beam_size in (1, 10, 70):
             values, ids = topk_lowest_id_first(log_probs, min(beam_size, 50))
-            check((values, ids, torch.tensor([300, 120, 7, 0]), 0, beam_size))
+            check((values, ids, torch.tensor([100, 40, 7, 0]), 0, beam_size))
 
 
 def test_any_memory_layout_and_any_values_after_the_length() -> None:
