@@ -290,6 +290,7 @@ def periodicity(samples: np.ndarray) -> float:
     return float((correlation[:, 55:315].max(1) > 0.5 * correlation[:, 0]).mean())
 
 
+@pytest.mark.slow
 def test_every_voice_is_a_voice() -> None:
     """Not a whisper (no pitch), not a croak, not clipped, not much slower or faster than espeak-ng's own."""
     for lang, text in (("es", "Regalamos otra información"), ("ru", "Сегодня утром мы пошли в лес")):
