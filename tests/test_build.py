@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 import torch
 import yaml
-from model_folders import write_model_folder
+from model_folders import TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
-from wenet_hs.build import AnyTree, Experiment, build_model, check_routes, load_experiment
+from wenet_hs.build import AnyTree, build_model, check_routes, load_experiment
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
 from wenet_hs.data.cmvn import write_cmvn
@@ -26,7 +26,6 @@ from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.tree import NaryTree, Tree
 
-TABLE = UnitTable.from_units("abcdefgh")
 FILES = {"tokenizer_conf": {"symbol_table_path": "far/away/units.txt"}}
 CMVN = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "far/away/global_cmvn"}}
 
@@ -34,11 +33,8 @@ CMVN = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "far/away/global_cmvn"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An experiment folder as training leaves it; paths in its config point where it was made."""
-    folder = tmp_path / "exp"
-    dump_config(small_config(**FILES, **CMVN), folder / "train.yaml")
-    TABLE.write(folder / "units.txt")
+    folder = write_model_folder(tmp_path / "exp", **FILES, **CMVN)
     write_cmvn(folder / "global_cmvn", torch.cat([torch.zeros(NUM_BINS), torch.ones(NUM_BINS + 1)]))
-    torch.save(small_model().state_dict(), folder / "final.pt")
     return folder
 
 
@@ -49,9 +45,9 @@ def same_losses(one: AsrModel, other: AsrModel) -> None:
 
 
 def test_a_config_and_its_seed_become_a_model() -> None:
-    states = [small_model(seed).state_dict() for seed in (1, 1, 2)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not torch.equal(states[0]["head.output.weight"], states[2]["head.output.weight"])
+    first, second, other = (small_model(seed).state_dict() for seed in (1, 1, 2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert not torch.equal(first["head.output.weight"], other["head.output.weight"])
     model = small_model(model_conf={"ctc_weight": 0.25, "lsm_weight": 0.05}, encoder_conf={"num_blocks": 3})
     assert isinstance(model.encoder, Encoder)
     assert isinstance(model.decoder, TransformerDecoder)
@@ -98,13 +94,12 @@ def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> N
     moved = tmp_path / "été x"
     shutil.move(folder, moved)
     experiment = load_experiment(str(moved))
-    assert isinstance(experiment, Experiment)
     assert experiment.model_dir == moved
     assert not experiment.model.training
     assert experiment.tokenizer.table.units == TABLE.units
     assert experiment.model.special == TABLE.special
-    same_losses(experiment.model, small_model())
-    other = small_model(seed=5)
+    same_losses(experiment.model, small_model(seed=5))
+    other = small_model()
     (moved / "checkpoints/step-00000007").mkdir(parents=True)
     torch.save(other.state_dict(), moved / "checkpoints/step-00000007/model.pt")
     (moved / "final.pt").unlink()
@@ -138,30 +133,25 @@ def test_weights_that_do_not_fit(folder: Path) -> None:
         load_experiment(folder)
 
 
-@pytest.mark.parametrize("special_tokens", [True, False])
-def test_a_wenet_folder(tmp_path: Path, special_tokens: bool) -> None:
-    """Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another unit there."""
+def test_a_wenet_folder(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "wenet", wenet=True)
-    text = (folder / "train.yaml").read_text("utf-8").replace("units.txt", "/export/lang_char.txt")
-    theirs = {"input_dim": 20, "output_dim": 11, "vocab_size": 11, "model": "asr_model", "ctc": "ctc"}
-    config = yaml.safe_load(text) | theirs
-    if not special_tokens:
-        del config["tokenizer_conf"]["special_tokens"]
-        units = UnitTable.read(folder / "units.txt").units
-        last = SpecialIds(blank=0, unk=1, sos=10, eos=10)
-        UnitTable((*units[:2], *units[3:], "<sos/eos>"), last).write(tmp_path / "old.txt")
+    config = yaml.safe_load((folder / "train.yaml").read_text("utf-8"))
+    config |= {"input_dim": 20, "output_dim": 11, "vocab_size": 11, "model": "asr_model", "ctc": "ctc"}
+    config["tokenizer_conf"]["symbol_table_path"] = "/export/lang_char.txt"
     (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
-    if special_tokens:
-        same_losses(load_experiment(folder).model, small_model(seed=5))
-        text = (folder / "train.yaml").read_text("utf-8").replace("<eos>: 2", "<eos>: 10")
-        (folder / "train.yaml").write_text(text, "utf-8")
-        with pytest.raises(ConfigError, match=r"train.yaml: tokenizer_conf.special_tokens: <eos> is 10, but is 2"):
-            load_experiment(folder)
-        return
+    same_losses(load_experiment(folder).model, small_model(seed=5))
+    config["tokenizer_conf"]["special_tokens"]["<eos>"] = 10
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    with pytest.raises(ConfigError, match=r"train.yaml: tokenizer_conf.special_tokens: <eos> is 10, but is 2"):
+        load_experiment(folder)
+    # Without `special_tokens`, WeNet trains with <sos/eos> = V - 1, even if the table has another unit there.
+    del config["tokenizer_conf"]["special_tokens"]
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
     message = r"units.txt: <sos/eos> is 2, but WeNet trained this model with 10 \(its train.yaml has no tokenizer_conf"
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder)
-    (tmp_path / "old.txt").replace(folder / "units.txt")
+    last = SpecialIds(blank=0, unk=1, sos=10, eos=10)
+    UnitTable((*TABLE.units[:2], *TABLE.units[3:], "<sos/eos>"), last).write(folder / "units.txt")
     assert load_experiment(folder).model.special.eos == 10
 
 
@@ -244,47 +234,38 @@ def test_settings_that_do_not_fit_the_tree_or_the_device(section: str) -> None:
         check_routes(with_head(kind, section), torch.device(device))
 
 
-def write_folder(folder: Path, config: ExperimentConfig, **trees: AnyTree) -> AsrModel:
-    """The files of a trained model that recognition reads."""
-    folder.mkdir()
-    sums = {}
-    for name, tree in trees.items():
-        tree.save(folder / f"{name}.json")
-        sums[f"sha256 of {name}.json"] = hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()
-    dump_config(config, folder / "train.yaml", provenance=sums)
-    TABLE.write(folder / "units.txt")
-    model = built(config, **trees)
-    torch.save(model.state_dict(), folder / "final.pt")
-    return model.eval()
-
-
 @pytest.mark.parametrize(("kind", "ctc_kind"), [("hsoftmax", "adaptive"), ("class", "hsoftmax")])
-def test_a_folder_of_each_head_loads(tmp_path: Path, kind: str, ctc_kind: str) -> None:
+def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(tmp_path: Path, kind: str, ctc_kind: str) -> None:
     ctc = {"head": ctc_kind, "head_conf": {"tree": "ctc_tree.json"}}
     config = small_config(head=kind, head_conf={"tree": "tree.json"}, ctc_conf=ctc)
-    model = write_folder(tmp_path / "exp", config, tree=BINARY, ctc_tree=CLASSES)
-    experiment = load_experiment(tmp_path / "exp")
+    sums = {}
+    for path, tree in ((tmp_path / "tree.json", BINARY), (tmp_path / "ctc_tree.json", CLASSES)):
+        tree.save(path)
+        sums[f"sha256 of {path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    dump_config(config, tmp_path / "train.yaml", provenance=sums)
+    TABLE.write(tmp_path / "units.txt")
+    model = built(config, BINARY, CLASSES).eval()
+    torch.save(model.state_dict(), tmp_path / "final.pt")
+    experiment = load_experiment(tmp_path)
     assert experiment.config.model_dump(exclude={"provenance"}) == config.model_dump(exclude={"provenance"})
     same_losses(experiment.model, model)
+    Tree.huffman(COUNTS[::-1], units=TABLE.units).save(tmp_path / "tree.json")
+    with pytest.raises(CheckpointError, match=r"/tree.json: changed since the training .*; put the old file"):
+        load_experiment(tmp_path)
 
 
-def test_folders_with_an_unsuitable_route_or_another_or_missing_tree_are_refused(tmp_path: Path) -> None:
-    exp, config = tmp_path / "exp", with_head("hsoftmax", tree="tree.json", route="path")
-    write_folder(exp, config, tree=BINARY)
+def test_folders_with_an_unsuitable_route_or_a_tree_of_other_units_are_refused(tmp_path: Path) -> None:
+    exp = write_model_folder(tmp_path / "exp", head="hsoftmax", head_conf={"tree": "tree.json", "route": "path"})
     with pytest.raises(ConfigError, match="head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
         load_experiment(exp, device="cuda")
-    Tree.huffman(COUNTS[::-1], units=TABLE.units).save(exp / "tree.json")
-    with pytest.raises(CheckpointError, match=r"exp/tree.json: changed since the training .*; put the old file"):
-        load_experiment(exp)
     (exp / "tree.json").unlink()
     with pytest.raises(CheckpointError, match=r"exp/tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
         load_experiment(exp)
-    dump_config(config, exp / "train.yaml")
-    NaryTree.frequency_bins([1, 2]).save(exp / "tree.json")
-    with pytest.raises(
-        DataError, match="exp/tree.json: a tree over 2 units, but the unit table has 11; build the tree"
+    other = NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z"))
+    for tree, message in (
+        (NaryTree.frequency_bins([1, 2]), "a tree over 2 units, but the unit table has 11; build the tree"),
+        (other, "leaf 10 is 'z', but unit 10 of the table is '▁'; build the"),
     ):
-        load_experiment(exp)
-    NaryTree.frequency_bins(COUNTS, 3, units=(*TABLE.units[:-1], "z")).save(exp / "tree.json")
-    with pytest.raises(DataError, match="exp/tree.json: leaf 10 is 'z', but unit 10 of the table is 'h'; build the"):
-        load_experiment(exp)
+        tree.save(exp / "tree.json")
+        with pytest.raises(DataError, match=f"exp/tree.json: {message}"):
+            load_experiment(exp)

@@ -3,7 +3,6 @@
 
 import ast
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -34,36 +33,23 @@ LONGEST_CHAIN = 10
 
 @dataclass
 class Module:
-    """What a module imports: modules of wenet_hs with the line, and other libraries."""
+    """What a module imports: modules of wenet_hs with the line, and other libraries at its top."""
 
-    at_top: dict[str, int] = field(default_factory=dict)
-    in_functions: dict[str, int] = field(default_factory=dict)
-    for_typing: dict[str, int] = field(default_factory=dict)
+    imports: dict[str, int] = field(default_factory=dict)
+    at_top: list[str] = field(default_factory=list)
+    in_functions: list[str] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
 
-    @property
-    def imports(self) -> dict[str, int]:
-        return self.for_typing | self.in_functions | self.at_top
 
-
-def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-FILES = {_name(path): path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"}
-
-
-def _imported(node: ast.stmt) -> Iterator[str]:
-    """The full names of what an import statement imports; `a.b` and `a.b.c` both for `from a.b import c`."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module is not None:
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+    if path != ROOT / "__init__.py"
+}
 
 
 def _module(name: str) -> Module:
-    module = Module()
-    tree = ast.parse(FILES[name].read_text("utf-8"))
+    module, tree = Module(), ast.parse(FILES[name].read_text("utf-8"))
     in_functions, for_typing = set[ast.AST](), set[ast.AST]()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -73,16 +59,15 @@ def _module(name: str) -> Module:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
-        for full in _imported(node):
-            package, _, rest = full.partition(".")
-            if package == "wenet_hs":
-                target = rest if rest in FILES else rest.rpartition(".")[0]
-                is_late, is_typing = node in in_functions, node in for_typing
-                kind = module.in_functions if is_late else module.for_typing if is_typing else module.at_top
-                kind[target] = node.lineno
-            elif node not in in_functions | for_typing and package not in sys.stdlib_module_names:
+        start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for package, _, rest in ((start + alias.name).partition(".") for alias in node.names):
+            target = rest if rest in FILES else rest.rpartition(".")[0]  # `from a.b import c`: a.b.c, or a.b
+            if package == "wenet_hs" and target:  # not `from wenet_hs import __version__`
+                module.imports[target] = node.lineno
+                if node not in for_typing:
+                    (module.in_functions if node in in_functions else module.at_top).append(target)
+            elif node not in in_functions | for_typing and package not in {"wenet_hs", *sys.stdlib_module_names}:
                 module.libraries.add(package)
-    module.at_top.pop("", None)  # `from wenet_hs import __version__`
     return module
 
 
@@ -90,14 +75,12 @@ MODULES = {name: _module(name) for name in FILES}
 RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
 
 
-def _rank(name: str) -> int:
-    while name not in RANK:
-        name = name.rpartition(".")[0]
-    return RANK[name]
-
-
 def _package(name: str) -> str:
     return name.partition(".")[0]
+
+
+def _rank(name: str) -> int:
+    return RANK[name] if name in RANK else _rank(name.rpartition(".")[0])
 
 
 def test_every_module_has_a_layer() -> None:
@@ -123,7 +106,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 def test_chains_of_imports_are_short() -> None:
-    graph = {name: list(module.at_top) for name, module in MODULES.items()}
+    graph = {name: module.at_top for name, module in MODULES.items()}
     longest: dict[str, tuple[str, ...]] = {}
     for name in TopologicalSorter(graph).static_order():
         longest[name] = (name, *max((longest[target] for target in graph[name]), key=len, default=()))
