@@ -10,6 +10,7 @@ score.json. Exit code 1 and one line per difference if any result differs.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -143,17 +144,23 @@ def main() -> None:
     args = parser.parse_args()
     suffix = "-quick" if args.quick else ""
     checkout, base, new = args.work / f"checkout-{args.base}", args.work / (args.base + suffix), args.work / args.name
+    args.work.mkdir(parents=True, exist_ok=True)
     if not checkout.exists():
         subprocess.run(["git", "worktree", "add", "--detach", checkout, args.base], cwd=ROOT, check=True)
     shutil.rmtree(new, ignore_errors=True)
-    sides = [Side(args.package.resolve(), new.resolve(), quick=args.quick)]
-    if not (base / "complete").exists():
-        sides.append(Side(checkout.resolve(), base.resolve(), quick=args.quick))
-    speech = args.speech.resolve() if args.speech else None
-    ucla = args.ucla.resolve() if args.ucla else None
-    with ThreadPoolExecutor(len(sides)) as pool:
-        for done in [pool.submit(side.run, ucla, speech) for side in sides]:
-            done.result()
+    corpora = args.ucla and args.ucla.resolve(), args.speech and args.speech.resolve()
+
+    def run_base() -> None:
+        with (args.work / f"{base.name}.lock").open("w") as lock:  # another comparison may be computing it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (base / "complete").exists():
+                shutil.rmtree(base, ignore_errors=True)
+                Side(checkout.resolve(), base.resolve(), quick=args.quick).run(*corpora)
+
+    with ThreadPoolExecutor(2) as pool:
+        of_base = pool.submit(run_base)
+        Side(args.package.resolve(), new.resolve(), quick=args.quick).run(*corpora)
+        of_base.result()
     paths = list(results(base))
     differences = [(path, text) for path in paths if (text := difference(base / path, new / path))]
     for path, text in differences:
