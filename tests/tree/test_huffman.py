@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.build import TreeSource, build_tree
-from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, code_lengths, least_depth, random_order
+from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, least_depth, random_order
 
 FREQUENCIES = st.lists(st.integers(0, 20), min_size=1, max_size=40)
 
@@ -54,24 +54,11 @@ def test_a_tree_as_deep_as_floats_allow_needs_no_recursion() -> None:
         assert (tree.depth, tree.depths()[-1]) == (depth, 1)
 
 
-def least_cost(frequencies: list[int], max_depth: int) -> int:
-    """The cost of the best of all codes: every multiset of lengths with Kraft's sum 1, the longest for the rarest."""
-    ascending = sorted(frequencies)
-    return min(
-        sum(length * count for length, count in zip(reversed(lengths), ascending, strict=True))
-        for lengths in itertools.combinations_with_replacement(range(1, max_depth + 1), len(frequencies))
-        if sum(2 ** (max_depth - length) for length in lengths) == 2**max_depth
-    )
-
-
-def test_code_lengths_worked_by_hand() -> None:
+def test_a_limit_that_binds() -> None:
     # Units 1 1 2 3 5. Level 1: these; packages 2 5. Level 2: 1 1 2 [2] 3 5 [5]; packages 2 4 8.
     # Level 3: 1 1 2 [2] 3 [4] 5 [8]; the first 2V-2 = 8: all five units and three packages. They take six of level 2:
     # 1 1 2 [2] 3 5, five units and a package, which takes two of level 1: 1 1.
-    assert code_lengths(np.array([1.0, 1, 2, 3, 5]), 3).tolist() == [3, 3, 2, 2, 2]
-
-
-def test_a_limit_that_binds() -> None:
+    assert Tree.huffman([1, 1, 2, 3, 5], max_depth=3).depths().tolist() == [3, 3, 2, 2, 2]
     tree = Tree.huffman([1, 1, 2, 3, 5, 8, 13, 21, 34, 55], max_depth=5)  # Fibonacci: Huffman's tree has depth 9
     assert (tree.depth, tree.options) == (5, {"max_depth": 5})
     weights = tree.weights()
@@ -87,7 +74,13 @@ def test_no_code_within_the_limit_is_cheaper(frequencies: list[int], slack: int)
     max_depth = least_depth(len(frequencies)) + slack
     tree = Tree.huffman(frequencies, max_depth=max_depth)
     assert tree.depth <= max_depth
-    assert int(tree.depths() @ tree.frequencies) == least_cost(frequencies, max_depth)
+    # All codes: every multiset of lengths with Kraft's sum 1, the shortest for the most frequent unit.
+    falling = sorted(frequencies, reverse=True)
+    assert int(tree.depths() @ tree.frequencies) == min(
+        sum(length * count for length, count in zip(lengths, falling, strict=True))
+        for lengths in itertools.combinations_with_replacement(range(1, max_depth + 1), len(frequencies))
+        if sum(2 ** (max_depth - length) for length in lengths) == 2**max_depth
+    )
 
 
 def literal_fano(frequencies: list[int], units: list[int], code: str = "") -> dict[int, str]:

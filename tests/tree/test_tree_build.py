@@ -3,13 +3,14 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.errors import ConfigError, DataError
@@ -21,7 +22,6 @@ from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
 from wenet_hs.tree.counts import format_excess, language_costs, unit_frequencies, unit_sequences, with_blank_share
 
 TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
-UNTRAINED = tuple(kind for kind in KINDS if kind != "embedding")  # embedding trains; it has tests of its own
 
 
 def utterance(text: str, lang: str | None = None) -> Utterance:
@@ -73,34 +73,27 @@ def test_blank_has_its_share_of_all_mass() -> None:
             with_blank_share(np.ones(3), 0, share)
 
 
-def built(kind: str, counts: list[int], **options: Any) -> Tree | NaryTree:
-    """The tree of units that occur as often as they count, in ascending runs and once in falling order."""
-    ids = np.repeat(np.arange(len(counts)), counts).tolist()
+def built(kind: str, counts: Sequence[float], **options: Any) -> Tree | NaryTree:
+    """The tree of units that occur in ascending runs of up to nine, and once in falling order."""
+    ids = np.repeat(np.arange(len(counts)), np.minimum(counts, 9).astype(int)).tolist()
     units = tuple("aeioubdgptkfsvzmnlrw"[: len(counts)])
     return build_tree(kind, TreeSource(units, np.array(counts, dtype=np.float64), [ids, ids[::-1]], options=options))
 
 
-@pytest.mark.parametrize("kind", UNTRAINED)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "embedding"])  # that has tests of its own
 @settings(max_examples=5, deadline=None)
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=20))
-def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: list[int]) -> None:
+@example(counts=[1e300, 1e307, 5e306, 1, 0, 0])
+@example(counts=[5e-324, 1e-320, 0, 1, 5e-324, 2])
+def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: list[float]) -> None:
     tree = built(kind, counts)
     assert tree.kind == kind
     assert tree == built(kind, counts)
     binary = tree.binary() if isinstance(tree, NaryTree) else tree
     assert sum(0.5 ** binary.depths()) == 1  # Kraft's equality: every code is used
-    assert binary.entropy() - 1e-9 <= binary.mean_code_length()
+    assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
     if any(counts):
         assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
-
-
-@pytest.mark.parametrize("counts", [[0] * 6, [1e300, 1e307, 5e306, 1, 0, 0], [5e-324, 1e-320, 0, 1, 5e-324, 2]])
-def test_counts_of_any_size(counts: list[float]) -> None:
-    for kind in UNTRAINED:
-        tree = build_tree(kind, TreeSource(tuple("aeioub"), np.array(counts, dtype=float), [[0, 1, 2], [3, 2, 1]]))
-        binary = tree.binary() if isinstance(tree, NaryTree) else tree
-        assert sum(0.5 ** binary.depths()) == 1
-        assert 0 <= tree.entropy() <= tree.mean_code_length() + 1e-9 <= binary.depth + 1e-6
 
 
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
@@ -139,7 +132,6 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
         ("fano", {"max_depth": 4}, r"--max_depth: --kind fano does not use it, huffman does; leave it out"),
         ("huffman", {"seed": 4}, r"--seed: --kind huffman does not use it, random or embedding does; leave it out"),
         ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
-        ("classes", {"by": "brown"}, "--by: must be frequency, or top-of and one of huffman, .*, got 'brown'"),
         ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
         ("classes", {"num_classes": 1}, "--num_classes: must be at least 2 with 3 units, got 1"),
         ("classes", {"num_classes": 500}, "--num_classes: must be at most 3 with 3 units, got 500"),
