@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from command_line import Capsys, error_line
+from command_line import Capsys, error_line, run_line
 from thread_ranks import run_on_ranks
 
 from wenet_hs.bin import cmvn
-from wenet_hs.bin.main import run_command
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn
@@ -26,42 +25,36 @@ from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of two groups of short clips and a config."""
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    utterances = []
     for i in range(CMVN_GROUP + 2):
-        path = tmp_path / f"{i}.wav"
-        soundfile.write(path, 0.1 * rng.normal(size=1600 + i), 16000)
-        utterances.append(Utterance(key=f"u{i}", wav=str(path), txt="x"))
-    write_data_list(tmp_path / "data.list", utterances)
-    (tmp_path / "c.yaml").write_text("dataset_conf:\n  fbank_conf: {num_mel_bins: 23, dither: 1.0}\n")
-    return tmp_path
+        soundfile.write(f"{i}.wav", 0.1 * rng.normal(size=1600 + i), 16000)
+    utterances = [Utterance(key=f"u{i}", wav=f"{i}.wav", txt="x") for i in range(CMVN_GROUP + 2)]
+    write_data_list("data.list", utterances)
+    Path("c.yaml").write_text("dataset_conf:\n  fbank_conf: {num_mel_bins: 23, dither: 1.0}\n")
 
 
-def call(folder: Path, out: str, num_workers: int) -> int:
-    files = {"data_list": folder / "data.list", "config": folder / "c.yaml", "out": folder / out}
-    flags = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    return run_command(cmvn, [*flags, "--num_workers", str(num_workers)])
+def call(out: str, num_workers: int) -> int:
+    return run_line(cmvn, f"--data_list data.list --config c.yaml --out {out} --num_workers {num_workers}")
 
 
-def test_the_file_is_the_same_for_every_number_of_workers(corpus: Path, capsys: Capsys) -> None:
-    assert call(corpus, "one", 0) == call(corpus, "two", 2) == 0
-    assert (corpus / "one").read_bytes() == (corpus / "two").read_bytes()
+def test_the_file_is_the_same_for_every_number_of_workers(capsys: Capsys) -> None:
+    assert call("one", 0) == call("two", 2) == 0
+    assert Path("one").read_bytes() == Path("two").read_bytes()
     frames = sum(num_frames(1600 + i, DatasetConf()) for i in range(CMVN_GROUP + 2))
-    assert json.loads((corpus / "one").read_text())["frame_num"] == frames
+    assert json.loads(Path("one").read_text())["frame_num"] == frames
     assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
-    mean, istd = read_cmvn(corpus / "one")
-    assert mean.shape == istd.shape == (23,)
-    assert error_line(call(corpus, "out", -1), capsys) == "--num_workers -1: must be at least 0"
+    assert error_line(call("out", -1), capsys) == "--num_workers -1: must be at least 0"
 
 
-def test_three_ranks_give_the_bits_of_one(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_ranks_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank is a thread, and the ranks exchange one group at a time."""
-    utterances = read_data_list(corpus / "data.list")
+    utterances = read_data_list("data.list")
     utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(3) for u in utterances]  # 4 groups
-    conf = load_config(corpus / "c.yaml").dataset_conf
+    conf = load_config("c.yaml").dataset_conf
     monkeypatch.setattr(cmvn, "_EXCHANGE", 1)
 
     def total(world: World) -> torch.Tensor:
@@ -71,23 +64,22 @@ def test_three_ranks_give_the_bits_of_one(corpus: Path, monkeypatch: pytest.Monk
     assert all(torch.equal(sums, alone) for sums in run_on_ranks(total, 3))
 
 
-def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(corpus: Path, capsys: Capsys) -> None:
-    (corpus / "5.wav").write_bytes(b"")
-    (corpus / "33.wav").unlink()
-    (corpus / "7.wav").write_bytes((corpus / "7.wav").read_bytes()[:-128])  # 4 ms
-    assert call(corpus, "out", 0) == 2
+def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(capsys: Capsys) -> None:
+    Path("5.wav").write_bytes(b"")
+    Path("33.wav").unlink()
+    Path("7.wav").write_bytes(Path("7.wav").read_bytes()[:-128])  # 4 ms
+    assert call("out", 0) == 2
     *_, first, second, last = capsys.readouterr().err.splitlines()
-    assert first == f"utterance u5: {corpus}/5.wav: empty: 0 bytes"
-    assert second == f"utterance u33: {corpus}/33.wav: missing"
-    assert last.startswith(f"{corpus}/data.list: 2 of 34 clips cannot be read, more than the share 0.01; see the lines")
-    assert not (corpus / "out").exists()
-    with (corpus / "c.yaml").open("a") as config:
+    assert first == "utterance u5: 5.wav: empty: 0 bytes" and second.startswith("utterance u33: 33.wav: missing")
+    assert last.startswith("data.list: 2 of 34 clips cannot be read, more than the share 0.01; see the lines")
+    assert not Path("out").exists()
+    with Path("c.yaml").open("a") as config:
         config.write("  max_bad_clips: 0.1\n")
-    assert call(corpus, "out", 1) == 0
+    assert call("out", 1) == 0
     printed = capsys.readouterr()
     assert f"{first}\n{second}\n" in printed.err
     assert "0.00 hours of 32 utterances\n2 clips cannot be read and are left out\n1 clips lack less than" in printed.out
-    used = [u for u in read_data_list(corpus / "data.list") if u.key not in ("u5", "u33")]
-    write_data_list(corpus / "data.list", used)
-    assert call(corpus, "rest", 0) == 0
-    assert read_cmvn(corpus / "rest")[0].allclose(read_cmvn(corpus / "out")[0], rtol=1e-6)
+    used = [u for u in read_data_list("data.list") if u.key not in ("u5", "u33")]
+    write_data_list("data.list", used)
+    assert call("rest", 0) == 0
+    assert read_cmvn("rest")[0].allclose(read_cmvn("out")[0], rtol=1e-6)

@@ -107,17 +107,13 @@ def test_a_fault_is_one_line(options: str, message: str, capsys: Capsys) -> None
     assert error_line(call(options), capsys).startswith(message)
 
 
-def test_missing_hypotheses_and_languages_without_utterances_or_reference_units(capsys: Capsys) -> None:
-    write_text("ref", {"ca1": "bon dia", "ca2": "", "ca3": "si", "ky1": ""})
-    write_text("hyp", {"ca1": "bon die", "ca2": "a", "ky1": "б"})
-    write_data_list(
-        "more.list", [replace(UTTERANCES[0], key=key, lang=key[:2]) for key in ["ca1", "ca2", "ca3", "ky1", "tr1"]]
-    )
+def test_languages_without_utterances_or_reference_units(capsys: Capsys) -> None:
+    write_text("ref", {"ca1": "bon dia", "ky1": ""})
+    write_text("hyp", {"ca1": "bon die", "ky1": "б"})
+    write_data_list("more.list", [replace(UTTERANCES[0], key=key, lang=key[:2]) for key in ("ca1", "ky1", "tr1")])
     out, rows = score_rows("--data_list more.list", capsys)
-    assert rows["ca"][1:7] == ["3", "8", "1", "2", "1", "50.00"]
     assert rows["ky"][1:7] == ["1", "0", "0", "0", "1", "n/a"]
-    assert out.splitlines()[-3:] == [
-        "scored 3 of 4 utterances; 1 missing, counted as deletions: ca3",
+    assert out.splitlines()[-2:] == [
         "no reference units, so no rate, and not in the macro average: ky",
         "languages of more.list without an utterance in ref: tr",
     ]
@@ -138,7 +134,6 @@ def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allo
 def test_confusions_and_alignments_on_the_terminal(capsys: Capsys) -> None:
     out, _ = score_rows("--confusions 2 --align -", capsys)
     assert out.startswith("ky2  all  CER 33.33 %  N=6 S=1 D=1 I=0\nref: к ы р г ы з\nhyp: к ы р г")
-    assert "\n2 utterances without an error not shown\n" in out
     assert "\nmost frequent of 3 errors\nerror  ref  hyp  count  of errors  of the unit\n" in out
     assert "\033" not in out and not Path("-").exists()
 
@@ -178,25 +173,23 @@ def test_compare_without_a_list_has_no_languages_and_no_speakers(capsys: Capsys)
         write_text(name, {key: text for key, text in A.items() if key != "ca2"})
     assert compare("--metric wer") == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[4].split()[-1] == "p" and "by speaker" not in out.splitlines()[4]
     assert "all" in out and "paired bootstrap of 4 utterances; below 0" in out
     assert "\ndecoded by neither, deletions for both: 1 utterance\n" in out
     assert "\nnot by speaker: no --data_list; utterances of one speaker are similar" in out
 
 
 @pytest.mark.parametrize(
-    ("change", "notes"),
+    ("change", "note"),
     [
-        ({0: {"speaker": None}}, ["\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one"]),
-        (dict.fromkeys(range(4), {"lang": None}), ["lang:unspecified", "of 4 utterances, and of 4 speakers"]),
-        ({1: {"speaker": "ca1"}}, ["  n/a", "\nfewer than 5 speakers, so no interval by speaker: ca, ky\n"]),
+        ({0: {"speaker": None}}, "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one"),
+        (dict.fromkeys(range(4), {"lang": None}), "lang:unspecified"),
+        ({1: {"speaker": "ca1"}}, "\nfewer than 5 speakers, so no interval by speaker: ca, ky\n"),
     ],
 )
-def test_notes_about_languages_and_speakers(change: dict[int, Any], notes: list[str], capsys: Capsys) -> None:
+def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, capsys: Capsys) -> None:
     write_data_list("other.list", [replace(one, **change.get(i, {})) for i, one in enumerate(PEOPLE)])
     assert compare("--data_list other.list") == 0
-    out = capsys.readouterr().out
-    assert all(note in out for note in notes), out
+    assert note in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`wenet-hs tree build | show | import | export`: trees, printed figures, drawings, and one line per fault."""
 
-import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -46,11 +45,6 @@ def build(flags: str) -> int:
 def built(flags: str) -> Tree | NaryTree:
     assert build(flags) == 0
     return load_tree(Path("tree.json"))
-
-
-def pairs_of(tree: Tree | NaryTree) -> set[frozenset[int]]:
-    """The two children of each inner node: units are their ids, inner nodes are negative."""
-    return {frozenset(child - tree.num_inner for child in tree.children_of(node)) for node in range(tree.num_inner)}
 
 
 def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) -> None:
@@ -115,31 +109,13 @@ def test_a_tree_of_the_output_rows_of_a_trained_model(folder: Path, capsys: Caps
     for name in ("exp", "exp/final.pt", "exp/checkpoints/step_4.pt"):
         tree = built(f"--kind embedding --checkpoint {name}")
         assert tree.options["checkpoint"] == name
-        assert {frozenset({0, 1}), frozenset({2, 6}), frozenset({3, 4})} <= pairs_of(tree)
+        parents = [code[:-1] for code in tree.codes()]
+        assert parents[0] == parents[1] and parents[2] == parents[6] and parents[3] == parents[4]
     UnitTable.from_units("abcd").write("exp/units.txt")
     capsys.readouterr()
     for name in ("exp", "exp/checkpoints/step_4.pt"):
         found = error_line(build(f"--kind embedding --checkpoint {name}"), capsys)
         assert found == "exp/units.txt: the model has other units than units.txt; use --units exp/units.txt"
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--kind fano --max_depth 3", "--max_depth: --kind fano does not use it, huffman does; leave it"),
-        ("--blank_share 1", "--blank_share: must be greater than 0 and less than 1"),
-        ("--bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
-        ("--tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
-        ("--kind embedding --embeddings x --save_embeddings y", "--save_embeddings: --embeddings gives the vectors"),
-        ("--save_embeddings y", "--save_embeddings: --kind huffman does not use it, embedding does; leave it out"),
-        ("--kind embedding --embeddings none.txt", "none.txt: cannot be read"),
-        ("--kind embedding --checkpoint none.pt", "none.pt: no such file; `wenet-hs train` writes"),
-        ("--text x --weighting per_language", "--weighting per_language: --text has no languages; use --data_list"),
-    ],
-)
-def test_a_flag_that_does_not_fit_is_one_line(flags: str, message: str, capsys: Capsys) -> None:
-    assert message in error_line(build(flags), capsys)
-    assert not Path("tree.json").exists()
 
 
 # ---- import and export
@@ -176,13 +152,7 @@ def test_import_of_a_gensim_model(capsys: Capsys) -> None:
     assert tree.frequencies[3:6].sum() == 250 - sum(row.count("x") for row in words)
 
 
-def test_a_fault_of_import_is_one_line(folder: Path, capsys: Capsys) -> None:
-    assert error_line(call(f"{IMPORT} --original ."), capsys).startswith("tree_struct: cannot be read")
-    found = error_line(call(f"{IMPORT} --original . --add_missing"), capsys)
-    assert found == "--add_missing: belongs to --gensim; leave it out with --original"
-    (folder / "tree.json").write_text(json.dumps({"format": "other"}), "utf-8")
-    found = error_line(call("export tree.json --original their"), capsys)
-    assert "tree.json: format: Input should be 'wenet_hs.tree/1', found 'other'; build" in found
+def test_import_needs_a_source(capsys: Capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         call(IMPORT)
     assert "one of the arguments --original --gensim is required" in capsys.readouterr().err
@@ -261,34 +231,50 @@ def test_an_nary_tree_and_a_deep_one_whose_codes_are_cut(capsys: Capsys) -> None
 
 
 @pytest.mark.usefixtures("units")
+def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
+    tree = Tree.load("tree.json")
+    replace(tree, options={"tokenizer": "no such"}).save("tree.json")
+    assert show(LIST) == 0
+    replace(tree, options={"tokenizer": "phone"}).save("tree.json")  # "aaa" is one phone
+    assert "of the transcripts are not in the unit table" in error_line(show(LIST), capsys)
+
+
+# ---- faults
+
+
+@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("line", "message"),
     [
-        ("--data_list list", "--data_list: needs --units as well; name the units.txt"),
-        ("--units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),
-        ("--tokenizer char", "--tokenizer: is used with --data_list only"),
-        ("--bpe_model x.model", "--bpe_model: is used with --data_list only"),
-        (f"{LIST} --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
-        (f"{LIST} --bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe, or"),
-        ("--max_leaves 8", "--max_leaves: is used with --svg and --png only; add one of them"),
-        ("--max_leaves 0 --svg x.svg", "--max_leaves 0: must be at least 1"),
-        ("--data_list none.list --units abc.txt", "none.list: cannot be read"),
-        (f"{LIST} --units abd.txt", "abd.txt: not the units of tree.json (unit 5 is 'd' against 'c'); name the"),
-        (f"{LIST} --units abcd.txt", "abcd.txt: not the units of tree.json (7 units against 6); name the units"),
+        ("build --kind fano --max_depth 3", "--max_depth: --kind fano does not use it, huffman does; leave it"),
+        ("build --blank_share 1", "--blank_share: must be greater than 0 and less than 1"),
+        ("build --bpe_model x.model", "--bpe_model: tokenizer char does not use it; add --tokenizer bpe"),
+        ("build --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
+        ("build --kind embedding --embeddings x --save_embeddings y", "--save_embeddings: --embeddings gives the"),
+        ("build --save_embeddings y", "--save_embeddings: --kind huffman does not use it, embedding does; leave it"),
+        ("build --kind embedding --embeddings none.txt", "none.txt: cannot be read"),
+        ("build --kind embedding --checkpoint none.pt", "none.pt: no such file; `wenet-hs train` writes"),
+        ("build --text x --weighting per_language", "--weighting per_language: --text has no languages; use --data"),
+        ("import --original .", "tree_struct: cannot be read"),
+        ("import --original . --add_missing", "--add_missing: belongs to --gensim; leave it out with --original"),
+        ("export other.json --original their", "other.json: format: Input should be 'wenet_hs.tree/1', found 'other'"),
+        ("show --data_list list", "--data_list: needs --units as well; name the units.txt"),
+        ("show --units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),
+        ("show --tokenizer char", "--tokenizer: is used with --data_list only"),
+        ("show --bpe_model x.model", "--bpe_model: is used with --data_list only"),
+        (f"show {LIST} --tokenizer bpe", "--bpe_model: tokenizer bpe without a model; name the sentencepiece file"),
+        ("show --max_leaves 8", "--max_leaves: is used with --svg and --png only; add one of them"),
+        ("show --max_leaves 0 --svg x.svg", "--max_leaves 0: must be at least 1"),
+        ("show --data_list none.list --units abc.txt", "none.list: cannot be read"),
+        ("show --data_list list --units abd.txt", "abd.txt: not the units of tree.json (unit 5 is 'd' against 'c')"),
+        ("show --data_list list --units abcd.txt", "abcd.txt: not the units of tree.json (7 units against 6); name"),
     ],
 )
-def test_a_fault_of_show_is_one_line(flags: str, message: str, capsys: Capsys) -> None:
-    assert message in error_line(show(flags), capsys)
-
-
-@pytest.mark.parametrize(("recorded", "code"), [("char", 0), ("no such", 0), (7, 0), ("phone", 2)])
-def test_the_tokenizer_of_the_tree_is_the_default(
-    units: tuple[str, ...], recorded: object, code: int, capsys: Capsys
-) -> None:
-    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options={"tokenizer": recorded}).save("tree.json")
-    assert show(LIST) == code
-    captured = capsys.readouterr()
-    if code == 0:
-        assert captured.out.splitlines()[-1].split()[1] == "10"
-    else:  # "aaa" is one phone
-        assert "of the transcripts are not in the unit table" in captured.err
+def test_a_fault_is_one_line(line: str, message: str, capsys: Capsys) -> None:
+    Path("other.json").write_text('{"format": "other"}')
+    before = Path("tree.json").read_bytes()
+    action, flags = line.split(" ", 1)
+    actions = {"build": build, "import": lambda flags: call(f"{IMPORT} {flags}"), "show": show}
+    code = actions[action](flags) if action in actions else call(line)
+    assert message in error_line(code, capsys)
+    assert Path("tree.json").read_bytes() == before and not Path("back.json").exists()
