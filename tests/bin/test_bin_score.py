@@ -198,7 +198,6 @@ def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, c
         ("--hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
         ("--hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
         ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
-        ("--hyp_b none", "none: cannot be read (No such file"),
         ("--num_resamples 0", "--num_resamples 0: must be at least 1"),
         ("--metric per --punctuation remove", "per --punctuation remove: phones may"),
         ("--metric wer --by lang", "--by lang: needs the languages; give --data_list the data.list of the"),

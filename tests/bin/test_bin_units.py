@@ -4,10 +4,9 @@
 from pathlib import Path
 
 import pytest
-from command_line import Capsys, error_line
+from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import units as command
-from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -26,7 +25,7 @@ BPE = "--data_list train.list --kind bpe --bpe_model m"
 
 
 def call(line: str) -> int:
-    return run_command(command, line.split())
+    return run_line(command, line)
 
 
 def test_characters_and_phones_of_data_lists(folder: Path, capsys: Capsys) -> None:
@@ -62,12 +61,6 @@ def test_bpe_is_the_same_each_time(folder: Path, capsys: Capsys) -> None:
     assert "a.txt: 20 units (17 of them text)" in capsys.readouterr().out
     tokenizer = make_tokenizer("bpe", table, folder / "a.model")
     assert tokenizer.decode(tokenizer.encode("una cosa blanca")) == "una cosa blanca"
-
-
-@pytest.mark.parametrize("source", ["", "--data_list train.list --text a.txt"])
-def test_exactly_one_of_data_list_and_text(folder: Path, source: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        call(f"{source} --kind word --out units.txt")
 
 
 @pytest.mark.parametrize(
