@@ -51,17 +51,12 @@ def test_a_config_is_typed(write: Write) -> None:
     assert load_config("a.yaml") == config
 
 
-CLASS = "head: class\nhead_conf: {tree: t, "
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("encoder_conf:\n  num_block: 3", "2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
         ("encoder_conf:\n  num_blocks: x", "2: encoder_conf.num_blocks: must be a whole number, got 'x'"),
-        ("encoder_conf:\n  num_blocks:", "2: encoder_conf.num_blocks: must be a whole number, got null"),
         ("encoder_conf:\n  dropout_rate: 1", "2: encoder_conf.dropout_rate: must be less than 1, got 1"),
-        ("encoder_conf:\n  dropout_rate: .nan", "2: encoder_conf.dropout_rate: must be a valid number, got '.nan'"),
         ("optim_conf: {lr: 1e999}", "1: optim_conf.lr: must be a finite number, got inf"),
         ("encoder_conf: {output_size: 31}", "1: encoder_conf.output_size: must be a multiple of 2, got 31"),
         ("encoder_conf: 3", "1: encoder_conf: must be a section of `key: value` lines, got 3"),
@@ -72,7 +67,6 @@ CLASS = "head: class\nhead_conf: {tree: t, "
         ("tokeniser: char", "1: tokeniser: unknown key; did you mean `tokenizer`?"),
         ("ctc_weight: 0.3", "1: ctc_weight: unknown key; did you mean `model_conf.ctc_weight`?"),
         ("zzz: 1", "1: zzz: unknown key; remove it"),
-        ("dataset_conf:\n  shufle: true", "2: dataset_conf.shufle: unknown key; did you mean `shuffle`?"),
         ('"a\\nb": 1', "1: a\\nb: unknown key; remove it"),
         ("optim_conf:\n  lr: 0,002", "2: optim_conf.lr: must be a valid number, got '0,002'"),
         ("optim_conf: {betas: 0.9}", "1: optim_conf.betas: must be a list, got 0.9"),
@@ -81,19 +75,18 @@ CLASS = "head: class\nhead_conf: {tree: t, "
         ("optim_conf: {betas: [0, 0, 0]}", "1: optim_conf.betas: must have 2 values, got 3"),
         ("model_conf: {reverse_weight: -1}", "1: model_conf.reverse_weight: must be at least 0, got -1"),
         ("model_conf: {ctc_weight: 2}", "1: model_conf.ctc_weight: must be at most 1, got 2"),
-        ("encoder_conf: {cnn_module_kernel: 8}", "1: encoder_conf.cnn_module_kernel: must be odd, got 8"),
         ("dataset_conf: {spec_aug: on}", "1: dataset_conf.spec_aug: must be true or false, got 'on'"),
         ("tokenizer_conf:\n  special_tokens:\n    <bl>: 0", "3: tokenizer_conf.special_tokens.<bl>: unknown key; did"),
-        ("ctc_conf:\n  head: hs", "2: ctc_conf.head: must be one of softmax, hsoftmax, class, adaptive, got 'hs'"),
         ("ctc_conf:\n  head: class", "2: ctc_conf.head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("ctc_conf:\n  head_conf:\n    tree: t", "3: ctc_conf.head_conf.tree: not a key of this head; remove it"),
-        (CLASS + "num_clases: 3}", "2: head_conf.num_clases: unknown key; did you mean `num_classes`?"),
-        (CLASS + "bias: true}", "2: head_conf.bias: not a key of this head; remove it"),
-        (CLASS + "num_classes: 0}", "2: head_conf.num_classes: must be greater than 0, got 0"),
-        (CLASS + "route: fast}", "2: head_conf.route: must be one of auto, path, all, got 'fast'"),
-        ("head: adaptive\nhead_conf: {tree: t, div_value: 0.5}", "2: head_conf.div_value: must be at least 1, got 0.5"),
-        ("model_conf: {lsm_kind: tree}", "1: model_conf.lsm_kind: must be one of leaf, node, got 'tree'"),
-        ("seed: 1\nseed: 2", "2: seed: duplicate of the key at a.yaml:1; keep one"),
+        (
+            "head: class\nhead_conf: {tree: t, num_clases: 3}",
+            "2: head_conf.num_clases: unknown key; did you mean `num_classes`?",
+        ),
+        (
+            "head: class\nhead_conf: {tree: t, num_classes: 0}",
+            "2: head_conf.num_classes: must be greater than 0, got 0",
+        ),
     ],
 )
 def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, fault: str) -> None:
@@ -143,8 +136,6 @@ def test_overrides_change_add_and_replace(write: Write) -> None:
         ("encoder_conf..x=3", "encoder_conf.: unknown key; remove it"),
         ("max_epoch=[", "not YAML: expected the node content, but found '<stream end>'"),
         ("max_epoch=!!int 3", "tag 'tag:yaml.org,2002:int' is not supported; remove it"),
-        ("head=hsoftmax", "head_conf.tree: missing; make one with `wenet-hs tree build`"),
-        ("encoder_conf.causal=true", "encoder_conf.causal: true is not supported (streaming encoders"),
         ("encoder_conf.attention_heads=3", "encoder_conf.attention_heads: output_size 256 is not divisible by 3 heads"),
     ],
 )
@@ -199,25 +190,13 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert type(resolved) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("a: '1'\nb: \"true\"\nc: |\n  3\nd: ''", {"a": "1", "b": "true", "c": "3\n", "d": ""}),
-        ("langs: [no, en]", {"langs": ["no", "en"]}),
-        ("a: &long 1206\nb: {c: *long}\n", {"a": 1206, "b": {"c": 1206}}),
-    ],
-)
-def test_values(text: str, values: object) -> None:
-    settings = parse_yaml(text, A_YAML)
-    assert (settings.values, settings.faults) == (values, [])
-
-
-def test_each_value_has_the_line_of_its_key_and_the_first_duplicate_counts() -> None:
+def test_values_have_the_line_of_their_key_and_the_first_duplicate_counts() -> None:
+    quoted = "a: '1'\nb: \"true\"\nc: |\n  3\nd: ''\nlangs: [no, en]\n"
+    assert parse_yaml(quoted, A_YAML).values == {"a": "1", "b": "true", "c": "3\n", "d": "", "langs": ["no", "en"]}
+    assert parse_yaml("a: &long 1206\nb: {c: *long}\n", A_YAML).values == {"a": 1206, "b": {"c": 1206}}
     places = parse_yaml("# a comment\na:\n  b: 1\n  c:\n    - 2\n    - 3\n", A_YAML).places
-    assert {location: place.line for location, place in places.items() if location} == {
-        **{("a",): 2, ("a", "b"): 3, ("a", "c"): 4},
-        **{("a", "c", 0): 5, ("a", "c", 1): 6},
-    }
+    lines = {("a",): 2, ("a", "b"): 3, ("a", "c"): 4, ("a", "c", 0): 5, ("a", "c", 1): 6}
+    assert {location: place.line for location, place in places.items() if location} == lines
     settings = parse_yaml("a: 1\nb: 2\na: 3\n", A_YAML)
     assert settings.faults == [(Place("a.yaml", 3), "a: duplicate of the key at a.yaml:1; keep one")]
     assert settings.values == {"a": 1, "b": 2}
@@ -244,8 +223,6 @@ BOMB = "\n".join(
     [
         ("a:\n\t- b", "a.yaml:2: not YAML: found character '\\t' that cannot start any token; indent with spaces"),
         ("a: 1\nb: c: d", "a.yaml:2: not YAML: mapping values are not allowed here; quote a text with `: ` in it"),
-        ("a: [1, 2", "a.yaml:1: not YAML: expected ',' or ']'"),
-        ("a: 'b", "a.yaml:1: not YAML: found unexpected end of stream"),
         ("a: 1\nb: \x00", "a.yaml:2: not YAML: character U+0000 is not allowed"),
         ('a: "\\UFFFFFFFF"', "a.yaml:1: not YAML: "),
         ('a: "\\ud800"', "a.yaml:1: half of a surrogate pair is not text"),

@@ -58,8 +58,6 @@ def test_the_head_chooses_the_class_of_its_section() -> None:
     tree = ExperimentConfig(head="hsoftmax", head_conf={"tree": "tree.json"}).head_conf  # type: ignore[arg-type]
     assert tree == HSoftmaxHeadConf(tree="tree.json", bias=False)
     assert ExperimentConfig(head="hsoftmax", head_conf=tree).head_conf is tree
-    assert fault_of(head="hsoftmax") == "head_conf.tree: Field required"
-    assert fault_of(head_conf={"tree": "tree.json"}) == "head_conf.tree: Extra inputs are not permitted"
     assert fault_of(head="softmax", head_conf=tree) == "head_conf.tree: Extra inputs are not permitted"
 
 
@@ -88,68 +86,42 @@ def test_values_outside_of_their_range_are_refused(settings: str) -> None:
     assert fault_of(**yaml.safe_load(settings))
 
 
-# The settings, and below them the beginning of the fault.
+# Settings => the beginning of their fault, and after … another part of it.
 CONFLICTS = """
-encoder_conf: {output_size: 30}
-  attention_heads: output_size 30 is not divisible by 4 heads
-encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3}
-  decoder_conf.attention_heads: encoder_conf.output_size 64 is not divisible by 3 heads
-encoder_conf: {cnn_module_kernel: 8}
-  cnn_module_kernel: must be odd, got 8
-encoder: transformer, encoder_conf: {macaron_style: true}
-  encoder_conf.macaron_style: needs encoder: conformer; set false or change encoder
-decoder: transformer, decoder_conf: {r_num_blocks: 3}
-  decoder_conf.r_num_blocks: needs decoder: bitransformer; remove it or change decoder
-decoder: transformer, model_conf: {reverse_weight: 0.3}
-  model_conf.reverse_weight: needs decoder: bitransformer; remove it or change decoder
-model_conf: {attention_guide: 1.0}
-  attention_guide_steps: must be at least 1 where attention_guide is given
-model_conf: {ctc_weight_final: 0.1}
-  ctc_weight_steps: must be at least 1 where ctc_weight_final is given
-model_conf: {ctc_weight_steps: 10}
-  ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this
-tokenizer: bpe
-  tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model
-cmvn: global_cmvn
-  cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)
-dataset_conf: {fbank_conf: {num_mel_bins: 6}}
-  dataset_conf.fbank_conf.num_mel_bins: input_layer: conv2d needs at least 7, got 6
-dataset_conf: {filter_conf: {min_length: 11, max_length: 10}}
-  min_length: must not be above max_length, 10, got 11
-dataset_conf: {batch_conf: {bucket_boundaries: [5, 5]}}
-  bucket_boundaries: must ascend, got [5, 5]
-dataset_conf: {batch_conf: {batch_type: bucket, bucket_boundaries: [5]}}
-  bucket_batch_sizes: 1 bucket_boundaries make 2 buckets, got 0 sizes
-dataset_conf: {noise_conf: {list: n, snr_db: [5.0, 4.5]}}
-  snr_db: must be lowest and highest, got 5 and 4.5
-dataset_conf: {noise_conf: {list: n}, cache_features: true}
-  noise_conf: cache_features would repeat the same noise; set cache_features: false
-dataset_conf: {features_on: device, cache_features: true}
-  features_on: device does not keep features; set cache_features: false, or worker
-dataset_conf: {features_on: device, fbank_conf: {dither: 1.0}}
-  features_on: device has no dither; set fbank_conf.dither: 0, or worker
-head: adaptive, head_conf: {tree: t, cutoffs: [5, 5]}
-  cutoffs: must be one or more ascending numbers, got [5, 5]
-head: class, head_conf: {tree: t, sparse_grad: true}, model_conf: {lsm_weight: 0.1}
-  model_conf.lsm_kind: leaf smoothing updates every node, which head_conf.sparse_grad is to avoid
-head: class, head_conf: {tree: t, sparse_grad: true}, optim: adamw
-  head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows
-ctc_conf: {head: class, head_conf: {tree: t, sparse_grad: true}}, optim_conf: {weight_decay: 0.1}
-  ctc_conf.head_conf.sparse_grad: needs optim: adam without weight_decay, which updates only rows with a gradient;
-keep_best_by: accuracy, model_conf: {ctc_weight: 1.0}
-  keep_best_by: accuracy is not measured at ctc_weight 1; use loss
-early_stopping: {metric: loss_ctc}, model_conf: {ctc_weight: 0.0}
-  early_stopping.metric: loss_ctc is not measured at ctc_weight 0; use loss
-scheduler: warmup_cosine
-  scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it, or max_minutes
-scheduler: warmup_cosine, scheduler_conf: {total_steps: 10}
-  scheduler_conf.total_steps: must be above warmup_steps, 25000
-scheduler_conf: {total_steps: 10}
-  scheduler_conf.total_steps: scheduler: warmuplr has no end; remove it
+encoder_conf: {output_size: 30} => attention_heads: output_size 30 is not divisible by 4 heads
+encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3} => decoder_conf.attention_heads:
+encoder_conf: {cnn_module_kernel: 8} => cnn_module_kernel: must be odd, got 8
+encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: needs encoder: conformer
+decoder: transformer, decoder_conf: {r_num_blocks: 3} => decoder_conf.r_num_blocks: needs decoder: bitransformer
+decoder: transformer, model_conf: {reverse_weight: 0.3} => model_conf.reverse_weight: needs decoder: bitransformer
+model_conf: {attention_guide: 1.0} => attention_guide_steps: must be at least 1 where attention_guide is given
+model_conf: {ctc_weight_final: 0.1} => ctc_weight_steps: must be at least 1 where ctc_weight_final is given
+model_conf: {ctc_weight_steps: 10} => ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this
+tokenizer: bpe => tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model
+cmvn: global_cmvn => cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)
+dataset_conf: {fbank_conf: {num_mel_bins: 6}} => dataset_conf.fbank_conf.num_mel_bins:… at least 7, got 6
+dataset_conf: {filter_conf: {min_length: 11, max_length: 10}} => min_length: must not be above max_length, 10, got 11
+dataset_conf: {batch_conf: {bucket_boundaries: [5, 5]}} => bucket_boundaries: must ascend, got [5, 5]
+dataset_conf: {batch_conf: {batch_type: bucket, bucket_boundaries: [5]}} => bucket_batch_sizes:… 2 buckets, got 0
+dataset_conf: {noise_conf: {list: n, snr_db: [5.0, 4.5]}} => snr_db: must be lowest and highest, got 5 and 4.5
+dataset_conf: {noise_conf: {list: n}, cache_features: true} => noise_conf: cache_features would repeat the same noise
+dataset_conf: {features_on: device, cache_features: true} => features_on: device does not keep features
+dataset_conf: {features_on: device, fbank_conf: {dither: 1.0}} => features_on: device has no dither;… or worker
+head: adaptive, head_conf: {tree: t, cutoffs: [5, 5]} => cutoffs: must be one or more ascending numbers, got [5, 5]
+head: class, head_conf: {tree: t, sparse_grad: true}, model_conf: {lsm_weight: 0.1} => model_conf.lsm_kind: leaf
+head: class, head_conf: {tree: t, sparse_grad: true}, optim_conf: {weight_decay: 0.1} => head_conf.sparse_grad: needs
+ctc_conf: {head: class, head_conf: {tree: t, sparse_grad: true}}, optim: adamw => ctc_conf.head_conf.sparse_grad: needs
+keep_best_by: accuracy, model_conf: {ctc_weight: 1.0} => keep_best_by: accuracy is not measured… use loss
+early_stopping: {metric: loss_ctc}, model_conf: {ctc_weight: 0.0} => early_stopping.metric: loss_ctc… use loss
+scheduler: warmup_cosine => scheduler_conf.total_steps: missing; scheduler: warmup_cosine needs it, or max_minutes
+scheduler: warmup_cosine, scheduler_conf: {total_steps: 10} => scheduler_conf.total_steps:… warmup_steps, 25000
+scheduler_conf: {total_steps: 10} => scheduler_conf.total_steps: scheduler: warmuplr has no end; remove it
 """
-PAIRS = CONFLICTS.strip().split("\n")
 
 
-@pytest.mark.parametrize(("settings", "fault"), list(zip(PAIRS[::2], PAIRS[1::2], strict=True)))
-def test_conflicting_settings_are_refused(settings: str, fault: str) -> None:
-    assert fault_of(**yaml.safe_load(f"{{{settings}}}")).startswith(fault.strip())
+@pytest.mark.parametrize("line", CONFLICTS.strip().split("\n"))
+def test_conflicting_settings_are_refused(line: str) -> None:
+    settings, _, fault = line.partition(" => ")
+    beginning, _, end = fault.partition("…")
+    found = fault_of(**yaml.safe_load(f"{{{settings}}}"))
+    assert found.startswith(beginning) and end in found
