@@ -80,15 +80,22 @@ def build_model(
     Raises ConfigError if a setting does not fit, DataError if cmvn does not.
     """
     feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
-    _check_sizes(config, num_units, special)
+    for key, found, expected, what in (  # WeNet writes these sizes into a train.yaml
+        ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
+        ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
+    ):
+        if found is not None and found != expected:
+            raise ConfigError(f"{key}: {found}, expected {expected} ({what}); remove the line or use the right file")
     if cmvn is not None and len(cmvn[0]) != feature_dim:
         path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
         what = f"{path}: statistics of {found} features, but the model has {feature_dim}"
         raise DataError(f"{what}; compute it again with `wenet-hs cmvn`")
     size = config.encoder_conf.output_size
-    decoder = _decoder(config.decoder, config.decoder_conf, size, num_units)
+    conf, has_right = config.decoder_conf, config.decoder == "bitransformer"
+    left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
+    right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
+    decoder = left if right is None else BiTransformerDecoder(left, right)
     encoder = _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn)
-    has_right = isinstance(decoder, BiTransformerDecoder)
     head = build_head(config.head_conf, size, num_units, tree)
     right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
     ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
@@ -100,16 +107,6 @@ def build_model(
     model.lsm_kind = config.model_conf.lsm_kind
     model.attention_guide_width = config.model_conf.attention_guide_width
     return model
-
-
-def _check_sizes(config: ExperimentConfig, num_units: int, special: SpecialIds) -> None:
-    """Checks the sizes that WeNet writes into a train.yaml."""
-    for key, found, expected, what in (
-        ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
-        ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
-    ):
-        if found is not None and found != expected:
-            raise ConfigError(f"{key}: {found}, expected {expected} ({what}); remove the line or use the right file")
 
 
 def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> Encoder:
@@ -167,14 +164,7 @@ def _transformer_layer(conf: EncoderConf) -> TransformerEncoderLayer:
     )
 
 
-def _decoder(kind: str, conf: DecoderConf, size: int, num_units: int) -> TransformerDecoder | BiTransformerDecoder:
-    left = _one_decoder(conf, size, num_units, num_blocks=conf.num_blocks)
-    if kind == "transformer":
-        return left
-    return BiTransformerDecoder(left, _one_decoder(conf, size, num_units, num_blocks=conf.r_num_blocks))
-
-
-def _one_decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -> TransformerDecoder:
+def _decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -> TransformerDecoder:
     layers = [
         TransformerDecoderLayer(
             MultiHeadAttention(conf.attention_heads, size, dropout_rate=conf.self_attention_dropout_rate),

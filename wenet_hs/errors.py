@@ -7,7 +7,6 @@ A fault is what is wrong with the user's input. Its line names where it is, what
 from collections.abc import Sequence
 from pathlib import Path
 
-_MAX_NAMED = 5
 _MAX_FAULTS = 10
 
 
@@ -37,10 +36,10 @@ class Stopped(WenetHsError):
         self.exit_code = exit_code
 
 
-def list_names(names: Sequence[str], separator: str = ", ") -> str:
-    """The first five names and the number of the others, for a message of one line."""
-    more = [f"and {len(names) - _MAX_NAMED:,} more"] if len(names) > _MAX_NAMED else []
-    return separator.join([*names[:_MAX_NAMED], *more])
+def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:
+    """The first names, at most `most`, and the number of the others, for a message of one line."""
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return separator.join([*names[:most], *more])
 
 
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:

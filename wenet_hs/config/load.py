@@ -129,7 +129,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
         config = ExperimentConfig.model_validate(settings.values)
     except ValidationError as error:
         for location, text in (fault for item in error.errors(include_url=False) for fault in _schema_faults(item)):
-            settings.faults.append((settings.place_of(location), f"{_dotted(location)}: {text}"))
+            parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+            settings.faults.append((settings.place_of(location), f"{''.join(parts).removeprefix('.')}: {text}"))
     if settings.faults:
         in_order = sorted(settings.faults, key=lambda fault: (fault[0].line is None, fault[0].line or 0))
         raise ConfigError("\n".join(dict.fromkeys(one_field(f"{place}: {text}") for place, text in in_order)))
@@ -293,7 +294,13 @@ def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
         values |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": values.pop("cmvn_file")}}
         new = (("cmvn",), ("cmvn_conf",), ("cmvn_conf", "cmvn_file"))
         settings.places |= dict.fromkeys(new, settings.places[("cmvn_file",)])
-    _translate_phones(values)
+    conf = _section(values, "tokenizer_conf")  # WeNet splits characters at spaces for phones, and joins with a space
+    if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
+        values["tokenizer"] = "phone"
+    if values.get("tokenizer") == "phone":
+        conf.pop("split_with_space", None)
+        if conf.get("connect_symbol") == " ":
+            del conf["connect_symbol"]
     for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
         *names, key = dotted.split(".")
         section = _section(values, *names)
@@ -309,17 +316,6 @@ def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
             text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
             settings.faults.append((settings.place_of((*names, key)), text))
     return ignored
-
-
-def _translate_phones(values: dict[str, Any]) -> None:
-    """WeNet writes phones as characters split at spaces, and joins their hypotheses with a space."""
-    conf = _section(values, "tokenizer_conf")
-    if values.get("tokenizer", "char") == "char" and conf.get("split_with_space") is True:
-        values["tokenizer"] = "phone"
-    if values.get("tokenizer") == "phone":
-        conf.pop("split_with_space", None)
-        if conf.get("connect_symbol") == " ":
-            del conf["connect_symbol"]
 
 
 def _section(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -366,10 +362,6 @@ def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
             expected = _EXPECTED.get(kind, item["msg"].replace("Input should be", "must be"))
             plain = expected.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
             yield location, f"{plain}, got {describe(value)}"
-
-
-def _dotted(location: Location) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
 def describe(value: object) -> str:

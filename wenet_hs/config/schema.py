@@ -362,11 +362,7 @@ class ExperimentConfig(Section):
         return defaults | value if isinstance(value, dict) else defaults if value is None else value
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        yield from self._network_conflicts()
-        yield from self._training_conflicts()
-
-    def _network_conflicts(self) -> Iterator[tuple[str, str]]:
-        encoder, decoder = self.encoder_conf, self.decoder_conf
+        encoder, decoder, model, schedule = self.encoder_conf, self.decoder_conf, self.model_conf, self.scheduler_conf
         for key in ("macaron_style", "use_cnn_module"):
             if self.encoder == "transformer" and getattr(encoder, key):
                 yield f"encoder_conf.{key}", "needs encoder: conformer; set false or change encoder"
@@ -384,8 +380,6 @@ class ExperimentConfig(Section):
             text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
             yield "dataset_conf.fbank_conf.num_mel_bins", text
 
-    def _training_conflicts(self) -> Iterator[tuple[str, str]]:
-        model, schedule = self.model_conf, self.scheduler_conf
         if self.decoder == "transformer" and model.reverse_weight:
             yield "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":

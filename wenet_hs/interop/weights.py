@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.errors import CheckpointError, one_line
+from wenet_hs.errors import CheckpointError, list_names, one_line
 from wenet_hs.files import file_sha256
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import convert_tree_head, is_original
@@ -87,28 +87,21 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
             f"{path}: not a readable checkpoint ({one_line(error)}); copy or create it again, or use an earlier one"
         ) from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
-        raise CheckpointError(
-            f"{path}: contains no state_dict (parameter names with tensors); give the weights of a model"
-        )
+        what = f"{path}: contains no state_dict (parameter names with tensors)"
+        raise CheckpointError(f"{what}; give the weights of a model")
     return state
 
 
 def _check_sha256(path: Path) -> None:
     for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
-        expected = _recorded_sha256(record, path.name)
-        if expected is not None and file_sha256(path) != expected:
+        try:
+            content = json.loads(record.read_text("utf-8"))
+            expected = (content if content.get("file") == path.name else content["files"][path.name])["sha256"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no record, or it does not have the file
+            continue
+        if file_sha256(path) != expected:
             what_to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
             raise CheckpointError(f"{path}: differs from its SHA-256 in {record.name}; {what_to_do}")
-
-
-def _recorded_sha256(record: Path, name: str) -> str | None:
-    """The SHA-256 of the file `name` in a record; None if there is no record, or it does not contain the file."""
-    try:
-        content = json.loads(record.read_text("utf-8"))
-        entry = content if content.get("file") == name else content["files"][name]
-        return str(entry["sha256"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 def _is_parameter(item: tuple[object, object]) -> bool:
@@ -127,22 +120,13 @@ def load_weights(model: AsrModel, state: Mapping[str, Tensor], where: str) -> No
         for name, value in own.items()
         if name in state and state[name].shape != value.shape
     ]
-    faults = [
-        _listed("missing", [name for name in own if name not in state]),
-        _listed("unexpected", [name for name in state if name not in own]),
-        _listed("of another shape", wrong_shapes),
-    ]
-    if any(faults):
-        raise CheckpointError(
-            f"{where}: weights of another model: {'; '.join(filter(None, faults))}; "
-            "use the train.yaml that these weights were trained with"
-        )
+    missing, unexpected = [name for name in own if name not in state], [name for name in state if name not in own]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes}
+    faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
+    if faults:
+        what_to_do = "use the train.yaml that these weights were trained with"
+        raise CheckpointError(f"{where}: weights of another model: {faults}; {what_to_do}")
     model.load_state_dict(dict(state), strict=True)
-
-
-def _listed(what: str, names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{what} {', '.join(names[:3])}{more}" if names else ""
 
 
 def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
@@ -151,15 +135,13 @@ def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
         if name in state and state[name].dim() == 2:
             num_units, width = state[name].shape
             return num_units, width
-    raise CheckpointError(
-        f"{where}: contains no decoder embedding; give the weights of a model of this toolkit or WeNet"
-    )
+    what_to_do = "give the weights of a model of this toolkit or WeNet"
+    raise CheckpointError(f"{where}: contains no decoder embedding; {what_to_do}")
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
     """Raises CheckpointError if a state_dict has another number of units than the file `other`."""
     found, _ = state_sizes(state, where)
     if found != num_units:
-        raise CheckpointError(
-            f"{where}: trained with {found} units, but {other} has {num_units}; use the same units.txt"
-        )
+        what = f"{where}: trained with {found} units, but {other} has {num_units}"
+        raise CheckpointError(f"{what}; use the same units.txt")

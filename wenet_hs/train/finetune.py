@@ -10,7 +10,7 @@ Dimension key: V new units, R rows of a new parameter, E edges of a new tree.
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from torch import Tensor
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, list_names
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
@@ -51,8 +51,6 @@ _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": (
 _ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
 _TABLES = ("units.txt", "lang_char.txt", "words.txt")
 """Names of unit tables; WeNet's recipes use the last two."""
-_STATISTICS = ("encoder.global_cmvn.mean", "encoder.global_cmvn.istd")
-_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -84,20 +82,18 @@ class FineTuneReport:
 
     def log(self) -> None:
         """Log it in a few lines, with long lists shortened."""
-        logger.info("weights from %s; new: %s", self.checkpoint, _listed(self.parameters_new))
+
+        def listed(names: Sequence[str]) -> str:
+            return list_names(names, most=20) or "none"
+
+        logger.info("weights from %s; new: %s", self.checkpoint, listed(self.parameters_new))
         if self.unit_table is None:
             logger.warning("%s: no unit table next to it; its units are assumed to be the same", self.checkpoint)
         else:
-            units = (self.units_kept, _listed(map(repr, self.units_new)), _listed(map(repr, self.units_dropped)))
-            logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, *units)
+            new, dropped = (listed([*map(repr, units)]) for units in (self.units_new, self.units_dropped))
+            logger.info("units of %s: %d kept; new: %s; dropped: %s", self.unit_table, self.units_kept, new, dropped)
         parts = [f"{name} {count.taken} of {count.rows} rows" for name, count in self.parameters_in_part.items()]
-        logger.info("parameters: %d taken; in part: %s", self.parameters_taken, _listed(parts))
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = [f"and {len(names) - _MOST_LISTED} more"] if len(names) > _MOST_LISTED else []
-    return ", ".join([*names[:_MOST_LISTED], *more]) or "none"
+        logger.info("parameters: %d taken; in part: %s", self.parameters_taken, listed(parts))
 
 
 def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
@@ -113,7 +109,13 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     belong together, or are of another encoder or decoder.
     """
     base = read_base_model(checkpoint)
-    unit_map = _match_units(base, units)
+    same_ids = np.arange(len(units))
+    unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
+    if base.table is None and base.num_units != len(units):
+        raise CheckpointError(
+            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not next "
+            f"to it; put its units.txt into {base.home}"
+        )
     own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     state = {name: value for name, value in base.state.items() if not name.startswith(_ALL_PREFIXES)}
     counts: dict[str, RowCount] = {}
@@ -123,7 +125,9 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
             state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
         elif name.startswith(_ALL_PREFIXES):
             state[name], counts[name] = value, RowCount(0, len(value))
-    if _has_own_statistics(own, base.state):
+    statistics = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
+    pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
+    if any(ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5) for ours, theirs in pairs):
         logger.warning(
             "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its encoder "
             "was trained on them",
@@ -151,21 +155,9 @@ def _report(
     )
 
 
-def _match_units(base: "BaseModel", units: UnitTable) -> "UnitMap":
-    """The old id of each unit; without the old table the same ids."""
-    if base.table is not None:
-        return match_units(base.table, units)
-    if base.num_units != len(units):
-        raise CheckpointError(
-            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not next "
-            f"to it; put its units.txt into {base.home}"
-        )
-    return UnitMap(np.arange(len(units)), np.arange(len(units)))
-
-
 def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: "UnitMap") -> dict[str, "RowMapping"]:
     """The row mappings of heads and embeddings, by the names of the parameters of `model`."""
-    same_units = unit_map.is_identity and base.num_units == model.num_units
+    same_units = base.num_units == model.num_units and bool((np.stack(unit_map) == np.arange(model.num_units)).all())
     names = model.state_dict().keys()
     found = {
         name: RowMapping(name, unit_map.inputs)
@@ -197,12 +189,6 @@ def mix_rows(own: Tensor, theirs: Tensor, mapping: "RowMapping") -> tuple[Tensor
     result = own.clone()
     result[is_taken] = taken
     return result, RowCount(int(is_taken.sum()), len(own))
-
-
-def _has_own_statistics(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
-    """Whether the trained model normalizes features with other statistics than this one was built with."""
-    both = [name for name in _STATISTICS if name in own and name in theirs and own[name].shape == theirs[name].shape]
-    return any(not torch.allclose(own[name], theirs[name].to(own[name].dtype), rtol=1e-4, atol=1e-5) for name in both)
 
 
 @dataclass(frozen=True)
@@ -269,7 +255,7 @@ def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
 
 def read_base_model(checkpoint: Path) -> BaseModel:
     """Read the model of `--checkpoint` with the files next to its weights."""
-    path = _weights_path(checkpoint)
+    path = checkpoint / "final.pt" if checkpoint.is_dir() and not (checkpoint / "model.pt").exists() else checkpoint
     raw = load_state(path)
     home, table_path, config = _find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)
@@ -293,10 +279,6 @@ def read_base_model(checkpoint: Path) -> BaseModel:
         tree = saved_tree(raw)
         trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
     return BaseModel(path, state, home, table_path, table, config, trees, is_original(raw))
-
-
-def _weights_path(checkpoint: Path) -> Path:
-    return checkpoint / "final.pt" if checkpoint.is_dir() and not (checkpoint / "model.pt").exists() else checkpoint
 
 
 def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
@@ -324,12 +306,6 @@ class UnitMap(NamedTuple):
     """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
     outputs: Ints
     """For the heads. Their targets contain <eos>, but not <sos>."""
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether every unit keeps its id; the old table may have more units."""
-        ids = np.arange(len(self.inputs))
-        return bool((self.inputs == ids).all() and (self.outputs == ids).all())
 
 
 class RowMapping(NamedTuple):

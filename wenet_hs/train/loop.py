@@ -23,8 +23,6 @@ from wenet_hs.train.optim import SMALLEST_SCALE, Precision, attention_guide, cli
 from wenet_hs.train.state import TrainState
 
 MAX_SKIPPED_IN_A_ROW = 10
-_MOST_SUSPECTS = 5
-_COMPILER = ("torch._inductor", "torch._dynamo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +237,8 @@ def _add_gradients(
                         f"{where}: no parameter that freeze leaves to train has a part in the loss at CTC weight "
                         f"{state.model.ctc_weight:g}; remove a name of freeze, or change model_conf"
                     )
-                state.precision.backward(losses.total / state.replica.loss_divisor(num_targets))
+                # num_targets is of all ranks, whose gradients are averaged
+                state.precision.backward(losses.total / (num_targets / state.world.size))
                 sums.append(LossSum.of(losses))
         compute_seconds += time.perf_counter() - started
     return sums, compute_seconds
@@ -275,7 +274,7 @@ def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World
         is_finite = torch.isfinite(batch.features).flatten(1).all(dim=1).tolist()
         bad = [key for key, finite in zip(batch.keys, is_finite, strict=True) if not finite]
         evidence = 2 if bad else evidence
-        keys += (bad or batch.keys)[:_MOST_SUSPECTS]
+        keys += (bad or batch.keys)[:5]
     of_ranks = world.all_gather((evidence, keys))
     strongest = max(evidence for evidence, _ in of_ranks)
     return tuple(key for evidence, keys in of_ranks if evidence == strongest for key in keys)
@@ -290,7 +289,8 @@ def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if type(error).__module__.startswith(_COMPILER):  # by name: the import of the class takes seconds
+        module = type(error).__module__  # by name: the import of the class takes seconds
+        if module.startswith(("torch._inductor", "torch._dynamo")):
             detail = next(iter(str(error).splitlines()), "")
             raise ConfigError(
                 f"{where}: compile: true: torch's compiler failed ({detail}); install a C++ compiler and Python's "

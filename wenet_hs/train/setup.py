@@ -49,20 +49,17 @@ _FOLDER_NAMES = {
 }
 """The settings that name files, with the names that the files get in an experiment folder."""
 FREE_TO_CHANGE = frozenset(
-    {
+    (
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
-        *("keep_best", "keep_best_by"),
-        *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
+        *("keep_best", "keep_best_by", "early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
         *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
-    }
+    )
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
 `warmup_cosine`, see `_may_change`.)"""
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
-
-COMPILED_LAYERS = (ConformerLayer, TransformerEncoderLayer, TransformerDecoderLayer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +118,8 @@ def prepare_folder(
     try:
         contents = {name: source.read_bytes() for name, source in sources.items()}
     except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: cannot be read ({error.strerror}); check the path in the config"
-        ) from error
+        what = f"{error.filename}: cannot be read ({error.strerror})"
+        raise ConfigError(f"{what}; check the path in the config") from error
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
     changes = config_changes(ExperimentConfig(), config)
@@ -351,5 +347,5 @@ def compile_layers(model: nn.Module) -> None:
     missing (`translate_torch_errors`).
     """
     for module in model.modules():
-        if isinstance(module, COMPILED_LAYERS):
+        if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
             module.compile(dynamic=True)

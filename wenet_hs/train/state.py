@@ -81,10 +81,6 @@ class Replica:
             for parameter in self._sparse:
                 parameter.grad = self._mean_over_ranks(parameter)
 
-    def loss_divisor(self, num_targets: int) -> float:
-        """The divisor of the summed loss of a rank, for `num_targets` on all ranks: their gradients are averaged."""
-        return num_targets / self._world.size
-
     def _mean_over_ranks(self, parameter: nn.Parameter) -> Tensor | None:
         """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient."""
         grad = parameter.grad

@@ -134,8 +134,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
         logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
     else:
         _load_base_weights(state, options, config)
-    is_fresh = resume_from is None
-    quarantine = Quarantine(options.model_dir, fresh=is_fresh, rank=world.rank, num_ranks=world.size)
+    quarantine = Quarantine(options.model_dir, fresh=resume_from is None, rank=world.rank, num_ranks=world.size)
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
     Training(config, options.model_dir, state, train_set, valid_set, world, quarantine).run()
@@ -145,7 +144,13 @@ def find_resume(options: TrainOptions) -> Path | None:
     """The checkpoint to resume from, by `--resume`, or None. Raises CheckpointError if a model would be overwritten."""
     folder, final = options.model_dir / "checkpoints", options.model_dir / "final.pt"
     if options.resume not in ("auto", "never"):
-        return _named_checkpoint(Path(options.resume), folder)
+        path = Path(options.resume)
+        if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
+            what = f"--resume {path}: not auto, never or one of {folder}/step-*"
+            raise CheckpointError(f"{what}; to start from its weights use --checkpoint")
+        read_checkpoint(path)  # before others are renamed
+        set_aside_newer(folder / path.name)
+        return folder / path.name
     if options.resume == "never" and list_checkpoints(folder):
         raise CheckpointError(
             f"{folder}: holds checkpoints and --resume is never; use another --model_dir or remove it"
@@ -154,16 +159,6 @@ def find_resume(options: TrainOptions) -> Path | None:
     if newest is None and final.exists():
         raise CheckpointError(f"{final}: a model without checkpoints, so it cannot be resumed; use another --model_dir")
     return newest
-
-
-def _named_checkpoint(path: Path, folder: Path) -> Path:
-    if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
-        raise CheckpointError(
-            f"--resume {path}: not auto, never or one of {folder}/step-*; to start from its weights use --checkpoint"
-        )
-    read_checkpoint(path)  # before others are renamed
-    set_aside_newer(folder / path.name)
-    return folder / path.name
 
 
 def _load_base_weights(state: TrainState, options: TrainOptions, config: ExperimentConfig) -> None:
@@ -317,9 +312,8 @@ class Training:
 
     def _validate(self) -> dict[str, float] | None:
         """The metrics of the validation list; None if a signal came before the end."""
-        plan = plan_epoch(
-            self.valid_set.num_frames, self.config.dataset_conf.batch_conf, seed=0, epoch=0, shuffle=False
-        )
+        conf = self.config.dataset_conf.batch_conf
+        plan = plan_epoch(self.valid_set.num_frames, conf, seed=0, epoch=0, shuffle=False)
         share = plan[self.world.rank :: self.world.size]  # ranks may have different numbers: no batch is repeated
         watched = RecordedBatches(self.quarantine, batches(self.valid_set, share, 0))
         valid: Iterator[Batch] = takewhile(lambda _: self.stop.signal is None, watched)

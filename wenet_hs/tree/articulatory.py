@@ -137,7 +137,9 @@ def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
     if read is None:
         return None
     parts, tones = read
-    segments = _segments(parts, table)
+    whole = _look_up(parts, table) if len(parts) == 2 or any(part.is_tied for part in parts) else None
+    found = [_look_up([part], table) for part in parts] if whole is None else [whole]
+    segments = [features for features in found if features is not None]
     groups = [group for group in (segments, [table.segments[((tone, ()),)] for tone in tones]) if group]
     # Tones and segments use different features, zero in each other's, so their sum contains both.
     mean = np.sum([np.mean(group, axis=0) for group in groups], axis=0)
@@ -145,15 +147,6 @@ def _phone(unit: str, table: _FeatureTable) -> _Phone | None:
     if segments:
         mean[table.syllabic] = max(segment[table.syllabic] for segment in segments)
     return _Phone(mean, contour, Counter(sign for part in parts for _, sign in part.signs))
-
-
-def _segments(parts: Sequence[_Letter], table: _FeatureTable) -> list[NDArray[np.float64]]:
-    """The features of each segment of a symbol. Every single letter is in the table."""
-    whole = _look_up(parts, table) if len(parts) == 2 or any(part.is_tied for part in parts) else None
-    if whole is not None:
-        return [whole]
-    found = [_look_up([part], table) for part in parts]
-    return [features for features in found if features is not None]
 
 
 def _look_up(parts: Sequence[_Letter], table: _FeatureTable) -> NDArray[np.float64] | None:
@@ -205,7 +198,13 @@ def _read_symbol(symbol: str, letters: frozenset[str]) -> tuple[list[_Letter], s
 @cache
 def _feature_table() -> _FeatureTable:
     """panphon's table. Its segments of one character are the letters."""
-    folder = _panphon_folder()
+    spec = find_spec("panphon")  # finds the package without importing it
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(f"--kind articulatory: panphon is not installed; run {_INSTALL}")
+    folder = Path(spec.submodule_search_locations[0])
+    absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
+    if absent:
+        raise ConfigError(f"--kind articulatory: {folder / absent[0]} is missing; run {_INSTALL} again")
     with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table
@@ -223,14 +222,3 @@ def _feature_table() -> _FeatureTable:
         if read is not None and read[0]:
             segments.setdefault(_key(read[0], _all_signs(read[0])), values_K)
     return _FeatureTable(segments, letters, header.index("syl") - 1, weights)
-
-
-def _panphon_folder() -> Path:
-    spec = find_spec("panphon")  # finds the package without importing it
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"--kind articulatory: panphon is not installed; run {_INSTALL}")
-    folder = Path(spec.submodule_search_locations[0])
-    absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
-    if absent:
-        raise ConfigError(f"--kind articulatory: {folder / absent[0]} is missing; run {_INSTALL} again")
-    return folder

@@ -129,14 +129,6 @@ def _vector_options(options: Mapping[str, Any]) -> list[str]:
 # ---- the kinds that need more than one call
 
 
-def _alphabetical(source: TreeSource) -> Tree:
-    return source.tree("alphabetical", lambda _: balanced_children(alphabetical_order(source.units)))
-
-
-def _random(source: TreeSource) -> Tree:
-    return Tree.random(source.frequencies, source.units, source.options.get("seed", 0))
-
-
 def _brown(source: TreeSource) -> Tree:
     from wenet_hs.tree.brown import brown_children  # imports numba, which takes seconds
 
@@ -175,7 +167,7 @@ def _classes(source: TreeSource) -> NaryTree:
     return replace(tree, options={"by": by, **tree.options})
 
 
-_SEED = "random, and embedding if it trains: seed (default: 0)"
+_SEED = KindOption("random, and embedding if it trains: seed (default: 0)", limits=lambda _: (0, None))
 KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
         lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
@@ -184,14 +176,18 @@ KINDS: dict[str, TreeKind] = {
     ),
     "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units), "the same, split from the top"),
     "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units), "their ids are near"),
-    "alphabetical": TreeKind(_alphabetical, "they sort together"),
-    "random": TreeKind(_random, "chance", {"seed": KindOption(_SEED, limits=lambda _: (0, None))}),
+    "alphabetical": TreeKind(
+        lambda s: s.tree("alphabetical", lambda _: balanced_children(alphabetical_order(s.units))), "they sort together"
+    ),
+    "random": TreeKind(
+        lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)), "chance", {"seed": _SEED}
+    ),
     "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
     "embedding": TreeKind(
         _embedding,
         "their embeddings are similar",
         {
-            "seed": KindOption(_SEED, limits=lambda _: (0, None)),
+            "seed": _SEED,
             "embeddings": KindOption(
                 "embedding: file of vectors, word2vec's text or .npz or .npy (default: skip-gram with hierarchical "
                 "softmax is trained on the transcripts)",
@@ -199,9 +195,7 @@ KINDS: dict[str, TreeKind] = {
                 "FILE",
             ),
             "checkpoint": KindOption(
-                "embedding: use the output rows of this trained softmax model, ours or WeNet's",
-                Path,
-                "MODEL_DIR_OR_PT",
+                "embedding: use the output rows of this trained softmax model, ours or WeNet's", Path, "MODEL_DIR_OR_PT"
             ),
             "save_embeddings": KindOption(
                 "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import CheckpointError, ConfigError, DataError, one_line
+from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names, one_line
 from wenet_hs.files import write_atomic
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
@@ -36,15 +36,10 @@ _EPOCHS = (5, 100)  # minimum and maximum
 _WIDTH = 64  # of a trained vector
 _WINDOW = 3  # the most context units on each side, about a syllable; near ones count more
 _MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
-_MAX_NAMED = 20
 MAX_VECTORS = 20_000
 """The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
 _NO_DIRECTION = 2.0**-32  # the largest value is near one, so a shorter vector is rounding noise
-_SOFTMAX_LAYERS = (
-    "head.output.weight",
-    "decoder.output_layer.weight",
-    "decoder.left_decoder.output_layer.weight",
-)
+_SOFTMAX_LAYERS = ("head.output.weight", "decoder.output_layer.weight", "decoder.left_decoder.output_layer.weight")
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
 
 
@@ -67,6 +62,12 @@ def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: 
     if len(counts) < 2:  # nothing to predict, and gensim would not return
         vectors_VF[list(counts)] = 0.0
         return vectors_VF
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise ConfigError(
+            '--kind embedding: training embeddings needs gensim; run pip install "wenet_hs[trees]", or use --embeddings'
+        ) from error
     # gensim's own order of equal counts depends on its sorting routine, so the vocabulary is sorted here.
     present = sorted(counts, key=lambda unit_id: (-counts[unit_id], unit_id))
     least, most = _EPOCHS
@@ -75,7 +76,12 @@ def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: 
     level = library.level
     library.setLevel(logging.ERROR)  # its progress does not belong in our log
     try:
-        model = _word2vec(vector_size=_WIDTH, window=_WINDOW, seed=seed)
+        # One worker, because the order of updates of two depends on timing. sample=0, because each of a few hundred
+        # units is a "frequent word", and most of the data would be dropped. hashfxn: Python's hash() differs per
+        # process.
+        settings = {"sg": 1, "hs": 1, "negative": 0, "min_count": 1, "sample": 0, "workers": 1, "sorted_vocab": 0}
+        settings |= {"vector_size": _WIDTH, "window": _WINDOW, "seed": seed}
+        model = Word2Vec(hashfxn=lambda text: zlib.crc32(text.encode("utf-8")), **settings)
         model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
         words = [list(map(str, sequence)) for sequence in sequences]
         _train(model, [part[at : at + _MAX_BATCH] for part in words for at in range(0, len(part), _MAX_BATCH)], passes)
@@ -83,19 +89,6 @@ def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: 
         library.setLevel(level)
     vectors_VF[present] = model.wv.vectors
     return vectors_VF
-
-
-def _word2vec(**settings: Any) -> Any:
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise ConfigError(
-            '--kind embedding: training embeddings needs gensim; run pip install "wenet_hs[trees]", or use --embeddings'
-        ) from error
-    # One worker, because the order of updates of two depends on timing. sample=0, because each of a few hundred units
-    # is a "frequent word", and most of the data would be dropped. hashfxn: Python's hash() differs per process.
-    settings |= {"sg": 1, "hs": 1, "negative": 0, "min_count": 1, "sample": 0, "workers": 1, "sorted_vocab": 0}
-    return Word2Vec(hashfxn=lambda text: zlib.crc32(text.encode("utf-8")), **settings)
 
 
 def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
@@ -160,12 +153,8 @@ def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reas
     if not names:
         return
     level = logging.INFO if {*names} <= {*SPECIAL_UNITS, SOS, EOS} else logging.WARNING
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    logger.log(
-        level,
-        "%d of %d units %s; they are placed by their frequency only: %s%s",
-        len(names), len(units), reason, " ".join(names[:_MAX_NAMED]), more,
-    )  # fmt: skip
+    text = "%d of %d units %s; they are placed by their frequency only: %s"
+    logger.log(level, text, len(names), len(units), reason, list_names(names, " ", most=20))
 
 
 def load_numpy(path: Path) -> Any:
@@ -235,9 +224,8 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                     continue
                 dim = dim or len(numbers)
                 if len(numbers) != dim or not dim:
-                    raise ValueError(
-                        f"{len(numbers)} numbers, expected a unit and {dim or 'its'} numbers, separated by spaces"
-                    )
+                    what = f"expected a unit and {dim or 'its'} numbers, separated by spaces"
+                    raise ValueError(f"{len(numbers)} numbers, {what}")
                 name = unicodedata.normalize("NFC", name)
                 if name not in wanted:
                     continue

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wenet_hs.tree.tree import Tree, UnitTree
 
@@ -186,7 +185,10 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     num_leaves = tree.num_leaves()
     rows = []
     for node in ends:
-        label = _label(tree, node, len(branches[node]), int(num_leaves[branches[node]].sum()))
+        num_branches, num_units = len(branches[node]), int(num_leaves[branches[node]].sum())
+        label = f"… {num_units:,} units" + (f" in {num_branches:,} branches" if num_units > num_branches > 1 else "")
+        if node >= tree.num_inner:
+            label = unit_label(tree.units[node - tree.num_inner])
         code = "" if node in hidden else _cut(tree.code(node), MAX_CODE)
         rows.append(TreeRow(label, percent(shares[node]), code, node >= tree.num_inner, x[node], y[node]))
     edges = []
@@ -201,12 +203,6 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
     width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
     title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
     return TreeLayout(title, rows, edges, x_end, x_label, x_share, x_code, width, len(rows) * ROW_HEIGHT + 2 * MARGIN)
-
-
-def _label(tree: UnitTree, node: int, num_branches: int, num_units: int) -> str:
-    if node >= tree.num_inner:
-        return unit_label(tree.units[node - tree.num_inner])
-    return f"… {num_units:,} units" + (f" in {num_branches:,} branches" if num_units > num_branches > 1 else "")
 
 
 def _cut(text: str, longest: int) -> str:
@@ -302,7 +298,12 @@ def page_data(tree: UnitTree, max_units: int = MAX_PAGE_UNITS) -> dict[str, Any]
         number of a node, the child indexes of its children where stubs have moved them.
     """
     num_inner = tree.num_inner
-    is_kept = _most_probable(tree, max_units)
+    is_kept = np.zeros(num_inner + tree.num_units, dtype=bool)  # the most probable units and all nodes above them
+    climbing = num_inner + np.argsort(-tree.shares[num_inner:], kind="stable")[:max_units]  # ties by id
+    while len(climbing):
+        is_kept[climbing] = True
+        above = np.unique(tree.parents[climbing])
+        climbing = above[(above >= 0) & ~is_kept[above]]
     inner, leaves = np.flatnonzero(is_kept[:num_inner]), np.flatnonzero(is_kept[num_inner:])
     new_number = np.full(len(is_kept), -1, dtype=np.int64)
     new_number[inner], new_number[num_inner + leaves] = np.arange(len(inner)), len(inner) + np.arange(len(leaves))
@@ -332,17 +333,6 @@ def page_data(tree: UnitTree, max_units: int = MAX_PAGE_UNITS) -> dict[str, Any]
         "binary": isinstance(tree, Tree), "rows": rows, "names": names, "shares": shares, "ids": leaves.tolist(),
         "labels": labels, "stubs": stubs, "places": places,
     }  # fmt: skip
-
-
-def _most_probable(tree: UnitTree, max_units: int) -> NDArray[np.bool_]:
-    """(I+V,) the most probable units, ties by id, and all nodes above them."""
-    is_kept = np.zeros(tree.num_inner + tree.num_units, dtype=bool)
-    climbing = tree.num_inner + np.argsort(-tree.shares[tree.num_inner :], kind="stable")[:max_units]
-    while len(climbing):
-        is_kept[climbing] = True
-        above = np.unique(tree.parents[climbing])
-        climbing = above[(above >= 0) & ~is_kept[above]]
-    return is_kept
 
 
 def _rounded(share: float) -> float:
