@@ -2,8 +2,10 @@
 """Small models and batches for tests."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,3 +68,11 @@ def row_of(batch: Batch, *indices: int) -> Batch:
     features = [batch.features[index, : batch.feature_lengths[index]] for index in indices]
     targets = [batch.targets[index, : batch.target_lengths[index]] for index in indices]
     return batch_of(features, targets, first=indices[0])
+
+
+def wenet_reference(folder: Path, name: str) -> tuple[Path, dict[str, Tensor], dict[str, Tensor]]:
+    """The config and the random weights of a model that WeNet itself ran, and its inputs and outputs."""
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
+        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
+    weights = {key.removeprefix("param."): value for key, value in arrays.items() if key.startswith("param.")}
+    return folder / f"{name}.yaml", weights, arrays

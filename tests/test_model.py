@@ -4,18 +4,16 @@
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import SPECIAL, batch_of, row_of, small_batch, small_model
-from torch import Tensor
+from small_models import SPECIAL, batch_of, row_of, small_batch, small_model, wenet_reference
 
 from wenet_hs.decode.modes import DecodeOptions, decode
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
-from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
+from wenet_hs.model import reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
 MODELS = {
@@ -30,17 +28,10 @@ MODELS = {
 }
 
 
-def wenets(folder: Path, name: str) -> tuple[AsrModel, dict[str, Tensor]]:
-    """A model with random weights that WeNet itself ran, in evaluation mode, and its inputs and outputs."""
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
-        arrays = {key: torch.from_numpy(file[key]) for key in file.files}
-    state = {key.removeprefix("param."): value for key, value in arrays.items() if key.startswith("param.")}
-    return load_model(folder / f"{name}.yaml", state), arrays
-
-
 @torch.inference_mode()
 def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
-    model, arrays = wenets(Path(__file__).parent / "golden", "wenet_conformer")
+    config, weights, arrays = wenet_reference(Path(__file__).parent / "golden", "wenet_conformer")
+    model = load_model(config, weights)
     features, units = arrays["feats"][None], arrays["decoder_in"][None]
     num_frames = torch.tensor([features.shape[1]])
     memory, lengths = model.encode(features, num_frames)
@@ -63,7 +54,8 @@ def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
 @pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
 def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     """One utterance at a time, and all as one batch."""
-    model, arrays = wenets(shared_dir / "golden" / "wenet", name)
+    config, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet", name)
+    model = load_model(config, weights)
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
     for group in ([0], [1], [2], [0, 1, 2]):

@@ -92,8 +92,7 @@ def test_units_are_found_by_name_and_other_words_are_removed() -> None:
 
 def test_units_that_are_not_words() -> None:
     units = ("<blank>", "<unk>", "<sos/eos>", "x", *"abcde")
-    message = r"units: 4 of 9 are not words of this model \(<blank>, <unk>, <sos/eos>, x\); --add_missing puts them"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"4 of 9 are not words of this model \(<blank>, .*, x\); --add_missing puts"):
         tree_over(SMALL, units)
     tree = tree_over(SMALL, units, add_missing=True)
     assert tree.codes() == ["100", "101", "110", "111", *("0" + code for code in SMALL.codes())]
@@ -113,8 +112,7 @@ def test_a_file_is_read_only_if_it_is_trusted(model: Any, tmp_path: Path, monkey
         load_gensim(path, trust_pickle=False)
     assert gensim_tree(load_gensim(path, trust_pickle=True)) == gensim_tree(model)
     path.write_bytes(b"not a pickle")
-    message = r"w2v.model: not a word2vec model of gensim \(.*\); give what `model.save` wrote"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"w2v.model: not a word2vec model of gensim \(.*\); give what `model.save`"):
         load_gensim(path, trust_pickle=True)
     with pytest.raises(DataError, match="other.model: no such file"):
         load_gensim(tmp_path / "other.model", trust_pickle=True)

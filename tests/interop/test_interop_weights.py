@@ -93,8 +93,7 @@ def test_a_damaged_or_hostile_file_is_one_line_and_runs_nothing(tmp_path: Path) 
     ],
 )
 def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any) -> None:
-    message = r"x.pt: contains no state_dict \(parameter names with tensors\); give the weights"
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=r"x.pt: contains no state_dict \(parameter names with tensors\); give"):
         load_bytes(tmp_path / "x.pt", saved(content))
 
 
@@ -103,17 +102,12 @@ def test_weights_of_another_model_are_named_and_not_loaded() -> None:
     state = {name: value.clone() for name, value in model.state_dict().items()}
     load_weights(model, state, "x.pt")
     changed = {name: value + 1 for name, value in state.items()}
-    without = {name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")}
-    extra = {**changed, "extra": torch.zeros(1), "more": torch.zeros(1)}
-    missing = (
-        r"x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, "
-        r".*linear_v.weight, and 21 more; use the train.yaml that these weights were trained with"
-    )
-    shape = r"of another shape head.output.weight \(7, 16\), expected \(11, 16\); use"
+    fewer = {name: value for name, value in changed.items() if not name.startswith("decoder.decoders.1.")}
+    missing = "x.pt: weights of another model: missing decoder.decoders.1.self_attn.linear_q.weight, .*, and 21 more"
     for wrong, message in (
-        (without, missing),
-        (extra, "unexpected extra, more; use"),
-        ({**changed, "head.output.weight": torch.zeros(7, 16)}, shape),
+        (fewer, missing),
+        (changed | {"extra": torch.zeros(1), "more": torch.zeros(1)}, "unexpected extra, more; use"),
+        (changed | {"head.output.weight": torch.zeros(7, 16)}, r"output.weight \(7, 16\), expected \(11, 16\); use"),
     ):
         with pytest.raises(CheckpointError, match=message):
             load_weights(model, wrong, "x.pt")
