@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -29,12 +29,9 @@ from wenet_hs.manifest import Utterance
 ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
 _MAX_CHUNK = 64
-_REFRESH_S = 0.2
 _MISSING = "missing: no such file"
 _CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
 _MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
-# Forking takes milliseconds, but is only safe on Linux.
-_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 CheckMode = Literal["full", "exists", "none"]
 Item = TypeVar("Item")
@@ -81,11 +78,15 @@ class ClipChecker:
         mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
             duration without looking for its file. `exists` and `none` read unknown durations from the header.
         """
-        self._mode = mode
-        self._num_workers = num_workers
-        self._cache = cache
-        self._known = _read_cache(cache)
+        self._cache, self._mode, self._num_workers = cache, mode, num_workers
         self._incomplete: set[str] = set()
+        self._known: dict[str, CheckedClip] = {}
+        try:
+            for line in remove_incomplete_line(cache).splitlines():
+                cache_key, *result = json.loads(line)
+                self._known[cache_key] = CheckedClip(*result)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{cache}: damaged ({error}); delete this file, it only caches earlier runs") from error
 
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None
@@ -178,18 +179,6 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
     return f"{mode} {utterance.duration} {state} {utterance.wav}"
 
 
-def _read_cache(path: Path) -> dict[str, CheckedClip]:
-    """Results of earlier runs."""
-    known: dict[str, CheckedClip] = {}
-    try:
-        for line in remove_incomplete_line(path).splitlines():
-            cache_key, *result = json.loads(line)
-            known[cache_key] = CheckedClip(*result)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path}: damaged ({error}); delete this file, it only caches earlier runs") from error
-    return known
-
-
 # ---- parallel processes
 
 
@@ -210,7 +199,18 @@ def parallel_map(
         on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
     """
     results = _map_in_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
-    yield from _show_progress(results, len(items), description)
+    with Progress(
+        console=Console(stderr=True), auto_refresh=False
+    ) as progress:  # no thread: the pool may fork meanwhile
+        task = progress.add_task(description, total=len(items))
+        shown_s = 0.0
+        for result in results:
+            progress.advance(task)
+            if time.monotonic() - shown_s > 0.2:
+                progress.refresh()
+                shown_s = time.monotonic()
+            yield result
+        progress.refresh()
 
 
 def _map_in_pool(
@@ -219,7 +219,8 @@ def _map_in_pool(
     size = min(_MAX_CHUNK, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
-        context = get_context(_START_METHOD)
+        # Forking takes milliseconds, but is only safe on Linux.
+        context = get_context("fork" if sys.platform == "linux" else "spawn")
         num_processes = min(num_workers, -(-(len(items) - num_done) // size))
         pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
         try:
@@ -249,17 +250,3 @@ def _run_limited(function: Callable[[Item], Result], item: Item) -> Result:
     result = function(item)
     signal.setitimer(signal.ITIMER_REAL, 0)
     return result
-
-
-def _show_progress(results: Iterable[Result], total: int, description: str) -> Iterator[Result]:
-    """Yield the results and show their number. Uses no thread, because the pool may fork meanwhile."""
-    with Progress(console=Console(stderr=True), auto_refresh=False) as progress:
-        task = progress.add_task(description, total=total)
-        shown_s = 0.0
-        for result in results:
-            progress.advance(task)
-            if time.monotonic() - shown_s > _REFRESH_S:
-                progress.refresh()
-                shown_s = time.monotonic()
-            yield result
-        progress.refresh()

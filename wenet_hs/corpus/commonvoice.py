@@ -46,13 +46,7 @@ COLUMNS = ("client_id", "path", "sentence")
 """Found by their exact names: from release 17 on, `sentence_id` precedes `sentence`."""
 _MAX_SENTENCE = 1000
 _DEV_SHARE, _DEV_LIMIT = 0.05, 1000
-_DEV_LOSS = 0.1  # share of the training pool that may be given up so that dev shares no sentence with train
 _MOST_REMOVED = 30
-_RECORDED = (
-    *("langs", "alpha", "ratio", "hours", "seed", "split", "test_fraction", "max_test", "dev_utterances"),
-    "max_rejected",
-)
-"""The flags that stats.json records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +95,13 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
     Raises DataError when a language is missing, ConfigError for impossible flags.
     """
     _check_flags(args)
-    sizes = _measure_statistics(args) if args.corpus.is_file() else _measure_release(args)
+    if args.corpus.is_file():
+        sizes = {}
+        for lang, (validated, clip, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
+            num_test = num_released if args.split == "released" else _test_size(num_validated, args)
+            sizes[lang] = LanguageHours(validated, num_test * clip, num_released * clip)
+    else:
+        sizes = _measure_release(args)
     ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
     return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
 
@@ -115,14 +115,6 @@ def _measure_release(args: argparse.Namespace) -> dict[str, LanguageHours]:
             if args.split == "paper":
                 _hold_out_test(language, args)
             sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
-    return sizes
-
-
-def _measure_statistics(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    sizes = {}
-    for lang, (validated, clip, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
-        num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-        sizes[lang] = LanguageHours(validated, num_test * clip, num_released * clip)
     return sizes
 
 
@@ -175,8 +167,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         rejected += language.rejected
     if args.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    recorded = {name: getattr(args, name) for name in _RECORDED}
-    facts = {"corpus": "commonvoice", "options": recorded, "num_incomplete": checker.count_incomplete(splits)}
+    flags = ("langs", "alpha", "ratio", "hours", "seed", "split", "test_fraction", "max_test", "dev_utterances")
+    options = {name: getattr(args, name) for name in (*flags, "max_rejected")}
+    facts = {"corpus": "commonvoice", "options": options, "num_incomplete": checker.count_incomplete(splits)}
     return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=args.max_rejected)
 
 
@@ -357,7 +350,8 @@ def _divide(language: _Language, wanted_h: float, args: argparse.Namespace, chec
         if size is None:
             share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
             size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
-        _hold_out(language, "dev", size, args.seed, max_loss=_DEV_LOSS)
+        # At most 10 % of the training pool are given up so that dev shares no sentence with train.
+        _hold_out(language, "dev", size, args.seed, max_loss=0.1)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
         language.rejected += rejected
@@ -375,10 +369,9 @@ def _hold_out_test(language: _Language, args: argparse.Namespace) -> None:
 
 
 def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
-    held_out = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
-    language.splits[name] = held_out.held
-    language.splits["train"] = held_out.rest
-    for utterance, reason in held_out.left_out:
+    found = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
+    language.splits[name], language.splits["train"], left_out = found
+    for utterance, reason in left_out:
         language.reject(utterance, reason, is_fault=False)
 
 

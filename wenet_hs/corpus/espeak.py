@@ -38,15 +38,12 @@ from wenet_hs.files import write_atomic
 SAMPLE_RATE = 16000  # Hz, of the clips
 SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
 _RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
-_SILENCE = 1e-3  # peak below which nothing was spoken
-_TRIM = 3e-3  # of the peak: −50 dB, below the softest consonant
 _RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
 ENGINE_RATE = 22050  # Hz, of every voice of the engine
 _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
-_CHARS_UTF8 = 1
 _MAX_PATH = 120  # bytes; the library cuts the path of its data at 160 and would then look for data elsewhere
 _LOCK = threading.Lock()  # one engine at a time: two threads would share the library's globals
 
@@ -159,9 +156,9 @@ def render(request: ClipRequest) -> NDArray[np.float32] | None:
         pitch_range=request.pitch_range,
     )
     peak = float(np.abs(spoken).max(initial=0.0))
-    if peak < _SILENCE:
+    if peak < 1e-3:
         return None
-    audible = np.flatnonzero(np.abs(spoken) > _TRIM * peak)
+    audible = np.flatnonzero(np.abs(spoken) > 3e-3 * peak)  # −50 dB, below the softest consonant
     speech = soxr.resample(spoken[audible[0] : audible[-1] + 1], ENGINE_RATE * request.tract, SAMPLE_RATE)
     padding = (round(request.lead_s * SAMPLE_RATE), round(request.trail_s * SAMPLE_RATE))
     noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
@@ -209,7 +206,7 @@ def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_
         for parameter, value in ((_RATE, rate_wpm), (_VOLUME, 100), (_PITCH, pitch), (_RANGE, pitch_range)):
             _check(engine.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}")
         encoded = text.encode("utf-8")
-        _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, _CHARS_UTF8, None, None), f"text {text!r}")
+        _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, 1, None, None), f"text {text!r}")  # UTF-8
         _check(engine.espeak_Synchronize(), "end of speech")
     return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
 
@@ -283,24 +280,19 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
                 " run `prepare synthetic` in a process of its own"
             )
         try:
-            _initialize(engine, data)
+            engine.espeak_Info.restype = ctypes.c_char_p
+            engine.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+            rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
+            found = ctypes.c_char_p()
+            engine.espeak_Info(ctypes.byref(found))
+            if rate != ENGINE_RATE or found.value != data.encode():
+                raise DataError(f"{data}: espeak-ng cannot read its data there; reinstall with {_INSTALL}")
+            engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
+            ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine
         finally:
             engine.espeak_Terminate()
             _ctypes.dlclose(engine._handle)
-
-
-def _initialize(engine: ctypes.CDLL, data: str) -> None:
-    """Initialise the engine, and seed its random numbers and the C library's, which some variants use."""
-    engine.espeak_Info.restype = ctypes.c_char_p
-    engine.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
-    rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
-    found = ctypes.c_char_p()
-    engine.espeak_Info(ctypes.byref(found))
-    if rate != ENGINE_RATE or found.value != data.encode():
-        raise DataError(f"{data}: espeak-ng cannot read its data there; reinstall with {_INSTALL}")
-    engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
-    ctypes.CDLL(None).srand(1)
 
 
 @cache

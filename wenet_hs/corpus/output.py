@@ -71,7 +71,9 @@ def write_corpus(
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
-    _write_rejected(out / "rejected.tsv", rejected)
+    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
+    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
+    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
     num_faults = sum(total["rejected"].values())
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
@@ -96,12 +98,6 @@ def write_corpus(
     content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
-
-
-def _write_rejected(path: Path, rejected: Sequence[Rejected]) -> None:
-    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(path, "key\tpath\treason\n" + "".join(lines))
 
 
 def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:

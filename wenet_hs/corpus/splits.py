@@ -8,23 +8,12 @@ on Python's random generator.
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from wenet_hs.manifest import Utterance
 
 _Speaker = tuple[bool, str]
 """(True, speaker) or, for an unknown speaker, (False, key of the utterance)."""
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """A partition of utterances."""
-
-    held: list[Utterance]
-    rest: list[Utterance]
-    left_out: list[tuple[Utterance, str]]
-    """In neither set, with the reason: they would put a held-out speaker or sentence into the rest."""
 
 
 def rank(seed: int, purpose: str, name: str) -> bytes:
@@ -37,13 +26,18 @@ def shuffled(utterances: Iterable[Utterance], seed: int, purpose: str) -> list[U
     return sorted(utterances, key=lambda utterance: (rank(seed, purpose, utterance.key), utterance.key))
 
 
-def hold_out(utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float = 0.5) -> HeldOut:
+def hold_out(
+    utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str, max_loss: float = 0.5
+) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
     """Choose at most `size` utterances as the set `purpose`.
 
     Whole speakers are chosen, those with few utterances first. Then the sentences of the chosen set are removed from
     the rest. Each step may cost at most a share `max_loss` of the utterances. If it would cost more, one speaker is
     shared between both sets, and sentences that too many others read are left out of the chosen set. Both sets share
     sentences only if every chosen sentence is that frequent.
+
+    Returns: the chosen set, the rest, and the utterances in neither with the reason: they would put a chosen speaker or
+        sentence into the rest.
     """
     speakers, shared = _choose_speakers(utterances, size, seed=seed, purpose=purpose, max_loss=max_loss)
     order = {speaker: position for position, speaker in enumerate(speakers)}
@@ -65,7 +59,7 @@ def hold_out(utterances: Sequence[Utterance], size: int, *, seed: int, purpose: 
         left_out += [(utterance, reason) for utterance in rest if utterance.txt in sentences]
         held = [utterance for utterance in held if utterance.txt in sentences]
         rest = [utterance for utterance in rest if utterance.txt not in sentences]
-    return HeldOut(held=held, rest=rest, left_out=left_out)
+    return held, rest, left_out
 
 
 def count_shared(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, dict[str, int]]:

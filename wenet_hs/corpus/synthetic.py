@@ -43,12 +43,6 @@ VOICES: dict[str, Gender] = {
     **{f"f{number}": "female" for number in range(1, 6)},
     **{name: "female" for name in ("Alicia", "Annie", "aunty", "belinda", "grandma", "shelby")},
 }
-_RATE_WPM = (140, 200)
-_PITCH = (30, 70)
-_PITCH_RANGE = (30, 70)
-_TRACT = (0.9, 1.1)  # turns two dozen voices into as many speakers as there are clips
-_SILENCE_S = (0.05, 0.15)
-_PEAK_DB = (-15.0, -1.0)
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
@@ -253,16 +247,16 @@ def draw_requests(
                 lang=lang,
                 sentence=sentence,
                 voice=order[turn % len(order)],
-                rate_wpm=draw.randint(*_RATE_WPM),
-                pitch=draw.randint(*_PITCH),
-                pitch_range=draw.randint(*_PITCH_RANGE),
-                lead_s=round(draw.uniform(*_SILENCE_S), 3),
-                trail_s=round(draw.uniform(*_SILENCE_S), 3),
-                peak_db=round(draw.uniform(*_PEAK_DB), 2),
+                rate_wpm=draw.randint(140, 200),
+                pitch=draw.randint(30, 70),
+                pitch_range=draw.randint(30, 70),
+                lead_s=round(draw.uniform(0.05, 0.15), 3),
+                trail_s=round(draw.uniform(0.05, 0.15), 3),
+                peak_db=round(draw.uniform(-15.0, -1.0), 2),
                 noise=draw.choice(("white", "pink")),
                 snr_db=round(draw.uniform(*snr_db), 2),
                 noise_seed=draw.getrandbits(32),
-                tract=round(draw.uniform(*_TRACT), 3),
+                tract=round(draw.uniform(0.9, 1.1), 3),  # about as many speakers as clips, of two dozen voices
             )
 
 

@@ -68,11 +68,7 @@ class Comparison:
 
 
 def compare(
-    report_a: Report,
-    report_b: Report,
-    *,
-    speakers: Mapping[str, str] | None = None,
-    num_resamples: int = 10_000,
+    report_a: Report, report_b: Report, *, speakers: Mapping[str, str] | None = None, num_resamples: int = 10_000
 ) -> Comparison:
     """The difference of two scorings of the same reference under the same rules.
 

@@ -127,7 +127,12 @@ def score(
     if langs is not None:
         check_complete(langs, reference, what="language")
     lang_of = dict.fromkeys(reference, ALL) if langs is None else langs
-    utterances = {key: _score_one(lang_of[key], text, hypothesis.get(key), rules) for key, text in reference.items()}
+    utterances = {}
+    for key, ref in reference.items():
+        lang, hyp = lang_of[key], hypothesis.get(key)
+        ref_units = split_units(ref, rules, lang)
+        hyp_units = ref_units if hyp == ref else split_units(hyp or "", rules, lang)
+        utterances[key] = ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
     by_language = summarize(utterances, lang_of, num_resamples)
     return Report(
         name=name,
@@ -141,12 +146,6 @@ def score(
         utterances=utterances,
         num_resamples=num_resamples,
     )
-
-
-def _score_one(lang: str, ref: str, hyp: str | None, rules: Rules) -> ScoredUtterance:
-    ref_units = split_units(ref, rules, lang)
-    hyp_units = ref_units if hyp == ref else split_units(hyp or "", rules, lang)
-    return ScoredUtterance(lang, ref, hyp, count_errors(ref_units, hyp_units))
 
 
 def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
