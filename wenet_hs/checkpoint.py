@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
-_CPU = torch.device("cpu")
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -145,7 +144,7 @@ def dump_dict(content: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def load_dict(content: bytes, where: Path, device: torch.device = _CPU) -> dict[str, Any]:
+def load_dict(content: bytes, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The dict in the bytes of a `.pt` file. No code in it is run. `where`: its path, for messages.
 
     Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.

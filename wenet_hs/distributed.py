@@ -243,7 +243,9 @@ def _pause(missing: set[int], deadline: float) -> None:
 
 def _leave(world: World, error: BaseException) -> None:
     """Let one rank report the error. Raises what replaces `error`; returns where `error` itself is to be raised."""
-    is_lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _is_of_process_group(error))
+    words = ("gloo", "Gloo", "NCCL", "Connection closed by peer")
+    is_of_group = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    is_lost = isinstance(error, dist.DistError) or is_of_group
     is_reporter = world._is_first_error()
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
@@ -255,10 +257,6 @@ def _leave(world: World, error: BaseException) -> None:
         raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None
     if is_lost:
         raise RankLost(_rank_lost_message(world.rank, error)) from error
-
-
-def _is_of_process_group(error: RuntimeError) -> bool:
-    return any(word in str(error) for word in ("gloo", "Gloo", "NCCL", "Connection closed by peer"))
 
 
 def _rank_lost_message(rank: int, error: BaseException) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
 
-NO_UTTERANCES = "contains no utterances; run the stage that prepares the data again"
 _REMEDIES = {
     "key": 'give each utterance a unique name, "key": "…"',
     "wav": 'say where the audio is, "wav": "PATH"',
@@ -95,7 +94,7 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
         yield utterance
     refuse_faults(path, faults)
     if not first_line:
-        raise DataError(f"{path}: {NO_UTTERANCES}")
+        raise DataError(f"{path}: contains no utterances; run the stage that prepares the data again")
 
 
 def parse_utterance(line: str) -> Utterance:

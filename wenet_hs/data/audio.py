@@ -33,7 +33,6 @@ MAX_MISSING_SHARE = 0.05
 counted: encoders of MP3 declare some milliseconds too many."""
 _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
-_SYSTEM_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these are not faults of the file
 _MAX_PEAK = 1e10
 """Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
 _CORRECT_SEGMENT = "correct start and end in the list"
@@ -212,7 +211,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
             reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
             raise SourceError(f"not audio that can be read ({reason})") from error
         except OSError as error:
-            if error.errno in _SYSTEM_ERRORS:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # these are not faults of the file
                 raise
             raise SourceError(f"cannot be read ({error.strerror})") from error
         with opened as file:
@@ -286,7 +285,7 @@ def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
         if len(samples) < wanted:
             break
         num_samples -= wanted
-    return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.float32)
+    return np.concatenate(blocks)
 
 
 # Sources

@@ -168,28 +168,22 @@ def _cut(order: Indices, lengths: Indices, conf: BatchConf) -> list[list[int]]:
         case "bucket":
             bucket_of = np.searchsorted(np.asarray(conf.bucket_boundaries), lengths[order], side="right")
             sizes = list(enumerate(conf.bucket_batch_sizes))
-            batches = (_cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes))
-            return list(chain.from_iterable(batches))
+            parts = (_cut_equal(order[bucket_of == bucket], size) for bucket, size in reversed(sizes))
+            return list(chain.from_iterable(parts))
         case "dynamic":
-            return _cut_dynamic(order, lengths, conf.max_frames_in_batch)
+            batches, longest = list[list[int]](), 0
+            for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
+                longest = max(longest, length)
+                if batches and longest * (len(batches[-1]) + 1) <= conf.max_frames_in_batch:
+                    batches[-1].append(index)
+                else:
+                    batches.append([index])
+                    longest = length
+            return batches
 
 
 def _cut_equal(order: Indices, size: int) -> list[list[int]]:
     return [order[first : first + size].tolist() for first in range(0, len(order), size)]
-
-
-def _cut_dynamic(order: Indices, lengths: Indices, max_frames: int) -> list[list[int]]:
-    """Batches with as many indices as `max_frames` allow with padding."""
-    batches: list[list[int]] = []
-    longest = 0
-    for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
-        longest = max(longest, length)
-        if batches and longest * (len(batches[-1]) + 1) <= max_frames:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-            longest = length
-    return batches
 
 
 # ---- clips that cannot be read

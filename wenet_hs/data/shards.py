@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 DataType = Literal["raw", "shard"]
 DATA_TYPES: tuple[DataType, ...] = ("raw", "shard")
 AUDIO_SUFFIXES = ("wav", "flac", "mp3", "ogg", "opus")
-SHARD_NAME = "shards_{:09d}.tar"
 _SUFFIXES = {"WAV": "wav", "WAVEX": "wav", "FLAC": "flac", "MPEG": "mp3", "MP3": "mp3", "OGG": "ogg"}  # libsndfile's
 _MAX_TEXT_BYTES = 1 << 20
 _NUM_THREADS = 16
@@ -216,7 +215,7 @@ def write_shards(utterances: Iterable[Utterance], out: Path, *, num_utts_per_sha
     paths: list[Path] = []
     rest = iter(utterances)
     while group := list(islice(rest, num_utts_per_shard)):
-        path = out / SHARD_NAME.format(len(paths))
+        path = out / f"shards_{len(paths):09d}.tar"
         with open_atomic(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for utterance in group:
                 _add(tar, utterance)

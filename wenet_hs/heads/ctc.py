@@ -10,7 +10,6 @@ Dimension key: B batch, T time, L label, D width, V units, K best, C classes of 
 distinct labels.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,34 +23,26 @@ UNUSED_LOG_PROB = -1e30
 """The log-probability of the padding classes of an utterance. No alignment contains them, and their exp is 0."""
 
 
-def ctc_feasible(targets: Sequence[int], num_frames: int) -> bool:
-    """Whether `num_frames` encoder frames can contain `targets`: one per label, and a blank between equal labels.
-
-    If not, the utterance's loss and gradient are 0, and the caller reports the utterance.
-    """
-    repeats = sum(left == right for left, right in zip(targets, targets[1:], strict=False))
-    return len(targets) + repeats <= num_frames
-
-
 class Ctc(nn.Module):
     """The CTC branch: an output head on the encoder output (memory). It computes in float32, also under autocast."""
 
-    def __init__(self, head: OutputHead, *, dropout_rate: float = 0.0, blank: int = 0) -> None:
+    def __init__(self, head: OutputHead, *, blank: int = 0) -> None:
         super().__init__()
         self.blank = blank
-        self.dropout = nn.Dropout(dropout_rate)
         self.head = head
 
     def log_probs(self, memory: Tensor) -> Tensor:
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
-        return self.head.log_probs(self.dropout(memory))
+        return self.head.log_probs(memory)
 
     def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """memory (B, T, D) → log-probabilities and ids (B, T, K) of each frame's k best units, as `OutputHead.topk`."""
-        return self.head.topk(self.dropout(memory), k)
+        return self.head.topk(memory, k)
 
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
-        """The sum of the batch's losses in nats, 0-dim float32; an infeasible utterance has loss 0 (see ctc_feasible).
+        """The sum of the batch's losses in nats, 0-dim float32.
+
+        An utterance with fewer frames than labels and blanks between equal labels has loss and gradient 0.
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
@@ -63,7 +54,7 @@ class Ctc(nn.Module):
         # From the log-probabilities of blank and the labels only: the same loss and gradients.
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
-        frames_BTD = self.dropout(memory).masked_fill(~valid_BT[..., None], 0.0)
+        frames_BTD = memory.masked_fill(~valid_BT[..., None], 0.0)
         log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.unit_ids)
         log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
         cost = _ctc_loss(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths, 0)

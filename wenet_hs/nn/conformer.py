@@ -59,7 +59,11 @@ class MaskedBatchNorm(nn.Module):
         mean_D = (x_BTD * weight_BT1).sum((0, 1)) / count.clamp(min=1)
         squares_D = ((x_BTD - mean_D).square() * weight_BT1).sum((0, 1))
         if self.across_ranks is not None:
-            count, mean_D, squares_D = _pooled(self.across_ranks(torch.cat([count[None], mean_D, squares_D])))
+            stacked = self.across_ranks(torch.cat([count[None], mean_D, squares_D]))
+            counts_W1, means_WD, squares_WD = stacked.tensor_split((1, 1 + len(mean_D)), dim=1)
+            count = counts_W1.sum()
+            mean_D = (counts_W1 * means_WD).sum(0) / count.clamp(min=1)  # Chan et al. 1979
+            squares_D = (squares_WD + counts_W1 * (means_WD - mean_D).square()).sum(0)
         var_D = squares_D / count.clamp(min=1)
         with torch.no_grad():
             rate = self.momentum * (count > 0)  # a batch without valid frames changes nothing
@@ -68,15 +72,6 @@ class MaskedBatchNorm(nn.Module):
             self.running_var.lerp_(unbiased_D, rate)
             self.num_batches_tracked += 1
         return mean_D, var_D
-
-
-def _pooled(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Count, mean and squared deviations of all ranks from (W, 1 + 2 D) of each (Chan et al. 1979)."""
-    size = stacked.size(1) // 2
-    counts_W1, means_WD, squares_WD = stacked[:, :1], stacked[:, 1 : 1 + size], stacked[:, 1 + size :]
-    count = counts_W1.sum()
-    mean_D = (counts_W1 * means_WD).sum(0) / count.clamp(min=1)
-    return count, mean_D, (squares_WD + counts_W1 * (means_WD - mean_D).square()).sum(0)
 
 
 class ConvolutionModule(nn.Module):

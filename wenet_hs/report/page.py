@@ -15,8 +15,6 @@ from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.tables import format_columns, format_p, format_signed
 
-_SIMULATED_NOTE = Markup(' <span class="simulated">(simulated speech)</span>')
-
 
 def build_page(
     data: ReportData, *, title: str, command: str, max_utterances: int = MAX_UTTERANCES, audio_mb: float = AUDIO_MB
@@ -33,7 +31,7 @@ def build_page(
         "title": title,
         "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "command": command,
-        "note": _SIMULATED_NOTE if data.is_simulated else "",
+        "note": Markup(' <span class="simulated">(simulated speech)</span>') if data.is_simulated else "",
         "version": version("wenet_hs"),
         "bootstrap_seed": SEED,
         "corpora": sections.corpora_section(data),
