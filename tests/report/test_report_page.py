@@ -6,13 +6,13 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import soundfile
-from made_up_experiment import REF, replace_text, write_data, write_report
+from made_up_experiment import REF, replace_text, write_data, write_experiment, write_report
 
 from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.page import build_page, format_summary
@@ -20,12 +20,7 @@ from wenet_hs.report.utterances import align_columns
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, score
 from wenet_hs.tree import NaryTree, Tree
 
-Make = Callable[..., Path]
 CER = Rules(metric="cer")
-HEADINGS = (
-    "Error rates|Statistics of the corpora|Decoding speed|Training|Tree of the output layer|Confusions between units|"
-    "Length against error|Utterances|Conditions"
-)
 
 
 class Checker(HTMLParser):
@@ -59,11 +54,14 @@ def build(*folders: Path, title: str = "a against b", audio_mb: float = 0, **opt
     return build_page(data, title=title, command="wenet-hs report", audio_mb=audio_mb)
 
 
-def test_two_heads_side_by_side(make_experiment: Make, tmp_path: Path) -> None:
+def test_two_heads_side_by_side(tmp_path: Path) -> None:
     stats = write_data(tmp_path / "data")
-    page = build(make_experiment("a"), make_experiment("b", head="softmax"), mode="attention", stats=stats)
+    folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
+    page = build(*folders, mode="attention", stats=stats)
     text = text_of(page)
-    assert re.findall("<h2>(.*?)</h2>", page) == HEADINGS.split("|")
+    sections = "Error rates|Statistics of the corpora|Decoding speed|Training|Tree of the output layer|"
+    sections += "Confusions between units|Length against error|Utterances|Conditions"
+    assert re.findall("<h2>(.*?)</h2>", page) == sections.split("|")
     for phrase in (
         "a (hsoftmax head), b (softmax head)",
         "5.00 % CER, macro average",  # the mean of 1/10 and 0/16
@@ -100,9 +98,8 @@ def scored_with(reference: Mapping[str, str], hypothesis: Mapping[str, str]) -> 
     return score(reference, hypothesis, rules=CER, langs=langs, num_resamples=20)
 
 
-def test_differences_of_single_trainings(make_experiment: Make) -> None:
-    """A difference far above chance over utterances says nothing about other trainings of the two systems."""
-    folders = [make_experiment("a"), make_experiment("b", head="softmax")]
+def test_differences_of_single_trainings(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
     reference = {f"{lang}{i:02}": "abcdefghij" for lang in ("xx", "yy") for i in range(12)}
     write_report(folders[0], scored_with(reference, dict.fromkeys(reference, "abcde")))
     write_report(folders[1], scored_with(reference, reference))
@@ -114,8 +111,9 @@ def test_differences_of_single_trainings(make_experiment: Make) -> None:
     assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
 
 
-def test_systems_with_several_seeds_have_every_seed(make_experiment: Make) -> None:
-    folders = [make_experiment(f"{head}{i}", head=head) for head in ("hsoftmax", "softmax") for i in range(3)]
+def test_systems_with_several_seeds_have_every_seed(tmp_path: Path) -> None:
+    heads = [(head, number) for head in ("hsoftmax", "softmax") for number in range(3)]
+    folders = [write_experiment(tmp_path / f"{head}{number}", head=head) for head, number in heads]
     reference = {f"xx{i:02}": "abcdefghij" for i in range(3)}
     for number, folder in enumerate(folders):
         hypothesis = {key: "x" if index < number % 3 else text for index, (key, text) in enumerate(reference.items())}
@@ -127,14 +125,13 @@ def test_systems_with_several_seeds_have_every_seed(make_experiment: Make) -> No
     assert "One training each" not in text
     seeds = "3 33.33 33.33 777: 0.00, 778: 33.33, 779: 66.67"
     assert f"hsoftmax0 {seeds} softmax0 {seeds}" in text
-    lines = format_summary(gather_data(read_experiments(folders))).splitlines()
-    of_seeds = "(777: 0.00, 778: 33.33, 779: 66.67)"
-    assert f"attention, hsoftmax0, 3 seeds: mean 33.33, standard deviation 33.33 {of_seeds}" in lines
+    line = "attention, hsoftmax0, 3 seeds: mean 33.33, standard deviation 33.33 (777: 0.00, 778: 33.33, 779: 66.67)"
+    assert line in format_summary(gather_data(read_experiments(folders))).splitlines()
     assert "One training each" in text_of(build(*folders[2:], mode="attention")), "one seed of one of the systems"
 
 
-def test_few_speakers_have_no_interval(make_experiment: Make, tmp_path: Path) -> None:
-    folders = [make_experiment("a"), make_experiment("b", attention=dict.fromkeys(REF, "x"))]
+def test_few_speakers_have_no_interval(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", attention=dict.fromkeys(REF, "x"))]
     stats = write_data(tmp_path / "data")
     path = stats.parent / "test/data.list"
     path.write_text(re.sub(r'"speaker": "(..).*?"', r'"speaker": "\1"', path.read_text("utf-8")), "utf-8")
@@ -145,22 +142,22 @@ def test_few_speakers_have_no_interval(make_experiment: Make, tmp_path: Path) ->
     assert "n/a by speaker: fewer than 5 speakers, so the averages' intervals" in text
 
 
-def test_conditions_that_differ_are_columns(make_experiment: Make) -> None:
-    folders = [make_experiment("a"), make_experiment("b")]
+def test_conditions_that_differ_are_columns(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b")]
     path = folders[1] / "test/rtf.json"
     changed = {"num_threads": 8, "finished_list": False, "max_segment_s": 60.0, "length_bonus": 0.0}
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     (folders[1] / "test/attention/text").write_text("ca1 new\n")
     text = text_of(build(*folders))
-    header = "mode speech, s decoding, s RTF threads finished list maximum seconds of a segment length bonus "
-    assert f"{header}a attention 100.0 25.0 0.2500 2 yes — — b attention 100.0 25.0 0.2500 8 no 60 0 " in text
+    assert "RTF threads finished list maximum seconds of a segment length bonus a attention" in text
+    assert "a attention 100.0 25.0 0.2500 2 yes — — b attention 100.0 25.0 0.2500 8 no 60 0 " in text
     assert "In all of them: device cpu, beam size 10, n-best —, lm units.arpa." in text
-    assert text.count(": decoded again after its scoring, its text has changed; run `wenet-hs score`") == 1
-    assert "b, attention: decoded again" in text
+    assert text.count("b, attention: decoded again after its") == text.count("decoded again") == 1
 
 
-def test_every_result_is_marked_as_simulated(make_experiment: Make, tmp_path: Path) -> None:
-    page = build(make_experiment("a"), mode="attention", stats=write_data(tmp_path / "data", simulated=True))
+def test_every_result_is_marked_as_simulated(tmp_path: Path) -> None:
+    stats = write_data(tmp_path / "data", simulated=True)
+    page = build(write_experiment(tmp_path / "a"), mode="attention", stats=stats)
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
     results = [text for text in captions if not text.startswith(("Settings", "Where each", "a: huffman", "Files"))]
     assert len(results) == 3 + 1 + 3 + 1 + 6 + 4 + 2 + 2 + 1, captions
@@ -169,12 +166,13 @@ def test_every_result_is_marked_as_simulated(make_experiment: Make, tmp_path: Pa
     assert "Speech: simulated." in page
 
 
-def test_absent_files_and_scores_are_named_in_their_section(make_experiment: Make) -> None:
-    folder = make_experiment("a")
+def test_absent_files_and_scores_are_named_in_their_section(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "a")
     for name in ("metrics.jsonl", "tree.json", "test/rtf.json", "test/attention/hyps.jsonl", "train.yaml"):
         (folder / name).unlink()
     page = build(folder, mode="attention", audio_mb=3)
-    assert "a has no train.yaml (settings, versions); no metrics.jsonl (tr" in text_of(page)
+    names = ("train.yaml (settings, versions)", "metrics.jsonl (training curves)", "tree.json (the tree)")
+    assert f"a has no {'; no '.join(names)}; no test/rtf.json (speed)" in text_of(page)
     for line in (
         "No statistics: no stats.json beside the lists of the training; give --stats.",
         "No speed: no experiment has an rtf.json.",
@@ -186,19 +184,19 @@ def test_absent_files_and_scores_are_named_in_their_section(make_experiment: Mak
         "Speech: unknown whether it is simulated, no stats.json was found; give --stats.",
     ):
         assert f">{line}</p>" in page
-    decoded_only = make_experiment("b")
+    decoded_only = write_experiment(tmp_path / "b")
     for path in decoded_only.glob("test/*/score.json"):
         path.unlink()
     page = build(decoded_only)
     assert "Over training steps" in text_of(page)
+    assert "b has no test/<mode>/score.json (error rates)" in text_of(page)
     assert format_summary(gather_data(read_experiments([decoded_only]))) == ""
     for missed in ("error rates", "confusions", "lengths", "utterances"):
         assert f">No {missed}: no experiment has a score.json.</p>" in page
-    assert 'class="card ' not in page
 
 
-def test_all_input_is_escaped(make_experiment: Make, tmp_path: Path) -> None:
-    folder = make_experiment("<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
+def test_all_input_is_escaped(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
     with (folder / "train.yaml").open("a") as file:
         file.write('  note: "<img src=x onerror=1>"\n')
     stats = write_data(tmp_path / "data", corpus="<em>", licence="<u>")
@@ -222,8 +220,8 @@ def test_columns_of_an_alignment() -> None:
         assert [" ".join([*texts, *(["|"] if has_gap else [])]) for *texts, has_gap in found] == columns
 
 
-def test_audio_is_embedded_up_to_the_limit(make_experiment: Make, tmp_path: Path) -> None:
-    folder = make_experiment("a", attention={"ca1": "x", "ca2": "adéu", "ky1": REF["ky1"], "ky2": "кыргы"})
+def test_audio_is_embedded_up_to_the_limit(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "a", attention={"ca1": "x", "ca2": "adéu", "ky1": REF["ky1"], "ky2": "кыргы"})
     stats = write_data(tmp_path / "data")
     (tmp_path / "data/ky2.wav").write_bytes(b"cut off")
     page = build(folder, mode="attention", stats=stats, audio_mb=0.012)
@@ -239,40 +237,36 @@ def test_audio_is_embedded_up_to_the_limit(make_experiment: Make, tmp_path: Path
     assert "No audio: --audio_mb is 0." in build(folder, mode="attention", stats=stats)
 
 
-def test_rare_results(make_experiment: Make) -> None:
-    folder = make_experiment("a", attention=REF | {"ky1": "cалам дүйнo", "ca2": "adéu " * 4})
+def test_rare_results(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "a", attention=REF | {"ky1": "cалам дүйнo", "ca2": "adéu " * 4})
     page = build(folder, mode="attention")
     assert "substituted с (Cyrillic) c (Latin) 1 7.14 100.00" in text_of(page), "Cyrillic es as Latin c"
     assert '<th scope="row">с <span class="script">Cyrillic</span></th>' in page
-    assert '<th scope="col">c <span class="script">Latin</span></th>' in page
     assert "attention; 1 above 200 % drawn at 200 %." in text_of(page)
-    assert '">200 %</text>' in page, "the axis ends at them"
     write_report(folder, score({"k": ""}, {"k": ""}, rules=CER))
     units = Tree.load(folder / "tree.json").units
     NaryTree.frequency_bins([0, 0, 3, 5, 7], 2, units=units).save(folder / "tree.json")
     text = text_of(build(folder))
-    assert "a: classes, 5 units; depth 2, mean code length" in text
-    assert "n/a % CER" in text
+    assert "a: classes, 5 units; depth 2, mean code length" in text and "n/a % CER" in text
 
 
-def test_the_confusion_map_contains_all_errors(make_experiment: Make) -> None:
+def test_the_confusion_map_contains_all_errors(tmp_path: Path) -> None:
     reference = {f"{lang}{i}": text for lang, text in (("xx", "abcdefghijklm"), ("yy", "стуфхцч")) for i in range(2)}
     hypothesis = {"xx0": "bbddffhhjjll", "xx1": "zabcdefghijklm", "yy0": "ттффццч", "yy1": "стуфхцчч"}
-    report, folder = scored_with(reference, hypothesis), make_experiment("a")
+    report, folder = scored_with(reference, hypothesis), write_experiment(tmp_path / "a")
     write_report(folder, report)
-    page = build(folder, mode="attention")
+    page = build(folder)
     (found,) = re.findall(r'<div class="map">(.*?)</table>', page, re.S)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>.*?</tr>", found, re.S)]
     assert rows[0][1:17] == [row[0] for row in rows[1:17]], "16 units, in one order"
     assert (rows[0][17:], [row[0] for row in rows[17:]]) == (["others", "left out"], ["others", "inserted"])
-    counts = [int(cell) for row in rows[1:] for cell in row[1:] if cell]
-    assert sum(counts) == report.micro.counts.errors
+    assert sum(int(cell) for row in rows[1:] for cell in row[1:] if cell) == report.micro.counts.errors
     assert "The 16 units with the most errors as reference and as recognised; all rarer ones" in text_of(page)
 
 
-def test_the_summary_has_a_row_per_mode_and_experiment(make_experiment: Make, tmp_path: Path) -> None:
-    experiments = read_experiments([make_experiment("exp/a"), make_experiment("exp/longer", head="softmax")])
-    data = gather_data(experiments, stats=write_data(tmp_path / "data", simulated=True))
+def test_the_summary_has_a_row_per_mode_and_experiment(tmp_path: Path) -> None:
+    folders = [write_experiment(tmp_path / "exp/a"), write_experiment(tmp_path / "exp/longer", head="softmax")]
+    data = gather_data(read_experiments(folders), stats=write_data(tmp_path / "data", simulated=True))
     first, header, *lines = format_summary(data).splitlines()
     assert first == "CER in % (simulated speech)"
     assert header.split() == ["mode", "experiment", "ca", "ky", "macro", "95%", "interval", "RTF"]

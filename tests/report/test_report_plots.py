@@ -17,7 +17,7 @@ parse = ElementTree.fromstring
 
 
 def heights(svg: str) -> list[float]:
-    line = next(element for element in parse(svg).iter("polyline"))
+    line = next(parse(svg).iter("polyline"))
     return [float(point.split(",")[1]) for point in line.attrib["points"].split()]
 
 
@@ -80,14 +80,12 @@ def test_equal_dots_are_one_larger_dot_and_clouds_are_separate() -> None:
     clouds = [Line(points=[(4, 0.5), (4, 0.5), (8, 1.0)], colour=0), Line(points=[(4, 0.5)], colour=1)]
     svg = parse(scatter_chart(clouds, label="x", unit="phones"))
     groups = {group.attrib["class"]: list(group.iter("circle")) for group in svg.iter("g")}
-    twice, once = groups["cloud k0"]
-    (other,) = groups["cloud k1"]
+    (twice, once), (other,) = groups["cloud k0"], groups["cloud k1"]
     assert float(twice.attrib["r"]) > float(once.attrib["r"]) == float(other.attrib["r"])
     assert float(other.attrib["cx"]) - float(twice.attrib["cx"]) == pytest.approx(5)
     assert other.attrib["cy"] == twice.attrib["cy"]
     right = max(float(line.attrib["x2"]) for line in svg.iter("line"))
-    dots = [*groups["cloud k0"], *groups["cloud k1"]]
-    assert max(float(dot.attrib["cx"]) + float(dot.attrib["r"]) for dot in dots) <= right, "inside the plot"
+    assert all(float(dot.attrib["cx"]) + float(dot.attrib["r"]) <= right for dot in (once, other)), "inside the plot"
     assert {"phones", "100 %"} <= {text.text for text in svg.iter("text")}
     many = scatter_chart([Line(points=[(n, 0.1) for n in range(5000)], colour=0)], label="x", unit="phones")
     assert many.count("<circle") == 1000
