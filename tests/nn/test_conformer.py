@@ -214,15 +214,3 @@ def test_module_by_plain_operations() -> None:
     y = F.silu(module.norm(y.transpose(1, 2))).transpose(1, 2)
     expected = module.pointwise_conv2(y).transpose(1, 2)
     torch.testing.assert_close(module(x, full_mask(2, 7)), expected, atol=1e-6, rtol=1e-5)
-
-
-@settings(max_examples=20, deadline=None)
-@given(length=st.integers(1, 9), junk=st.floats(-1e4, 1e4), norm=st.sampled_from(("batch_norm", "layer_norm")))
-def test_padding_has_no_effect(length: int, junk: float, norm: str) -> None:
-    torch.manual_seed(length)
-    module = ConvolutionModule(4, 7, norm=norm)
-    nn.init.normal_(module.pointwise_conv1.bias)
-    x = torch.randn(1, length, 4)
-    alone = module(x, full_mask(1, length))
-    batched = module(F.pad(x, (0, 0, 0, 5), value=junk), length_mask(torch.tensor([length]), length + 5))
-    torch.testing.assert_close(batched[:, :length], alone, atol=1e-5, rtol=1e-5)

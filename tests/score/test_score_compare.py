@@ -32,11 +32,9 @@ def wrong_every(step: int) -> dict[str, str]:
 def test_differences_are_b_minus_a() -> None:
     better = {key: text if key.startswith("es") else "abcd" for key, text in wrong_every(2).items()}
     comparison = compare(scored(wrong_every(2)), scored(better), num_resamples=200)
-    found = comparison.differences
-    assert list(found) == ["es", "ky", MACRO, MICRO]
-    assert (found["es"].rate_a, found["es"].rate_b, found["es"].difference) == (0.125, 0.125, 0.0)
-    assert (found["ky"].rate_a, found["ky"].rate_b, found["ky"].difference) == (0.125, 0.0, -0.125)
-    assert found[MACRO].difference == found[MICRO].difference == -0.0625
+    found = {name: (of.rate_a, of.rate_b, of.difference) for name, of in comparison.differences.items()}
+    mean = (0.125, 0.0625, -0.0625)
+    assert found == {"es": (0.125, 0.125, 0.0), "ky": (0.125, 0.0, -0.125), MACRO: mean, MICRO: mean}
     record = json.loads(comparison_to_json(comparison))
     assert record["format"] == "wenet_hs.compare/1" and record["differences"]["ky"]["difference"] == -0.125
     assert "|boot:200|seed:" in record["signature"]
@@ -92,7 +90,6 @@ def test_utterances_of_one_speaker_are_drawn_together() -> None:
     ("in_es", "in_ky", "known", "last_line"),
     [
         (5, 4, ["es", MACRO, MICRO], ", and the averages' are too narrow: ky"),
-        (3, 2, [MACRO, MICRO], ", and the averages' are too narrow: es, ky"),
         (2, 2, [], ": es, ky"),
         (5, 6, ["es", "ky", MACRO, MICRO], None),
     ],
@@ -107,9 +104,7 @@ def test_few_speakers_have_no_interval(in_es: int, in_ky: int, known: list[str],
     assert json.loads(comparison_to_json(found))["few_speakers"] == list(found.few_speakers)
     text = format_comparison(found)
     assert ("n/a" in text) == ("fewer" in text) == (last_line is not None)
-    assert text.endswith(
-        f"\nfewer than 5 speakers, so no interval by speaker{last_line}\n" if last_line else " better\n"
-    )
+    assert text.endswith(f"fewer than 5 speakers, so no interval by speaker{last_line}\n" if last_line else " better\n")
 
 
 def test_reports_that_cannot_be_compared_are_refused() -> None:
@@ -149,8 +144,7 @@ def interval(values: list[tuple[int, int]] | NDArray[np.int64]) -> Interval | No
 
 def test_width_is_that_of_the_binomial_law() -> None:
     values = coins(2000, 0.2)
-    rate = values[:, 0].mean()
-    found = interval(values)
+    rate, found = values[:, 0].mean(), interval(values)
     assert found is not None and found.low < rate < found.high
     assert found.high - found.low == pytest.approx(2 * 1.96 * math.sqrt(rate * (1 - rate) / 2000), rel=0.1)
     assert found == interval(values)

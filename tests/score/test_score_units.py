@@ -15,26 +15,21 @@ from wenet_hs.text.normalize import UNKNOWN_SHOWN
 SCRIPTS = "aéßşğ'-привётбаҡкыргызўзбектәҥабвабхазаіїعربيةभारतमलയാളംქართ日本語ə̃tʃʰ "
 SENTENCES = st.text(st.sampled_from(SCRIPTS), max_size=30)
 CER, WER, PER = (Rules(metric=metric) for metric in ("cer", "wer", "per"))
-LOWER = Rules(metric="cer", normalization="nfc+lower")
 SPACED = Rules(metric="cer", spaces="count")
-LOWER_WER = Rules(metric="wer", normalization="nfc+lower", punctuation="remove")
 
 
 @pytest.mark.parametrize(
     ("rules", "text", "units"),
     [
-        (CER, "été", ["é", "t", "é"]),
-        (CER, "Straße", ["S", "t", "r", "a", "ß", "e"]),
         (CER, "Қазақ тілі", list("Қазақтілі")),
         (CER, "n̥g͡b", ["n̥", "g͡", "b"]),
         (CER, "a <unk>b", ["a", "<unk>", "b"]),
         (CER, "a<b", ["a", "<", "b"]),
-        (CER, "", []),
         (CER, " \t\u00a0 ", []),
         (CER, "a \u0303b", ["a", "\u0303", "b"]),  # a mark after a space does not join the letter before it
         (SPACED, "  ab \t c\u3000", ["a", "b", " ", "c"]),
         (SPACED, "ə̃ b", ["ə̃", " ", "b"]),
-        (LOWER, "ÀB ß", ["à", "b", "ß"]),
+        (Rules(metric="cer", normalization="nfc+lower"), "ÀB ß", ["à", "b", "ß"]),
         (PER, "tʃ ə̃  pʰ a", ["tʃ", "ə̃", "pʰ", "a"]),
         (WER, "groß und  klein", ["groß", "und", "klein"]),
     ],
@@ -48,7 +43,6 @@ def test_units_by_hand(rules: Rules, text: str, units: list[str]) -> None:
     [
         (CER, "été", "ete", (3, 2)),  # WeNet: ÉT, É
         (CER, "Straße", "Strasse", (6, 2)),  # WeNet: no error, both upper-cased to SS
-        (CER, "groß", "GROSS", (4, 5)),
         (CER, "қазақ тілі", "казак тілі", (9, 2)),  # WeNet: split before every letter
         (PER, "tʃ a ə̃", "t ʃ a ə̃", (3, 2)),  # WeNet: tʃ is two units
         (PER, "s S", "s s", (2, 1)),  # WeNet: one phone
@@ -64,13 +58,9 @@ def test_errors_of_wenets_scorer(rules: Rules, ref: str, hyp: str, counts: tuple
     ("text", "lang", "cleaned"),
     [
         ("«L’eau», dit-il.", "fr", "L'eau dit il"),
-        ("Об’єкт — 5!", "uk", "Обʼєкт 5"),
-        ("Oʻzbek tili, G'arb: ma'no", "uz", "Oʻzbek tili Gʻarb maʼno"),
-        ("COL·LEGI (col•legi)", "ca", "COL·LEGI col·legi"),
         ("It's 'so', isn't it?", None, "It's so isn't it"),
         ("ne<unk>, l'<unk>!", "fr", "ne<unk> l'<unk>"),
         ("?! …", "de", ""),
-        ("नमस्ते, दुनिया।", "hi", "नमस्ते दुनिया"),
     ],
 )
 def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None, cleaned: str) -> None:
@@ -80,7 +70,6 @@ def test_punctuation_is_removed_except_inside_words(text: str, lang: str | None,
 
 @pytest.mark.parametrize("unknown", ["<unk>", UNKNOWN_SHOWN])
 def test_an_unknown_unit_is_one_error_with_and_without_punctuation(unknown: str) -> None:
-    """`recognize` writes `<unk>` as a character that Unicode classifies as punctuation."""
     for punctuation in ("keep", "remove"):
         words, letters = (Rules(metric=metric, punctuation=punctuation) for metric in ("wer", "cer"))
         for rules, hyp, counts in (
@@ -107,32 +96,27 @@ def test_no_text_is_lost_and_both_forms_of_unicode_give_equal_units(text: str) -
 @settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=20) | SENTENCES)
 def test_a_letter_is_a_grapheme_cluster_of_unicode(text: str) -> None:
-    """The fast paths give the units of the slow one."""
     words = unicodedata.normalize("NFC", text).replace("<", "").split()
     expected = [unit for word in words for unit in regex.findall(r"\X", word)]
     assert list(split_units(" ".join(words), CER)) == expected
 
 
 def test_signature_names_every_choice() -> None:
+    lower = Rules(metric="wer", normalization="nfc+lower", punctuation="remove")
     for rules, langs, signature in (
         (CER, ["tt", "ba"], "CER|unit:grapheme|spaces:ignored|case:kept|punct:kept|norm:nfc|lang:ba,tt|v:"),
         (SPACED, [], "CER|unit:grapheme|spaces:counted|case:kept|punct:kept|norm:nfc|lang:unspecified|v:"),
-        (LOWER_WER, ["ca"], "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:"),
+        (lower, ["ca"], "WER|unit:word|case:lower|punct:removed|norm:nfc|lang:ca|v:"),
         (PER, ["bin"], "PER|unit:phone|case:kept|punct:kept|norm:nfc|lang:bin|v:"),
     ):
         found = rules.signature(langs)
         assert found.startswith(signature) and found[len(signature)].isdigit()
 
 
-def test_unknown_rules_are_refused() -> None:
-    for metric, choice, message in (  # tests/bin has the messages of phones
-        ("ter", {}, "expected one of cer, wer, per, got 'ter'"),
-        ("cer", {"spaces": "no"}, "expected one of ignore, count, got 'no'"),
-        ("cer", {"normalization": "nfkc"}, r"expected one of nfc, nfc\+lower, got 'nfkc'"),
-        ("wer", {"punctuation": "drop"}, "expected one of keep, remove, got 'drop'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Rules(metric=metric, **choice)
+@pytest.mark.parametrize("field", ["metric", "spaces", "normalization", "punctuation"])
+def test_unknown_rules_are_refused(field: str) -> None:
+    with pytest.raises(ValueError, match="expected one of .*, .*, got 'other'"):
+        Rules(**{"metric": "cer", field: "other"})
 
 
 # ---- alignments
@@ -144,10 +128,7 @@ UNITS = st.lists(st.sampled_from(["a", "b", "ə̃", "tʃ", "ж", "本"]), max_si
 @pytest.mark.parametrize(
     ("ref", "hyp", "kinds", "counts"),
     [
-        ("abc", "abc", "CCC", ErrorCounts(3)),
-        ("abc", "axc", "CSC", ErrorCounts(3, 1)),
         ("abc", "ac", "CDC", ErrorCounts(3, 0, 1)),
-        ("ac", "abc", "CIC", ErrorCounts(2, 0, 0, 1)),
         ("", "ab", "II", ErrorCounts(0, 0, 0, 2)),
         ("ab", "", "DD", ErrorCounts(2, 0, 2)),
         ("", "", "", ErrorCounts()),
@@ -162,10 +143,10 @@ def test_alignments_by_hand(ref: str, hyp: str, kinds: str, counts: ErrorCounts)
 @settings(max_examples=30, deadline=None)
 @given(UNITS, UNITS)
 def test_alignment_is_minimal_and_complete(ref: list[str], hyp: list[str]) -> None:
-    operations, counts, reverse = align(ref, hyp), count_errors(ref, hyp), count_errors(hyp, ref)
+    operations, counts = align(ref, hyp), count_errors(ref, hyp)
     kinds = [operation.kind for operation in operations]
     assert counts == ErrorCounts(len(ref), kinds.count("S"), kinds.count("D"), kinds.count("I"))
-    assert counts.errors == reverse.errors == edit_distance(ref, hyp)
+    assert counts.errors == count_errors(hyp, ref).errors == edit_distance(ref, hyp)
     assert [operation.ref for operation in operations if operation.ref is not None] == ref
     assert [operation.hyp for operation in operations if operation.hyp is not None] == hyp
     assert operations == align(list(ref), list(hyp)), "always the same alignment"
