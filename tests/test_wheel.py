@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import soundfile
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 FEATURES = """
 from wenet_hs.data.audio import read_audio
 from wenet_hs.config.dataset import DatasetConf
@@ -36,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     shutil.copytree(ROOT / "wenet_hs", source / "wenet_hs", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in SOURCES:
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, source, cwd=folder)
     shutil.rmtree(source)
@@ -54,9 +52,9 @@ def test_wheel_contains_every_file_of_the_package(wheel: Path) -> None:
 @pytest.mark.slow
 def test_plain_installation_works_without_constraints(wheel: Path, tmp_path: Path) -> None:
     """What `pip install` resolves to by itself starts, and computes the features of a clip."""
-    uv: Sequence[str | Path] = (Path(sys.executable).parent / "uv",)
-    run(*uv, "venv", "--python", sys.executable, "venv", cwd=tmp_path)
-    run(*uv, "pip", "install", "--python", "venv/bin/python", wheel, cwd=tmp_path)
+    uv = Path(sys.executable).parent / "uv"
+    run(uv, "venv", "--python", sys.executable, "venv", cwd=tmp_path)
+    run(uv, "pip", "install", "--python", "venv/bin/python", wheel, cwd=tmp_path)
     assert "wenet-hs recognize " in run(tmp_path / "venv/bin/wenet-hs", "--help", cwd=tmp_path)
     soundfile.write(tmp_path / "clip.wav", 0.1 * np.sin(np.arange(16000) / 5), 16000)
     assert run(tmp_path / "venv/bin/python", "-c", FEATURES, cwd=tmp_path) == "(98, 80)\n"

@@ -25,11 +25,6 @@ from wenet_hs.tree import Tree
 
 LETTERS = "abcde"
 RATE = 16000
-TIME_FIELDS = {
-    *("seconds", "wait_seconds", "compute_seconds", "audio_seconds_per_second", "wait_share", "outside_share"),
-    "peak_memory_mb",
-}
-"""Fields of metrics.jsonl that depend on time or on earlier work of the process."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +39,9 @@ class TinyCorpus:
     def options(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> TrainOptions:
         """The flags of a training with this corpus; `overrides` as for --override_config."""
         chosen = () if head == "softmax" else (f"head={head}", f"head_conf.tree={self.folder / 'tree.json'}")
-        return TrainOptions(
-            **{
-                "config": self.config,
-                "train_data": (self.train_data,),
-                "cv_data": self.cv_data,
-                "model_dir": model_dir,
-                "override_config": (*chosen, *overrides),
-                "device": "cpu",
-                **flags,
-            }
-        )
+        values: dict[str, Any] = {"config": self.config, "train_data": (self.train_data,), "cv_data": self.cv_data}
+        values |= {"model_dir": model_dir, "override_config": (*chosen, *overrides), "device": "cpu"}
+        return TrainOptions(**{**values, **flags})
 
     def train(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> Path:
         """Train in this process; the model folder."""
@@ -149,9 +136,11 @@ def bits(model_dir: Path) -> dict[str, Any]:
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:
-    """The records of metrics.jsonl without the fields that depend on time."""
+    """The records of metrics.jsonl without the fields that depend on time or on earlier work of the process."""
     records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return [{name: value for name, value in record.items() if name not in TIME_FIELDS} for record in records]
+    times = {"seconds", "wait_seconds", "compute_seconds", "audio_seconds_per_second", "wait_share", "outside_share"}
+    left_out = times | {"peak_memory_mb"}
+    return [{name: value for name, value in record.items() if name not in left_out} for record in records]
 
 
 def weights_of(model_dir: Path) -> dict[str, torch.Tensor]:

@@ -157,11 +157,8 @@ def test_classes_worked_by_hand_and_of_a_deep_tree() -> None:
     ("call", "message"),
     [
         (lambda: dataclasses.replace(SIX, offsets=np.array([0, 3])), "offsets: expected the start of each .* end, 8"),
-        (lambda: NaryTree.from_rows([], [1.0] * 2), "0 inner nodes with 0 children for 2 units"),
-        (lambda: NaryTree.from_rows([[1, 2, 3]], [1.0] * 4), "3 children for 4 units; every node except the root must"),
         (lambda: NaryTree.from_rows([[2, 1], [3, 4], [5, 6]], [1.0] * 4), "inner node 2 where breadth-first .* has 1"),
         (lambda: NaryTree.from_binary(FIVE, 0), "num_classes: must be at least 1, got 0"),
-        (lambda: NaryTree.frequency_bins([1.0, math.nan]), "frequencies: unit 1 has nan; each must be finite"),
         (lambda: Tree.huffman([1e308, 1e308]), "their sum is not finite; scale them down"),
         (lambda: Tree.huffman([[1.0, 2.0]]), r"one number per unit, got an array of shape \(1, 2\)"),  # type: ignore
         (lambda: Tree.huffman([1.0, 2.0], ["a", ""]), "unit 1 is ''; expected a non-empty text"),
@@ -217,7 +214,6 @@ def changed(**fields: Any) -> str:
     ("text", "message"),
     [
         ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
-        ('{"format": 1,\n oops}', "Invalid JSON: .* at line 2"),
         ("[" * 200_000, "Invalid JSON: recursion limit exceeded"),
         (TEXT.replace('"pooled"', "1e999"), "options: a number that is not finite"),
         (TEXT.replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
