@@ -46,13 +46,6 @@ def save(
     return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": dump_dict(weights), "state.json": state})
 
 
-def vector(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype)
-
-
-# Checkpoints kept
-
-
 def kept(model_dir: Path, **settings: Any) -> list[int]:
     return sorted(map(step_of, checkpoints_to_keep(model_dir / "checkpoints", small_config(**settings))))
 
@@ -79,10 +72,10 @@ def test_checkpoints_without_a_measurement_are_not_among_the_best(tmp_path: Path
 
 
 def test_a_checkpoint_written_for_a_signal_counts_only_as_the_newest(tmp_path: Path) -> None:
-    paths = {step: save(tmp_path, step, interim=step in (2, 4), w=vector(step)) for step in (1, 2, 3, 4)}
+    paths = {step: save(tmp_path, step, interim=step in (2, 4)) for step in (1, 2, 3, 4)}
     assert kept(tmp_path, keep_checkpoints=2) == [1, 3, 4]
     assert choose_checkpoints(tmp_path, 2, "last") == [paths[1], paths[3]]
-    only = save(tmp_path / "only", 7, interim=True, w=vector(7))
+    only = save(tmp_path / "only", 7, interim=True)
     assert choose_checkpoints(tmp_path / "only", 1, "last") == [only], "better than none"
 
 
@@ -94,12 +87,8 @@ def test_nothing_is_deleted_if_the_newest_one_is_damaged(tmp_path: Path, caplog:
     assert f"checkpoint {paths[2]}: sha256 of state.json differs from the manifest; no earlier one is" in caplog.text
 
 
-# Early stopping
-
-
-@pytest.mark.parametrize(
-    ("values", "metric", "min_delta", "expected"),
-    [
+def test_two_validations_without_improvement_end_training() -> None:
+    cases: tuple[tuple[list[float | None], Metric, float, bool], ...] = (
         ([], "loss", 0.0, False),
         ([3.0, 2.0, 2.5, 2.0], "loss", 0.0, True),
         ([3.0, 2.0, 2.5, 1.9], "loss", 0.0, False),
@@ -108,14 +97,12 @@ def test_nothing_is_deleted_if_the_newest_one_is_damaged(tmp_path: Path, caplog:
         ([0.5, 0.4, 0.3], "accuracy", 0.0, True),
         ([None, 2.0, None], "loss", 0.0, False),  # a first value is better than none
         ([2.0, None, None], "loss", 0.0, True),
-    ],
-)
-def test_two_validations_without_improvement_end_training(
-    values: list[float | None], metric: Metric, min_delta: float, expected: bool
-) -> None:
-    facts = [{} if value is None else {metric: value} for value in values]
-    assert is_out_of_patience(facts, EarlyStoppingConf(metric=metric, patience=2, min_delta=min_delta)) == expected
-    assert not is_out_of_patience(facts, None)
+    )
+    for values, metric, min_delta, expected in cases:
+        facts = [{} if value is None else {metric: value} for value in values]
+        conf = EarlyStoppingConf(metric=metric, patience=2, min_delta=min_delta)
+        assert is_out_of_patience(facts, conf) == expected, values
+        assert not is_out_of_patience(facts, None)
 
 
 def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
@@ -141,21 +128,17 @@ def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
     assert outcome(copy) == outcome(whole)
 
 
-# Averages
-
-
 def test_the_mean_by_hand(tmp_path: Path) -> None:
-    values = ((1.0, -2.0, 1.0, 10), (4.0, 0.0, 2.0, 20), (1.0, 8.0, 6.0, 35))
+    values = (([1.0, -2.0], 1.0, 10), ([4.0, 0.0], 2.0, 20), ([1.0, 8.0], 6.0, 35))
     paths = [
-        save(tmp_path, step, w=vector(one, two), half=vector(half, dtype=torch.bfloat16), n=torch.tensor(count))
-        for step, (one, two, half, count) in enumerate(values, 1)
+        save(tmp_path, step, w=torch.tensor(w), half=torch.tensor(half, dtype=torch.bfloat16), n=torch.tensor(count))
+        for step, (w, half, count) in enumerate(values, 1)
     ]
     mean = average_weights(paths)
     assert (mean["w"].tolist(), mean["w"].dtype) == ([2.0, 2.0], torch.float32)
-    assert (mean["half"].tolist(), mean["half"].dtype) == ([3.0], torch.bfloat16)
+    assert (mean["half"].item(), mean["half"].dtype) == (3.0, torch.bfloat16)
     assert (mean["n"].item(), mean["n"].dtype) == (35, torch.int64), "a counter is not averaged"
-    assert average_weights(paths[:1])["w"].tolist() == [1.0, -2.0]
-    paths = [save(tmp_path / "m", step, w=vector(value)) for step, value in enumerate((1e8, 1.0, -1e8, 3.0))]
+    paths = [save(tmp_path / "m", step, w=torch.tensor(value)) for step, value in enumerate((1e8, 1.0, -1e8, 3.0))]
     assert average_weights(paths)["w"].item() == 1.0, "float32 would lose the 1"
 
 
@@ -175,12 +158,12 @@ def test_the_best_or_the_newest_checkpoints_are_chosen(tmp_path: Path, caplog: p
 
 
 def test_checkpoints_that_cannot_be_averaged(tmp_path: Path) -> None:
-    first = save(tmp_path, 1, w=vector(1.0))
+    first = save(tmp_path, 1, w=torch.tensor(1.0))
     for step, units, weight, message in (
         (2, "b", 1.0, "was trained with another units.txt than .*0001; average one training's checkpoints only$"),
         (3, "a", math.inf, "w holds values that are not finite; leave this checkpoint out$"),
     ):
-        other = save(tmp_path, step, units=units, w=vector(weight))
+        other = save(tmp_path, step, units=units, w=torch.tensor(weight))
         with pytest.raises(CheckpointError, match=f"step-0000000{step}: {message}"):
             average_weights([first, other])
 
@@ -211,9 +194,6 @@ def test_the_command_writes_a_model_that_decodes(
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match=message):
             load_experiment(folder, checkpoint=checkpoint)
-
-
-def test_errors_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, message in (
         (["--num", "0"], "--num 0: must be at least 1\n"),
         ([], "no intact checkpoint to average; run `wenet-hs train` first"),
@@ -222,12 +202,9 @@ def test_errors_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert message in capsys.readouterr().err
 
 
-# final.pt
-
-
 def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = save(tmp_path, 4, w=vector(1.0))
-    write_final(tmp_path / "final.pt", {"w": vector(1.0)}, [source], by="last")
+    source = save(tmp_path, 4, w=torch.tensor(1.0))
+    write_final(tmp_path / "final.pt", {"w": torch.tensor(1.0)}, [source], by="last")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -235,6 +212,6 @@ def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("os.fsync", full)
     message = r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004"
     with pytest.raises(CheckpointError, match=message):
-        write_final(tmp_path / "final.pt", {"w": vector(2.0)}, [source], by="last")
+        write_final(tmp_path / "final.pt", {"w": torch.tensor(2.0)}, [source], by="last")
     assert weights_of(tmp_path)["w"].item() == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.json", "final.pt"]
