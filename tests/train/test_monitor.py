@@ -6,14 +6,13 @@ import json
 import logging
 import math
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
+from tiny_corpus import TinyCorpus, cut_back, metrics
 
 from wenet_hs.config.load import load_config
 from wenet_hs.report.collect import read_curves
@@ -38,8 +37,9 @@ def monitored(folder: Path, progress: Progress, *, log_interval: int = 1) -> Mon
     return Monitor(folder, progress, log_interval=log_interval, total_steps=9, device=torch.device("cpu"))
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in found if not kinds or record["kind"] in kinds]
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -48,16 +48,13 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
 
 
-def test_metrics_contain_every_value_of_steps_and_validations(trained: Path, tiny_corpus: TinyCorpus) -> None:
-    by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for record in records(trained):
-        by_kind[record["kind"]].append(record)
-    assert [record["step"] for record in by_kind["train"]] == list(range(1, 9))
-    assert [record["epoch"] for record in by_kind["train"]] == [0] * 4 + [1] * 4
-    assert all(set(record) == TRAIN | SPEED | {"kind"} for record in by_kind["train"])
-    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds", "bad_clips"} for record in by_kind["valid"])
-    assert [record["step"] for record in by_kind["valid"]] == list(range(1, 9))
-    for record in by_kind["train"]:
+def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> None:
+    steps, validations = records(trained, "train"), records(trained, "valid")
+    assert [(record["step"], record["epoch"]) for record in steps] == [(step, (step - 1) // 4) for step in range(1, 9)]
+    assert [record["step"] for record in validations] == list(range(1, 9))
+    assert all(set(record) == TRAIN | SPEED | {"kind"} for record in steps)
+    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds", "bad_clips"} for record in validations)
+    for record in steps:
         seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
         assert 0 < wait < seconds and 0 < compute < seconds - wait
         assert record["audio_seconds_per_second"] == pytest.approx(record["audio_seconds"] / seconds)
@@ -68,39 +65,32 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path, tin
         assert 50 < record["peak_memory_mb"] < 50_000, "of this process"
         assert record["loss"] == pytest.approx(0.3 * record["loss_ctc"] + 0.7 * record["loss_att"])
     config = load_config(trained / "train.yaml")
-    assert [record["lr"] for record in by_kind["train"]] == [learning_rate(step, config) for step in range(1, 9)]
-    times = [record["seconds"] for record in by_kind["valid"]]
+    assert [record["lr"] for record in steps] == [learning_rate(step, config) for step in range(1, 9)]
+    times = [record["seconds"] for record in validations]
     assert times == sorted(times)
-    assert times[-1] == pytest.approx(sum(record["seconds"] for record in by_kind["train"]))
+    assert times[-1] == pytest.approx(sum(record["seconds"] for record in steps))
     curves = read_curves(trained / "metrics.jsonl")
     assert {kind: len(rows) for kind, rows in curves.items()} == {"train": 8, "valid": 8}, "the report reads them"
 
 
 def test_tensorboard_contains_the_same_values_also_after_a_resume(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = scalars(trained)
     valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips"}}
     assert set(found) == {f"train/{name}" for name in (TRAIN | SPEED) - {"step", "epoch"}} | valid
-    for kind in ("train", "valid"):
-        rows = [record for record in records(trained) if record["kind"] == kind]
-        for name in rows[0].keys() - {"kind", "step", "epoch"}:
-            expected = [(record["step"], pytest.approx(record[name], rel=1e-5)) for record in rows]
-            assert found[f"{kind}/{name}"] == expected, name
-    copy = cut_back(trained, tmp_path / "m", 7)
-    tiny_corpus.train(copy)
+    for tag, values in found.items():
+        kind, name = tag.split("/")
+        rows = records(trained, kind)
+        assert values == [(record["step"], pytest.approx(record[name], rel=1e-5)) for record in rows], tag
+    copy = tiny_corpus.train(cut_back(trained, tmp_path / "m", 7))
     assert metrics(copy) == metrics(trained)
     assert scalars(copy)["valid/loss"] == found["valid/loss"], "no step twice, none missing"
-
-
-def test_a_lost_metrics_file_is_reported_and_not_filled_with_zeros(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    copy = cut_back(trained, tmp_path / "m", 7)
-    (copy / "metrics.jsonl").unlink()
-    tiny_corpus.train(copy)
+    lost = cut_back(trained, tmp_path / "lost", 7)
+    (lost / "metrics.jsonl").unlink()
+    tiny_corpus.train(lost)
     assert "bytes of its earlier part are missing" in caplog.text
-    assert outcome(copy)["metrics"] == outcome(trained)["metrics"][-2:]
+    assert metrics(lost) == metrics(trained)[-2:], "not filled with zeros"
 
 
 def test_log_lines_have_the_speed_since_the_last_line_and_validations(
@@ -121,17 +111,10 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
         assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
     assert records(tmp_path)[1] == {"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **valid}
     assert (record["step"], record["loss"]) == (2, 2.25)
-    assert record["audio_seconds_per_second"] == 12 / 4
-    assert record["wait_share"] == 1 / 4
-    assert record["outside_share"] == 3 / 8
-    assert (
-        "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 % | lr 1.00e-03 | grad 0.50 "
-        "| 3 audio s/s | wait 25 %" in caplog.text
-    )
-    assert (
-        "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit | acc 25.0 % "
-        "| 61 s of training" in caplog.text
-    )
+    assert [record[name] for name in ("audio_seconds_per_second", "wait_share", "outside_share")] == [3, 1 / 4, 3 / 8]
+    assert "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 %" in caplog.text
+    assert "| 3 audio s/s | wait 25 %" in caplog.text
+    assert "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit" in caplog.text
     assert caplog.text.count("step") == 2
 
 
@@ -150,15 +133,9 @@ def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: 
     assert 5 not in [step for step, _ in scalars(tmp_path)["train/loss"]]
 
 
-class Terminal(io.StringIO):
-    """A standard error stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_a_terminal_shows_a_progress_bar_below_the_log_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -21,10 +21,10 @@ from wenet_hs.train.optim import (
 )
 
 
-def rates(steps: tuple[int, ...], warmup: int, total: int | None = None) -> list[float]:
-    scheduler: dict[str, Any] = {"scheduler": "warmuplr" if total is None else "warmup_cosine"}
-    conf = {"warmup_steps": warmup} | ({} if total is None else {"total_steps": total})
-    config = small_config(optim_conf={"lr": 0.002}, scheduler_conf=conf, **scheduler)
+def rates(steps: tuple[int, ...], warmup: int, **total: int) -> list[float]:
+    conf = {"warmup_steps": warmup, **total}
+    scheduler: Any = "warmup_cosine" if total else "warmuplr"
+    config = small_config(optim_conf={"lr": 0.002}, scheduler_conf=conf, scheduler=scheduler)
     return [learning_rate(step, config) for step in steps]
 
 
@@ -35,23 +35,17 @@ def test_warmuplr_is_wenets_formula() -> None:
     assert rates((1, 4, 25), 0) == pytest.approx([0.002, 0.001, 0.0004], rel=1e-12)
 
 
-def test_cosine_rises_linearly_and_ends_at_zero() -> None:
+def test_cosine_rises_linearly_and_ends_at_zero_at_the_steps_or_the_minutes_whichever_comes_first() -> None:
     quarter = 0.002 * 0.5 * (1 + math.sqrt(0.5))
     expected = [0.0002, 0.001, 0.002, quarter, 0.001, 0.0, 0.0]
-    assert rates((1, 5, 10, 35, 60, 110, 500), 10, 110) == pytest.approx(expected, rel=1e-12, abs=1e-18)
-    assert rates((1, 2), 0, 2) == pytest.approx([0.001, 0.0], abs=1e-18)
+    found = rates((1, 5, 10, 35, 60, 110, 500), 10, total_steps=110)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-18)
+    assert rates((1, 2), 0, total_steps=2) == pytest.approx([0.001, 0.0], abs=1e-18)
 
-
-def test_cosine_ends_at_the_steps_or_the_minutes_whichever_comes_first() -> None:
-    def rates_at(minutes: float, **conf: int) -> list[float]:
-        config = small_config(
-            scheduler="warmup_cosine",
-            scheduler_conf={"warmup_steps": 10, **conf},
-            max_minutes=12.0,
-            optim_conf={"lr": 1.0},
-        )
-        times = {"seconds": 60 * minutes, "warmup_seconds": 120.0}
-        return [learning_rate(step, config, **times) for step in (5, 60, 110)]
+    def rates_at(minutes: float, **total: int) -> list[float]:
+        conf = {"warmup_steps": 10, **total}
+        config = small_config(scheduler="warmup_cosine", scheduler_conf=conf, max_minutes=12.0, optim_conf={"lr": 1.0})
+        return [learning_rate(step, config, seconds=60 * minutes, warmup_seconds=120.0) for step in (5, 60, 110)]
 
     assert rates_at(2.0, total_steps=110) == pytest.approx([0.5, 0.5, 0.0])
     assert rates_at(4.5, total_steps=110) == pytest.approx([0.5, 0.5, 0.0]), "half of the steps, a quarter of the time"
@@ -72,21 +66,9 @@ def test_the_ctc_weight_and_the_attention_guide_change_linearly() -> None:
     assert attention_guide(1, small_config()) == 0.0
 
 
-def test_the_optimizer_is_the_configured_one() -> None:
-    model = nn.Linear(2, 2)
-    model.bias.requires_grad_(False)
-    conf = {"lr": 0.5, "betas": (0.8, 0.98), "eps": 1e-6, "weight_decay": 0.25}
-    for name, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
-        optimizer = build_optimizer(model, small_config(optim=name, optim_conf=conf))
-        assert type(optimizer) is kind
-        (group,) = optimizer.param_groups
-        assert {key: group[key] for key in conf} == conf
-        assert group["params"] == [model.weight]
+# Optimizers
 
-
-# Sparse rows
-
-CONF: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-6}
+CONF: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-6, "weight_decay": 0.0}
 
 
 class SparseHead(SoftmaxHead):
@@ -121,15 +103,21 @@ def set_gradients(model: Model, seed: int, touched: list[int], *, is_dense: bool
     weight.grad = grad.to_dense() if is_dense else grad
 
 
-def test_a_heads_sparse_parameters_have_their_own_adam() -> None:
+def test_the_optimizer_is_the_configured_one_and_sparse_rows_have_their_own_adam() -> None:
     model = Model()
     dense, sparse = optimizer_of(model).param_groups
     assert sparse["params"] == [model.head.output.weight]
     assert dense["params"] == [*model.body.parameters(), model.head.output.bias]
     for group in (dense, sparse):
-        assert {key: group[key] for key in CONF} == CONF
+        assert {key: group.get(key, 0.0) for key in CONF} == CONF
     model.head.output.weight.requires_grad_(False)
-    assert type(build_optimizer(model, small_config(optim_conf=CONF))) is torch.optim.Adam
+    conf = {**CONF, "weight_decay": 0.25}
+    for name, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
+        optimizer = build_optimizer(model, small_config(optim=name, optim_conf=conf))
+        assert type(optimizer) is kind
+        (group,) = optimizer.param_groups
+        assert {key: group[key] for key in conf} == conf
+        assert group["params"] == [*model.body.parameters(), model.head.output.bias]
 
 
 def test_with_all_rows_touched_it_is_adam() -> None:
@@ -151,8 +139,7 @@ def test_rows_without_a_gradient_do_not_change(is_dense: bool) -> None:
         before = weight.detach().clone()
         set_gradients(model, seed, touched, is_dense=is_dense)
         optimizer.step()
-        changed = (weight.detach() != before).any(-1)
-        assert changed.nonzero()[:, 0].tolist() == sorted(set(touched))
+        assert (weight.detach() != before).any(-1).nonzero()[:, 0].tolist() == sorted(set(touched))
 
 
 @pytest.mark.parametrize(("limit", "touched"), [(0.01, []), (1.0, [3, 0, 3]), (100.0, [1]), (1.0, [4, 4, 2, 0])])
