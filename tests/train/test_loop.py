@@ -19,7 +19,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.model import AsrModel
 from wenet_hs.train import setup
-from wenet_hs.train.loop import find_suspects, run_epoch, translate_torch_errors, validate
+from wenet_hs.train.loop import StepStats, find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -44,8 +44,8 @@ def weights(model: AsrModel) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
-    return all(torch.equal(left[name], right[name]) for name in left)
+def is_unchanged(model: AsrModel, before: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def gradients(monkeypatch: pytest.MonkeyPatch, state: TrainState) -> dict[str, Tensor]:
@@ -74,7 +74,7 @@ def test_micro_batches_of_unequal_size_give_the_gradient_of_one_batch(
     sections = PLAIN if head == "softmax" else {**PLAIN, "head": head, "head_conf": conf}
     whole = small_batch([60, 41, 33, 52], [9, 2, 4, 6])
     rows = [row_of(whole, index) for index in range(4)]
-    seen = []
+    expected: tuple[dict[str, Tensor], StepStats] | None = None
     for batches, accum_grad in (([whole], 1), ([rows[0], row_of(whole, 1, 2, 3)], 2), (rows, 4)):
         config = small_config(accum_grad=accum_grad, grad_clip=1e9, **sections)
         state = state_of(config, **sections)
@@ -82,11 +82,10 @@ def test_micro_batches_of_unequal_size_give_the_gradient_of_one_batch(
         (stats,) = run_epoch(state, batches, config)
         assert stats.num_targets == whole.num_targets == 25
         assert stats.audio_seconds == pytest.approx(1.86)
-        seen.append((grads, stats))
-    for grads, stats in seen[1:]:
-        torch.testing.assert_close(grads, seen[0][0], rtol=1e-5, atol=1e-6)
-        assert stats.loss == pytest.approx(seen[0][1].loss, rel=1e-5)
-        assert stats.grad_norm == pytest.approx(seen[0][1].grad_norm, rel=1e-5)
+        expected = expected or (grads, stats)
+        torch.testing.assert_close(grads, expected[0], rtol=1e-5, atol=1e-6)
+        assert stats.loss == pytest.approx(expected[1].loss, rel=1e-5)
+        assert stats.grad_norm == pytest.approx(expected[1].grad_norm, rel=1e-5)
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
@@ -141,7 +140,7 @@ def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide(
     sums = validate(model, [PAIR, PAIR], config, CPU)
     assert model.training and model.ctc_weight == 1.0
     assert torch.equal(torch.get_rng_state(), random_state), "or a run that validates more often would differ"
-    assert same(before, model.state_dict())
+    assert is_unchanged(model, before)
     assert sums.num_targets == 2 * 9
     assert sums.total == pytest.approx(0.25 * sums.ctc + 0.75 * sums.attention, rel=1e-6)
     assert sums.per_target()["loss"] == sums.total / 18
@@ -160,7 +159,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     assert stats.suspects == ("utt0",)
     assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (1, 1)
     assert state.progress.step == 2, "the step counts, so that the schedule does not depend on what was skipped"
-    assert same(before, weights(state.model))
+    assert is_unchanged(state.model, before)
     assert str(state.optimizer.state_dict()["state"]) == moments
     (stats,) = run_epoch(state, [PAIR], config)
     assert math.isfinite(stats.loss) and stats.suspects == ()
@@ -174,30 +173,17 @@ def test_ten_skipped_steps_in_a_row_end_training_also_across_epochs(dtype: str) 
     bad = replace(with_nan(PAIR), keys=["clip_17", "clip_18"])
     for _ in range(4):
         assert len(list(run_epoch(state, [bad, bad], config))) == 2
-    message = (
-        "^step 10: loss or gradient not finite 10 times in a row, last with clip_17; look at these utterances, "
-        "or train with a lower optim_conf.lr in another --model_dir$"
-    )
+    message = "^step 10: loss or gradient not finite 10 times in a row, last with clip_17; look at these utterances, or"
     with pytest.raises(DataError, match=message):
         list(run_epoch(state, [bad, bad, bad], config))
-
-
-def test_suspects_of_a_step_that_is_not_finite() -> None:
-    many = small_batch([20] * 7, [2] * 7)
-    features = many.features.clone()
-    features[[2, 6], 2, 3] = math.inf
-    good, loud, other = (replace(many, keys=[f"{letter}{i}" for i in range(7)]) for letter in "abc")
-    loud = replace(loud, features=features)
-    assert find_suspects([good, loud, other], [1.0, math.nan, 1.0], World()) == ("b2", "b6")
-    assert find_suspects([good, loud, other], [1.0, 1.0, math.inf], World()) == ("c0", "c1", "c2", "c3", "c4")
-    unknown = find_suspects([good, other], [1.0, 1.0], World())  # losses are finite, the gradient is not
-    assert unknown == ("a0", "a1", "a2", "a3", "a4", "c0", "c1", "c2", "c3", "c4")
 
 
 def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     config = small_config(accum_grad=2, **ONE_LAYER)
     state = state_of(config)
-    before, forward, bad = weights(state.model), AsrModel.forward, replace(PAIR, keys=["bad", "too"])
+    before, forward = weights(state.model), AsrModel.forward
+    bad = replace(small_batch([20] * 7, [2] * 7), keys=[f"bad{i}" for i in range(7)])
+    first = ("bad0", "bad1", "bad2", "bad3", "bad4")
 
     def infinite(self: AsrModel, batch: Batch) -> object:
         losses = forward(self, batch)
@@ -206,8 +192,9 @@ def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.
     monkeypatch.setattr(AsrModel, "forward", infinite)
     (stats,) = run_epoch(state, [PAIR, bad], config)
     assert math.isfinite(stats.grad_norm)
-    assert (stats.suspects, state.progress.skipped_steps) == (("bad", "too"), 1)
-    assert same(before, weights(state.model))
+    assert (stats.suspects, state.progress.skipped_steps) == (first, 1)
+    assert is_unchanged(state.model, before)
+    assert find_suspects([PAIR, bad], [1.0, 1.0], World()) == ("utt0", "utt1", *first), "only the gradient is infinite"
 
 
 # Memory and compiler
@@ -231,10 +218,12 @@ def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(m
 def test_an_error_of_the_compiler_is_one_line_and_others_are_unchanged() -> None:
     fault = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
     line = r"^step 1: compile: true: torch's compiler failed \(ImportError: file too short\); install .* set compile:"
-    with pytest.raises(ConfigError, match=line), translate_torch_errors(PAIR, "step 1"):
-        raise fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1")
-    with pytest.raises(ValueError, match="^other$"), translate_torch_errors(PAIR, "step 1"):
-        raise ValueError("other")
+    for error, kind, match in (
+        (fault("ImportError: file too short\n\nSet TORCHDYNAMO_VERBOSE=1"), ConfigError, line),
+        (ValueError("other"), ValueError, "^other$"),
+    ):
+        with pytest.raises(kind, match=match), translate_torch_errors(PAIR, "step 1"):
+            raise error
 
 
 # Mixed precision
@@ -267,12 +256,12 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
         if not step.suspects:
             break
         skipped, scale = skipped + 1, scale / 2
-        assert same(before, weights(state.model)), "running statistics too"
+        assert is_unchanged(state.model, before), "running statistics too"
         assert state.precision.state_dict()["_growth_tracker"] == 0
         assert (state.progress.skipped_steps, state.progress.skipped_in_a_row) == (skipped, 0)
     assert skipped > 10, "otherwise the test shows nothing"
     assert math.isfinite(step.grad_norm)
-    assert not same(before, weights(state.model))
+    assert not is_unchanged(state.model, before)
     assert state.precision.state_dict()["_growth_tracker"] == 1
 
 
@@ -287,32 +276,27 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
     assert [step.loss_scale for step in run_epoch(other, [PAIR] * 2, config)] == [1024.0, 2048.0], "doubled after two"
     state.restore(path)
     list(run_epoch(state, [PAIR] * 2, config))
-    assert same(weights(other.model), weights(state.model))
+    assert is_unchanged(other.model, state.model.state_dict())
     record = {**json.loads(files["state.json"]), "loss_scale": {}}
     path = save_checkpoint(tmp_path, 3, {**files, "state.json": json.dumps(record).encode()})
     with pytest.raises(CheckpointError, match=r"step-0*3: does not fit this training \(only fp16 has the state of a l"):
         other.restore(path)
 
 
-OPTIONS = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=Path("m"))
+def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough_and_emulated_fp16_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=Path("m"))
 
+    def resolved(dtype: str, width: int, device: str) -> str:
+        config = small_config(dtype=dtype, encoder_conf={"output_size": width})
+        return setup.resolve_dtype(config, options, torch.device(device), is_resumed=False).dtype
 
-def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    for native, width, device, expected in (
-        (True, 256, "cpu", "bf16"),
-        (True, 192, "cpu", "fp32"),
-        (True, 192, "cuda", "bf16"),
-        (False, 256, "cpu", "fp32"),
-        (False, 256, "cuda", "fp32"),
-    ):
+    sizes = ((256, "cpu"), (192, "cpu"), (192, "cuda"))
+    for native, expected in ((True, ["bf16", "fp32", "bf16"]), (False, ["fp32"] * 3)):
         monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
-        config = small_config(dtype="auto", encoder_conf={"output_size": width})
-        assert setup.resolve_dtype(config, OPTIONS, torch.device(device), is_resumed=False).dtype == expected
-
-
-def test_emulated_fp16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+        assert [resolved("auto", *size) for size in sizes] == expected
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
-    config = small_config(dtype="fp16")
+    assert resolved("fp16", 256, "cuda") == "fp16"
     with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
-        setup.resolve_dtype(config, OPTIONS, CPU, is_resumed=False)
-    assert setup.resolve_dtype(config, OPTIONS, torch.device("cuda"), is_resumed=False).dtype == "fp16"
+        resolved("fp16", 256, "cpu")
