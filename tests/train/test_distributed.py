@@ -54,7 +54,6 @@ CASES: dict[str, dict[str, Any]] = {
 ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
 ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))
 """Unit 6 has its own cluster, which only the first utterance needs."""
-VALID = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
 ALTERED = "config: rank 1 has another one than rank 0; start every rank with the same files, flags and versions"
 
 
@@ -71,31 +70,39 @@ def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> 
     return found, stats
 
 
-def use_collectives(world: World) -> dict[str, Any]:
-    """The results of every collective."""
+def check_step(name: str, world: World) -> None:
+    """The gradients of two ranks are equal, and those of one process with the batches of both."""
+    found, stats = gradients_of_a_step(name, [row_of(ROWS, world.rank), row_of(ROWS, 2 + world.rank)], world)
+    expected, of_one = gradients_of_a_step(name, [row_of(ROWS, 0, 1), row_of(ROWS, 2, 3)], World())
+    other = world.all_gather(found)[1 - world.rank]
+    assert found.keys() == other.keys() == expected.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], other[key]), f"{name}: {key}"
+        torch.testing.assert_close(found[key], value, rtol=2e-5, atol=2e-6, msg=f"{name}: {key}")
+    for fact in ("loss", "num_targets", "grad_norm"):
+        assert getattr(stats, fact) == pytest.approx(getattr(of_one, fact), rel=1e-5), f"{name}: {fact}"
+
+
+def check_collectives(world: World, folder: Path) -> None:
     values = torch.full((2,), 1.0 + world.rank, requires_grad=True)
     stacked = world.stack(values)
     ((stacked**2).sum() * (1 + world.rank)).backward()
+    assert stacked.tolist() == [[1, 1], [2, 2]]
+    # The loss of both together is 3 * (1 + 1 + 4 + 4); each rank gets 6 times its own values.
+    assert values.grad is not None and values.grad.tolist() == [6.0 * (1 + world.rank)] * 2
     with world.first_before_others():
-        order = [world.rank]
+        assert world.is_first or (folder / "turn").exists()
+        (folder / "turn").touch()
     world.barrier()
-    try:
+    with pytest.raises(ConfigError, match=f"^{ALTERED}$"):
         world.check_equal_across_ranks({"units.txt": "abc", "config": "x" if world.rank else "y"})
-    except ConfigError as error:
-        refused = str(error)
-    assert values.grad is not None
-    return {
-        "sum": world.sum([1.5, world.rank]),
-        "any": [world.any(False), world.any(world.rank == 1)],
-        "gather": [part.decode() for part in world.all_gather("é".encode() * world.rank)],
-        "stack": [stacked.tolist(), values.grad.tolist()],
-        "turn": order,
-        "refused": refused,
-    }
+    assert world.sum([1.5, world.rank]) == [3.0, 1.0]
+    assert [world.any(False), world.any(world.rank == 1)] == [False, True]
+    assert world.all_gather("é".encode() * world.rank) == [b"", "é".encode()]
 
 
-def skip_step(world: World) -> list[Any]:
-    """A feature of rank 1 that is not finite: neither rank takes the step."""
+def check_skipped_step(world: World) -> None:
+    """A feature of rank 1 is not finite: neither rank takes the step."""
     batch = small_batch([40, 30], [5, 3], seed=world.rank)
     features = batch.features.clone()
     features[0, 3, 5] = math.nan if world.rank else 0.0
@@ -104,8 +111,33 @@ def skip_step(world: World) -> list[Any]:
     state = TrainState(model, build_optimizer(model, config), CPU, world=world)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     (stats,) = run_epoch(state, [batch], config)
-    untouched = all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    return [stats.suspects, state.progress.skipped_steps, untouched]
+    assert (stats.suspects, state.progress.skipped_steps) == (("rank 1 utt0",), 1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def check_validation(world: World) -> None:
+    batches = [small_batch([40, 33], [5, 2], seed=seed) for seed in range(3)]
+    own, whole = (validate(small_model(), part, small_config(), CPU) for part in (batches[world.rank :: 2], batches))
+    assert own.over_ranks(world).per_target() == pytest.approx(whole.per_target(), rel=1e-6)
+
+
+def check_rank(rank: int, folder: Path, names: list[str]) -> None:
+    """Collectives, steps, a skipped step, validation; then rank 1 ends in the middle of a step."""
+    with join_process_group(CPU) as world:
+        check_collectives(world, folder)
+        for name in names:
+            check_step(name, world)
+        check_skipped_step(world)
+        check_validation(world)
+
+    def die() -> None:
+        with join_process_group(CPU) as world:
+            world.sum([1.0])
+            if rank:
+                os._exit(9)
+            world.sum([1.0])
+
+    (folder / "died").write_text(ending(die))  # only rank 0 comes back from it
 
 
 def count_wrappers_at_the_end(counts: list[int], destroy: Callable[[], None] = dist.destroy_process_group) -> None:
@@ -114,9 +146,10 @@ def count_wrappers_at_the_end(counts: list[int], destroy: Callable[[], None] = d
     destroy()
 
 
-def train_together(corpus: TinyCorpus, folder: Path, rank: int) -> dict[str, Any]:
+def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
     """Trainings of both ranks in the same folder."""
-    outcomes: dict[str, Any] = {}
+    wrappers: list[int] = []
+    dist.destroy_process_group = partial(count_wrappers_at_the_end, wrappers)
     options = corpus.options
     trainer.train(options(folder / "whole"))
     if rank == 0:
@@ -130,10 +163,10 @@ def train_together(corpus: TinyCorpus, folder: Path, rank: int) -> dict[str, Any
         cut_back(folder / "alone", folder / "changed", 2)
     trainer.train(options(folder / "changed"))
     altered = ("optim_conf.lr=0.1",) if rank else ()
-    outcomes["altered"] = ending(partial(trainer.train, options(folder / "altered", *altered)))
+    found: dict[str, Any] = {"altered": ending(partial(trainer.train, options(folder / "altered", *altered)))}
     config = folder / "nowhere.yaml" if rank else corpus.config
-    outcomes["missing"] = ending(partial(trainer.train, options(folder / "missing", config=config)))
-    return outcomes
+    found["missing"] = ending(partial(trainer.train, options(folder / "missing", config=config)))
+    (folder / f"found{rank}.json").write_text(json.dumps({**found, "wrappers": wrappers}))
 
 
 def ending(run: Callable[[], object]) -> str:
@@ -147,52 +180,23 @@ def ending(run: Callable[[], object]) -> str:
     return "done"
 
 
-def die(rank: int) -> str:
-    """Rank 1 ends in the middle of a step."""
-
-    def run() -> None:
-        with join_process_group(CPU) as world:
-            world.sum([1.0])
-            if rank:
-                os._exit(9)
-            world.sum([1.0])
-
-    return ending(run)
-
-
-def run_rank(rank: int, port: int, corpus: TinyCorpus | None, folder: Path) -> None:
-    """The work of one process. Without a corpus: the collectives and a step with batch normalization."""
+def run_rank(rank: int, port: int, work: Callable[..., None], folder: Path, *more: object) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", TIMEOUT_VARIABLE: "60"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.fsync = lambda descriptor: None
     distributed._GRACE_S = 0.0
     torch.set_num_threads(1)
     logging.basicConfig(filename=folder / f"log{rank}", level=logging.INFO, force=True)
-    wrappers: list[int] = []
-    dist.destroy_process_group = partial(count_wrappers_at_the_end, wrappers)
-    cases = list(CASES)[: 1 if corpus is None else None]
-    with join_process_group(CPU) as world:
-        found: dict[str, Any] = {"collectives": use_collectives(world), "skipped": skip_step(world)}
-        batches = [row_of(ROWS, rank), row_of(ROWS, 2 + rank)]
-        steps = {name: gradients_of_a_step(name, batches, world) for name in cases}
-        torch.save({name: grads for name, (grads, _) in steps.items()}, folder / f"gradients{rank}.pt")
-        found["losses"] = {name: [stats.loss, stats.num_targets, stats.grad_norm] for name, (_, stats) in steps.items()}
-        sums = validate(small_model(seed=1), VALID[rank::2], small_config(), CPU)
-        found["valid"] = sums.over_ranks(world).per_target()
-    if corpus is not None:
-        found |= train_together(corpus, folder, rank)
-    found["wrappers"] = wrappers
-    (folder / f"found{rank}.json").write_text(json.dumps(found))
-    (folder / "died").write_text(die(rank))  # only rank 0 comes back from it
+    work(rank, folder, *more)
 
 
-def run_pair(folder: Path, corpus: TinyCorpus | None) -> Path:
-    """Run two ranks. Returns the folder of their results."""
+def run_pair(work: Callable[..., None], folder: Path, *more: object) -> list[int | None]:
+    """The exit codes of two processes that do this work; None: it hangs."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # Threads of this process do not survive a fork; a server that has imported everything has none.
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["wenet_hs.train.trainer", "tiny_corpus", "torch._dynamo"])
-    ranks = [server.Process(target=run_rank, args=(rank, store.port, corpus, folder)) for rank in range(2)]
+    ranks = [server.Process(target=run_rank, args=(rank, store.port, work, folder, *more)) for rank in range(2)]
     for process in ranks:
         process.start()
     for process in ranks:
@@ -200,61 +204,24 @@ def run_pair(folder: Path, corpus: TinyCorpus | None) -> Path:
     exit_codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
-    assert exit_codes == [0, 9], "rank 1 dies; None: it hangs"
-    return folder
-
-
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The results of each rank."""
-    return [json.loads((folder / f"found{rank}.json").read_text()) for rank in range(2)]
+    return exit_codes
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> Path:
-    """The folder of two ranks that have done everything; only for slow tests."""
-    return run_pair(tmp_path_factory.mktemp("pair"), tiny_corpus)
+    """The folder of two ranks that have trained; only for slow tests."""
+    folder = tmp_path_factory.mktemp("pair")
+    assert run_pair(train_together, folder, tiny_corpus) == [0, 0]
+    return folder
 
 
-def check_equal_to_one_process(folder: Path, name: str) -> None:
-    """The gradients of two ranks are those of one process with the batches of both."""
-    expected, stats = gradients_of_a_step(name, [row_of(ROWS, 0, 1), row_of(ROWS, 2, 3)], World())
-    ranks = [torch.load(folder / f"gradients{rank}.pt", weights_only=True)[name] for rank in range(2)]
-    assert ranks[0].keys() == ranks[1].keys() == expected.keys()
-    for key, value in expected.items():
-        assert torch.equal(ranks[0][key], ranks[1][key]), key
-        torch.testing.assert_close(ranks[0][key], value, rtol=2e-5, atol=2e-6, msg=key)
-    for one in read_results(folder):
-        assert one["losses"][name] == pytest.approx([stats.loss, stats.num_targets, stats.grad_norm], rel=1e-5)
-
-
-def test_two_ranks(tmp_path: Path) -> None:
-    """The one test with two ranks that is not slow: collectives, a step, a skipped step, validation, a dead rank."""
-    run_pair(tmp_path, None)
-    results = read_results(tmp_path)
-    for rank, result in enumerate(results):
-        collectives = result["collectives"]
-        assert collectives["sum"] == [3.0, 1.0]
-        assert collectives["any"] == [False, True]
-        assert collectives["gather"] == ["", "é"]
-        # The loss of both together is 3 * (1 + 1 + 4 + 4); each rank gets 6 times its own values.
-        assert collectives["stack"] == [[[1, 1], [2, 2]], [6.0 * (1 + rank)] * 2]
-        assert collectives["turn"] == [rank]
-        assert collectives["refused"] == ALTERED
-    check_equal_to_one_process(tmp_path, "batch norm")
-    assert [result["skipped"] for result in results] == [[["rank 1 utt0"], 1, True]] * 2
-    expected = validate(small_model(seed=1), VALID, small_config(), CPU).per_target()
-    for result in results:
-        assert result["valid"] == pytest.approx(expected, rel=1e-6)
+@pytest.mark.parametrize("names", [[*CASES][:1], pytest.param([*CASES][1:], marks=pytest.mark.slow)])
+def test_two_ranks_compute_what_one_process_does_and_a_dead_rank_is_reported(tmp_path: Path, names: list[str]) -> None:
+    assert run_pair(check_rank, tmp_path, names) == [0, 9], "rank 1 dies at the end; see its message above"
     line = (tmp_path / "died").read_text()
     assert line.startswith("RankLost: rank 0: another rank has died (")
     assert line.endswith("read its message, then run the same command again to resume")
     assert "\n" not in line
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(CASES)[1:])
-def test_two_ranks_compute_the_step_of_one_process(pair: Path, name: str) -> None:
-    check_equal_to_one_process(pair, name)
 
 
 @pytest.mark.slow
@@ -286,7 +253,7 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
 @pytest.mark.slow
 def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(pair: Path) -> None:
     """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
-    results = read_results(pair)
+    results = [json.loads((pair / f"found{rank}.json").read_text()) for rank in range(2)]
     assert sorted(one["altered"] for one in results) == [f"ConfigError: {ALTERED}", "exit 2"]
     assert results[0]["missing"] == "exit 2"
     assert results[1]["missing"].startswith("ConfigError: ") and "nowhere.yaml" in results[1]["missing"]
