@@ -127,9 +127,6 @@ def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:
         assert checker.count_incomplete({"train": usable[1:2]}) == 0
 
 
-# ---- parallel processes
-
-
 def fragile(number: int) -> int:
     """A sudden end at 13 and 60, an endless loop at 77, an exception at 1000."""
     if number in (13, 60):

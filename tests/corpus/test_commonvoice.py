@@ -31,9 +31,6 @@ HEADER = b"client_id\tpath\tsentence\n"
 NUM_CLIPS = 160  # per language
 
 
-# ---- tables
-
-
 def write_bytes(folder: Path, content: bytes) -> Path:
     path = folder / "ca" / "validated.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,9 +118,6 @@ def test_missing_languages_are_all_named(tmp_path: Path) -> None:
     assert second == f"{tmp_path}: no folder 'fr' of a Common Voice release; found: ca"
     with pytest.raises(DataError, match="no such folder; --corpus is the folder of a Common Voice release"):
         find_language_folders(tmp_path / "nowhere", ("ca",))
-
-
-# ---- preparation
 
 
 def check_clip(path: str, expected_s: float | None) -> CheckedClip:

@@ -42,9 +42,6 @@ def sound(**changes: Any) -> NDArray[np.float32]:
     return samples
 
 
-# ---- engine
-
-
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Changes what is installed: the test sees it, and later tests do not."""
@@ -128,9 +125,6 @@ def test_a_library_that_is_already_loaded_is_refused() -> None:
     assert len(speak())
 
 
-# ---- sound
-
-
 @pytest.mark.parametrize(("kind", "ratio"), [("white", 2.0), ("pink", 1.0)])
 def test_noise_has_unit_energy_its_seed_and_its_colour(kind: Literal["white", "pink"], ratio: float) -> None:
     for num_samples in (1, 16007, 2**17):
@@ -166,9 +160,6 @@ def test_a_shorter_vocal_tract_is_faster_and_higher() -> None:
         lengths.append(len(samples))
     assert lengths[0] / lengths[1] == pytest.approx(1.25, rel=1e-3)
     assert centroids[1] / centroids[0] == pytest.approx(1.25, rel=0.05)
-
-
-# ---- files
 
 
 def test_every_field_of_a_request_is_in_the_name() -> None:

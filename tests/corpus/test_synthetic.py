@@ -199,9 +199,6 @@ def test_real_sentences_of_every_language_of_the_paper(shared_dir: Path, tmp_pat
         assert all(not shared["sentences"] for shared in of_lang["in_both"].values())
 
 
-# ---- sentences
-
-
 def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> None:
     lines = "\ufeffÁrbol\tviejo \u2028 y  alto\n\nHola!\n ¡HOLA!\n...\n—\nA\u0301rbol viejo, y alto\n"
     (tmp_path / "es.txt").write_text(lines, "utf-8")
@@ -238,8 +235,6 @@ def test_faulty_sentences_are_named(tmp_path: Path, name: str, content: str, lan
     with pytest.raises(DataError, match=message):
         read_sentences(tmp_path / name, langs)
 
-
-# ---- voices and requests
 
 SENTENCES = tuple(f"frase número {number}" for number in range(7))
 TRAIN_VOICES, TEST_VOICES = choose_voices(2, seed=1)

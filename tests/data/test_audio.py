@@ -57,9 +57,6 @@ def float_wav(*samples: float) -> bytes:
     return encoded(np.array(samples, np.float32), 16000, "WAV", subtype="FLOAT")
 
 
-# What is read
-
-
 def test_sixteen_bit_wav_comes_back_exactly(tmp_path: Path) -> None:
     samples = np.array([0, 1, -1, 16384, 32767, -32768], dtype=np.int16)
     path = write(tmp_path / "a.wav", samples)
@@ -77,7 +74,7 @@ def test_every_format_and_file_name_is_read(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.glob("marker"))
 
 
-def test_channels_are_averaged_in_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_are_averaged_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = tone(0.2), tone(0.2, hz=1000.0)
     path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
     whole = read_audio(path)
@@ -106,26 +103,20 @@ def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> Non
 @pytest.mark.parametrize(("start", "end"), [(-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (1.0, None), (0.0, 1.2), (3.0, 4.0)])
 def test_a_segment_outside_the_file_is_refused(tmp_path: Path, start: float, end: float | None) -> None:
     path = write(tmp_path / "a.wav", tone(1.0))
-    message = r"a\.wav: a segment from .* s does not lie in its 1\.00 s; correct start and end"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; correct start and"):
         read_audio(path, start=start, end=end)
 
 
-# What is refused
-
-
-def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
-    """Each bad file with the text that its refusal must match."""
+def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
     wav, flac, mp3 = (encoded(noisy(2.0), 16000, container) for container in ("WAV", "FLAC", "MP3"))
     days = bytearray(flac)
     fields = int.from_bytes(days[18:26], "big")  # rate, channels, bits, and 36 bits of length
     days[18:26] = (fields | 2**36 - 1).to_bytes(8, "big")
-    made = {
+    files = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(0, payload=b""), "empty: no samples"),
         "page.mp3": (b"<html>404 Not Found</html>" * 20, r"not audio that can be read \(no known format\)"),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
-        "only_riff.wav": (b"RIFF", "not audio that can be read"),
         "cut.wav": (wav[: len(wav) // 2], r"cut off: 0\.999 s of audio, its header declares 2\.000 s"),
         "a_tenth_missing.wav": (wav[:-3300], r"cut off: 1\.897 s of audio, its header declares 2\.000 s"),
         "cut.flac": (flac[: len(flac) // 2], "damaged or cut off"),
@@ -134,25 +125,20 @@ def hostile(folder: Path) -> dict[str, tuple[Path, str]]:
         **{f"{value}.wav": (float_wav(value), r"a sample of 2e\+37, where 1 is") for value in (2e37, -2e37)},
         "stream.wav": (wav_header(0xFFFFFFFF), r"cut off: 0\.\d+ s of audio, its header declares \d+\.\d+ s"),
         "channels.wav": (wav_header(130, channels=65, payload=bytes(130)), "declares 65 channels"),
-        "many_channels.wav": (wav_header(channels=65535), "not audio that can be read"),
         "slow.wav": (wav_header(rate=1), "declares a sample rate of 1 Hz"),
         "fast.wav": (wav_header(rate=2**31 - 1), "declares a sample rate of 2147483647 Hz"),
         "days.flac": (bytes(days), "declares 1193 hours of audio, more than 24"),
+        "missing.wav": (None, "missing"),
+        "": (None, "not a file"),
+        "x" * 300: (None, "cannot be read"),
     }
-    for name, (content, _) in made.items():
-        (folder / name).write_bytes(content)
-    return {name: (folder / name, text) for name, (_, text) in made.items()} | {
-        "missing.wav": (folder / "missing.wav", "missing"),
-        "folder": (folder, "not a file"),
-        "long_name": (folder / ("x" * 300), "cannot be read"),
-    }
-
-
-def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
-    for name, (path, text) in hostile(tmp_path).items():
+    for name, (content, text) in files.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
         with pytest.raises(DataError, match=text) as caught:
             read_audio(path)
-        remedy = "give the path of an audio file" if name == "folder" else "restore the file, or leave it out"
+        remedy = "restore the file, or leave it out" if name else "give the path of an audio file"
         message = str(caught.value)
         assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name
         reason = check_clip(path).reason
@@ -163,19 +149,18 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
-    """Floats above 1 are read, also unscaled 32-bit integers. Above the limit features would be infinite."""
     signs = np.sign(np.random.default_rng(0).normal(size=16000)).astype(np.float32)
-    for peak in (2.0**31, 1e10):
-        waveform = read_audio(float_wav(*(signs * peak)))
-        assert waveform.max() == peak
-        assert torch.isfinite(waveform_features(waveform, DatasetConf())).all()
+    waveform = read_audio(float_wav(*(signs * 1e10)))
+    assert waveform.max() == 1e10
+    assert torch.isfinite(waveform_features(waveform, DatasetConf())).all()
 
 
 def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    message = f"bad/x.flac: missing (looked for in the current folder {tmp_path}); restore the file, or leave it out"
     for read in (read_audio, read_duration):
-        with pytest.raises(DataError, match=re.escape(message)):
+        with pytest.raises(
+            DataError, match=rf"bad/x.flac: missing \(looked for in the current folder {tmp_path}\); re"
+        ):
             read("bad/x.flac")
 
 
@@ -208,12 +193,9 @@ def test_an_mp3_with_a_gap_is_refused() -> None:
             read_audio(whole[:start] + whole[start + 1700 :])
 
 
-# What `prepare` rejects
-
-
-@pytest.mark.parametrize(
-    ("samples", "expected_s", "result"),
-    [
+def test_results_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_check, "_MAX_DURATION_S", 2.5)
+    for samples, expected_s, result in (
         (tone(0.05), None, CheckedClip(None, "shorter than 0.1 s: 0.050 s")),
         (tone(3.0), None, CheckedClip(None, "longer than 2.5 s: 3.0 s")),
         (tone(2.0), 2.05, CheckedClip(2.05)),
@@ -221,14 +203,8 @@ def test_an_mp3_with_a_gap_is_refused() -> None:
         (tone(2.0), 1.0, CheckedClip(None, "too long: 2.00 s, the corpus says 1.00 s")),
         (0 * tone(1.0) + 0.25, None, CheckedClip(None, "silent")),
         (1e-3 * tone(1.0), None, CheckedClip(1.0)),
-    ],
-)
-def test_results_of_a_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: np.ndarray, expected_s: float | None, result: CheckedClip
-) -> None:
-    monkeypatch.setattr(audio_check, "_MAX_DURATION_S", 2.5)
-    assert check_clip(write(tmp_path / "a.wav", samples), expected_s) == result
-    assert len(read_audio(tmp_path / "a.wav")) == len(samples), "all of them are decoded"
+    ):
+        assert check_clip(write(tmp_path / "a.wav", samples), expected_s) == result
 
 
 def test_what_a_clip_may_lack() -> None:
@@ -237,10 +213,5 @@ def test_what_a_clip_may_lack() -> None:
     for present_s, declared_s in ((1.89, 2.0), (59.89, 60.0), (0.0, 0.05)):
         with pytest.raises(SourceError, match="cut off"):
             check_length(present_s, declared_s)
-    for actual_s, expected_s, is_close in (
-        (1.0, 1.09, True),
-        (1.0, 1.11, False),
-        (98.1, 100, True),
-        (97.9, 100, False),
-    ):
-        assert (length_fault(actual_s, expected_s, "the corpus") is None) is is_close  # 0.1 s or 2 %
+    for actual_s, expected_s, fault in ((1.0, 1.09, 0), (1.0, 1.11, 1), (98.1, 100, 0), (97.9, 100, 1)):  # 0.1 s or 2 %
+        assert bool(length_fault(actual_s, expected_s, "the corpus")) == fault

@@ -49,12 +49,9 @@ def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:
     [
         ("[1, 2]", r"Input should be a valid dictionary, found \[1, 2\]; compute it again with"),
         ("{", r"not JSON \(.* line 1 .*\); compute it again .*; Kaldi's text needs is_json_cmvn: false"),
-        ('{"mean_stat": [1], "frame_num": 2}', r"var_stat: Field required, found .*; compute it again with"),
-        ('{"mean_stat": ["1"], "var_stat": [1], "frame_num": 3}', "mean_stat: 0: Input .* number, found '1'; compute"),
         ('{"mean_stat": [1], "var_stat": [true], "frame_num": 3}', "var_stat: 0: .* number, found True; compute"),
         ("[" * 100_000, "not JSON"),
         ('{"mean_stat": [1, 2], "var_stat": [1], "frame_num": 2}', "2 sums and 1 sums of squares"),
-        ('{"mean_stat": [], "var_stat": [], "frame_num": 2}', "0 sums and 0 sums of squares"),
         ('{"mean_stat": [1], "var_stat": [1], "frame_num": -3}', "statistics of -3 frames"),
         ('{"mean_stat": [1], "var_stat": [NaN], "frame_num": 3}', "values that are not finite"),
     ],

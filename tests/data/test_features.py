@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log-Mel features against Kaldi's formula, dither, and features of a batch on the device."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noise_clips import make_dataset, noise, write_clips
+from noise_clips import PLAIN, make_dataset, noise, write_clips
 from torchaudio.compliance import kaldi
 
-from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf, ResampleConf
+from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
 from wenet_hs.data.dataset import batches, with_features
 from wenet_hs.data.features import count_frames, num_frames, utterance_features, waveform_features
 from wenet_hs.errors import ConfigError, DataError
@@ -42,10 +42,8 @@ def test_the_number_of_frames_is_known_before(num_samples: int, rate: int, lengt
 
 def test_dither_uses_only_its_generator() -> None:
     waveform, state = noise(4000), torch.get_rng_state()
-    first, again, other = (
-        waveform_features(waveform, CONF, dither=1.0, generator=torch.Generator().manual_seed(seed))
-        for seed in (1, 1, 2)
-    )
+    generators = (torch.Generator().manual_seed(seed) for seed in (1, 1, 2))
+    first, again, other = (waveform_features(waveform, CONF, dither=1.0, generator=one) for one in generators)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first, again) and not torch.equal(first, other)
     torch.testing.assert_close(first, waveform_features(waveform, CONF), atol=0.1, rtol=0)
@@ -54,7 +52,6 @@ def test_dither_uses_only_its_generator() -> None:
 
 
 def test_dither_has_kaldis_distribution() -> None:
-    """Dithered silence: equal mean and spread; frames that share samples have independent noise."""
     silence = torch.zeros(16000 * 10)
     ours = waveform_features(silence, CONF, dither=1.0, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng():
@@ -76,9 +73,6 @@ def test_impossible_settings_are_refused() -> None:
             waveform_features(noise(1000), DatasetConf(fbank_conf=fbank_conf))
 
 
-# Features of an utterance
-
-
 def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> None:
     path = str(tmp_path / "a.wav")
     soundfile.write(path, noise(16000).numpy(), 8000)
@@ -88,27 +82,20 @@ def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> Non
     torch.testing.assert_close(part[5:-5], whole[55:-55], atol=0.05, rtol=0)  # except the resampler's edges
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("none", {}, r"^utterance k7: .*none\.wav: missing; "),
-        ("0", {"duration": 2.0}, r"k7: .*0\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data"),
-        ("0", {"start": 0.2, "end": 99}, r"k7: .*: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"),
-    ],
-)
-def test_errors_name_the_utterance_and_the_file(tmp_path: Path, name: str, options: Any, message: str) -> None:
-    write_clips(tmp_path, [1.0])
-    with pytest.raises(DataError, match=message):
-        utterance_features(Utterance(key="k7", wav=str(tmp_path / f"{name}.wav"), txt="x", **options), CONF)
-
-
-# Features of a batch on the device
+def test_errors_name_the_utterance_and_the_file(tmp_path: Path) -> None:
+    (clip,) = write_clips(tmp_path, [1.0])
+    for change, message in (
+        ({"wav": "none.wav"}, r"^utterance u0: none\.wav: missing \(looked for in .*"),
+        ({"duration": 2.0}, r"u0: .*0\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data again$"),
+        ({"start": 0.2, "end": 99}, r"u0: .*: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"),
+    ):
+        with pytest.raises(DataError, match=message):
+            utterance_features(replace(clip, **change), CONF)
 
 
 @pytest.mark.parametrize(("training", "spec_aug"), [(True, True), (True, False), (False, True)])
 def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, training: bool, spec_aug: bool) -> None:
-    options = {"speed_perturb": True, "spec_aug": spec_aug, "max_bad_clips": 0.5}
-    worker = DatasetConf(fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=3), **options)
+    worker = PLAIN.model_copy(update={"speed_perturb": True, "spec_aug": spec_aug, "max_bad_clips": 0.5})
     device = worker.model_copy(update={"features_on": "device"})
     utterances = write_clips(tmp_path, [0.5 + 1777 * i / 16000 for i in range(7)])
     on_worker, on_device = (make_dataset(utterances, conf, training=training) for conf in (worker, device))

@@ -2,17 +2,18 @@
 """Shards give the batches of the raw list to the bit, from disk and from URLs; each fault of a tar is one line."""
 
 import io
-import re
 import tarfile
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import fsspec
-import numpy as np
 import pytest
 import soundfile
 import torch
-from noise_clips import assert_equal_batches, make_dataset
+from noise_clips import assert_equal_batches, make_dataset, noise
 
 from wenet_hs.data.audio import read_audio
 from wenet_hs.data.batching import Batch
@@ -26,18 +27,16 @@ from wenet_hs.manifest import Utterance, read_data_list
 def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
     """Two of each: wav, flac, mp3, segments; stereo and other rates among them; some without language or duration."""
     folder = tmp_path_factory.mktemp("clips")
-    rng = np.random.default_rng(0)
     made = []
-    formats = [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
-    for i, (suffix, rate) in enumerate(formats):
-        path = folder / f"{i}.{suffix}"
-        shape = (round((0.6 + 0.1 * i) * rate), 1 + i % 2)
-        soundfile.write(path, np.clip(0.1 * rng.normal(size=shape), -1, 1), rate)
-        duration = None if i == 1 else 0.6 + 0.1 * i
+    for i, (suffix, rate) in enumerate(
+        [("wav", 16000), ("wav", 8000), ("flac", 16000), ("flac", 22050), ("mp3", 16000)]
+    ):
+        path, seconds = folder / f"{i}.{suffix}", 0.6 + 0.1 * i
+        soundfile.write(path, noise(round(seconds * rate) * (1 + i % 2), i).view(-1, 1 + i % 2).numpy(), rate)
+        duration = None if i == 1 else seconds
         made.append(Utterance(key=f"k.{i}", wav=str(path), txt="é b"[: 1 + i % 3], lang="ca", duration=duration))
     made.append(Utterance(key="s/1", wav=made[3].wav, txt="b", speaker="x", start=0.1, end=0.55))
-    made.append(Utterance(key="s/2", wav=made[4].wav, txt=" b", start=0.5))
-    return made
+    return [*made, Utterance(key="s/2", wav=made[4].wav, txt=" b", start=0.5)]
 
 
 def first_epochs(utterances: UtteranceTable | list[Utterance]) -> list[Batch]:
@@ -48,6 +47,14 @@ def first_epochs(utterances: UtteranceTable | list[Utterance]) -> list[Batch]:
 def pack(utterances: list[Utterance], out: Path, num: int = 3) -> Path:
     list(write_shards(utterances, out, num_utts_per_shard=num))
     return out / "data.list"
+
+
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]], mode: Literal["w", "w:gz"] = "w") -> None:
+    with tarfile.open(path, mode) as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
 
 
 def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -70,7 +77,7 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
 def test_other_formats_become_float_wavs_and_packing_again_gives_the_same_bytes(
     utterances: list[Utterance], tmp_path: Path
 ) -> None:
-    soundfile.write(tmp_path / "a.aiff", np.random.default_rng(0).uniform(-1, 1, 8000), 16000)
+    soundfile.write(tmp_path / "a.aiff", noise(8000).numpy(), 16000)
     listed = [Utterance(key="a", wav=str(tmp_path / "a.aiff"), txt="x"), *utterances]
     packed = open_list(pack(listed, tmp_path / "a"), "shard")
     assert torch.equal(read_audio(packed[0].wav), read_audio(tmp_path / "a.aiff"))
@@ -84,10 +91,9 @@ def test_other_formats_become_float_wavs_and_packing_again_gives_the_same_bytes(
 
 def test_wenets_own_shards_are_read(utterances: list[Utterance], tmp_path: Path) -> None:
     """KEY.txt with a line end, KEY.wav, no KEY.json."""
-    with tarfile.open(tmp_path / "w.tar", "w") as tar:
-        for utterance in utterances[:3]:
-            add(tar, f"{utterance.key}.txt", utterance.txt.encode() + b"\n")
-            add(tar, f"{utterance.key}.{Path(utterance.wav).suffix[1:]}", Path(utterance.wav).read_bytes())
+    texts = [(f"{u.key}.txt", u.txt.encode() + b"\n") for u in utterances[:3]]
+    clips = [(u.key + Path(u.wav).suffix, Path(u.wav).read_bytes()) for u in utterances[:3]]
+    write_tar(tmp_path / "w.tar", chain.from_iterable(zip(texts, clips, strict=True)))
     (tmp_path / "l").write_text(f"{tmp_path}/w.tar\n\n")
     plain = [replace(utterance, lang=None) for utterance in utterances[:3]]
     assert_equal_batches(first_epochs(open_list(tmp_path / "l", "shard")), first_epochs(plain))
@@ -118,15 +124,6 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
         read_audio("nowhere://a.flac")
 
 
-# Faults
-
-
-def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
-
-
 @pytest.mark.parametrize(
     ("members", "fault"),
     [
@@ -143,9 +140,7 @@ def add(tar: tarfile.TarFile, name: str, content: bytes = b"x") -> None:
     ],
 )
 def test_an_incomplete_shard_is_refused(tmp_path: Path, members: dict[str, bytes], fault: str) -> None:
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, content in members.items():
-            add(tar, name, content)
+    write_tar(tmp_path / "x.tar", members.items())
     (tmp_path / "l").write_text(f"{tmp_path}/x.tar\n")
     with pytest.raises(DataError) as caught:
         open_list(tmp_path / "l", "shard")
@@ -160,21 +155,16 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
     shard_list = pack(utterances[:2], tmp_path)
     path = tmp_path / "shards_000000000.tar"
     whole = path.read_bytes()
-    keys = [utterance.key for utterance in utterances[:2]]
     with tarfile.open(path) as tar:
         end = max(-(-(member.offset_data + member.size) // 512) * 512 for member in tar)
     for size in [0, 1, end, *range(256, end, 256)][:: max(1, step // 4)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(
-            DataError, match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore the s"
-        ):
+        with pytest.raises(DataError, match=r"shards_0{9}.tar: not a complete, uncompressed tar file \(.*\); restore"):
             open_list(shard_list, "shard")
     for place in set(range(0, 345, step)) - {154, 155}:  # what follows the digits of the checksum is not read
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
         with pytest.raises(DataError, match="shards_0{9}.tar: "):
             open_list(shard_list, "shard")
-    path.write_bytes(whole)
-    assert [utterance.key for utterance in open_list(shard_list, "shard")] == keys
 
 
 def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path: Path) -> None:
@@ -185,24 +175,19 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
     assert {utterance.txt for utterance in open_list(shard_list, "shard")} == {"b"}
     with first.open("r+b") as file:
         file.truncate(2048)
-    with tarfile.open(second, "w") as tar:
-        add(tar, "a.txt")
-        add(tar, "a.txt")
+    write_tar(second, [("a.txt", b"x")] * 2)
     third.unlink()
-    with tarfile.open(tmp_path / "z.tar", "w:gz") as tar:
-        add(tar, "a.txt")
+    write_tar(tmp_path / "z.tar", [("a.txt", b"x")], "w:gz")
     shard_list.write_text(f"{shard_list.read_text()}{tmp_path}/z.tar\n")
-    with pytest.raises(DataError) as caught:
-        open_list(shard_list, "shard")
-    broken = "not a complete, uncompressed tar file"
+    broken, remedy = "not a complete, uncompressed tar file", "; restore the shard, or make it again"
     faults = (
-        rf"{first}: {broken} \(.*",
-        rf"{second}: {broken} \(member 'a.txt' is in it twice",
-        rf"{third}: cannot be read \(No such file or directory",
-        rf"{tmp_path}/z.tar: {broken} \(.*",
+        rf"{first}: {broken} \(.*\){remedy}",
+        rf"{second}: {broken} \(member 'a.txt' is in it twice\){remedy}",
+        rf"{third}: cannot be read \(No such file or directory\){remedy}",
+        rf"{tmp_path}/z.tar: {broken} \(.*\){remedy}",
     )
-    for line, fault in zip(str(caught.value).split("\n"), faults, strict=True):
-        assert re.fullmatch(rf"{fault}\); restore the shard, or make it again", line)
+    with pytest.raises(DataError, match="^" + "\n".join(faults) + "$"):
+        open_list(shard_list, "shard")
     with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
         read_audio(wavs[2])
     with pytest.raises(DataError, match=rf"^{third}#\d+\+\d+: cannot be read \(No such file or directory\); restore"):

@@ -34,9 +34,6 @@ def epoch_frames(data: SpeechDataset, epoch: int) -> list[int]:
     return frames
 
 
-# Examples
-
-
 def test_without_training_an_item_has_the_features_of_the_file(utterances: list[Utterance]) -> None:
     data = make_dataset(utterances, RANDOM, training=False)
     for index, utterance in enumerate(utterances):
@@ -72,13 +69,8 @@ def test_speeds_are_uniform_but_never_too_fast_for_the_label(utterances: list[Ut
     assert min(lengths) == data.num_frames[1] and len(lengths) == 2  # the slower speed is still used
 
 
-# The cache
-
-CACHED = RANDOM.model_copy(update={"cache_features": True})
-
-
 def cached(utterances: list[Utterance], path: Path) -> SpeechDataset:
-    data = make_dataset(utterances, CACHED)
+    data = make_dataset(utterances, RANDOM.model_copy(update={"cache_features": True}))
     data.cache_in(path)
     return data
 
@@ -95,60 +87,39 @@ def test_the_cache_reads_each_speed_once_and_masks_anew(utterances: list[Utteran
     assert any(not torch.equal(features, same_length[0]) for features in same_length[1:])
 
 
-def test_processes_share_the_cache(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_processes_share_a_cache_of_the_stated_size(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Worker processes fill it; the process that started them, and another data set, read from it without audio."""
-    data, other = (cached(utterances, tmp_path / "cache.bin") for _ in range(2))
-    plan = [[0, 1], [2]]
+    path, plan = tmp_path / "cache.bin", [[0, 1], [2]]
+    with caplog.at_level(logging.INFO), monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda self: False)  # as two ranks that come at the same time see it
+        data, other = cached(utterances, path), cached(utterances, path)
+    assert "cache.bin: 0.2 MB for features" in caplog.text
+    assert path.stat().st_size == pytest.approx(4 * 23 * 100 * 6.8 * (1 + 1 / 0.9 + 1 / 1.1), rel=0.05)  # 6.8 s
+    assert not list(tmp_path.glob("*.tmp"))
     first = list(batches(data, plan, 0, num_workers=2))
     for utterance in utterances:
         Path(utterance.wav).unlink()
-    for reader in (data, other):
+    for reader in (data, other, cached(utterances, path)):
         assert_equal_batches(first, batches(reader, plan, 0))
     with pytest.raises(ClipError):
         data.item(3, 0)
-
-
-def test_an_incomplete_clip_counts_at_each_use_and_a_longer_one_is_not_kept(
-    utterances: list[Utterance], tmp_path: Path
-) -> None:
-    path = Path(utterances[7].wav)
-    path.write_bytes(path.read_bytes()[:-640])  # 20 ms of the 1.2 s of its header
-    too_short = replace(utterances[6], duration=1.06)
-    listed = [*utterances[:6], too_short, utterances[7]]
-    data, plain = cached(listed, tmp_path / "cache.bin"), make_dataset(listed)
-    for epoch in range(8):
-        assert [data.item(index, epoch).is_incomplete for index in (0, 7)] == [False, True]
-        assert len(data.item(6, epoch).features) == len(plain.item(6, epoch).features)
-
-
-def test_the_space_of_the_cache_is_stated_and_reserved_by_one_process(
-    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "cache.bin"
-    with caplog.at_level(logging.INFO):
-        data = cached(utterances, path)
-    assert "cache.bin: 0.2 MB for features" in caplog.text
-    seconds = sum(utterance.duration or 0.0 for utterance in utterances)
-    frames = 100 * seconds * (1 + 1 / 0.9 + 1 / 1.1)
-    assert path.stat().st_size == pytest.approx(4 * 23 * frames, rel=0.05)
-    monkeypatch.setattr(Path, "exists", lambda self: False)  # as two ranks that come at the same time see it
-    other = cached(utterances, path)
-    example = data.item(0, 0)
-    Path(utterances[0].wav).unlink()
-    assert torch.equal(other.item(0, 0).features, example.features)
-    assert not list(tmp_path.glob("*.tmp"))
-
-
-def test_only_forked_workers_share_the_cache(
-    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    data = cached(utterances, tmp_path / "cache.bin")
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "spawn")
     next(batches(data, [[0]], 0, num_workers=1))
     assert "cache_features: worker processes cannot share it here; num_workers 1 is not used" in caplog.text
 
 
-# What is left out
+def test_the_cache_counts_an_incomplete_clip_at_each_use_and_does_not_keep_a_longer_one(
+    utterances: list[Utterance], tmp_path: Path
+) -> None:
+    path = Path(utterances[7].wav)
+    path.write_bytes(path.read_bytes()[:-640])  # 20 ms of the 1.2 s of its header
+    listed = [replace(utterances[6], duration=1.06), utterances[7]]
+    data, plain = cached(listed, tmp_path / "cache.bin"), make_dataset(listed)
+    for epoch in range(8):
+        assert [data.item(index, epoch).is_incomplete for index in (0, 1)] == [False, True]
+        assert len(data.item(0, epoch).features) == len(plain.item(0, epoch).features)
 
 
 def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Utterance]) -> None:
@@ -176,34 +147,23 @@ def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -
     assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 
 
-def test_missing_durations_are_read_from_the_header(utterances: list[Utterance]) -> None:
+def test_missing_durations_are_read_from_the_header(utterances: list[Utterance], tmp_path: Path) -> None:
     bare = [Utterance(key=u.key, wav=u.wav, txt=u.txt) for u in utterances]
     assert make_dataset(bare).num_frames == make_dataset(utterances).num_frames
     segment = Utterance(key="s", wav=utterances[7].wav, txt="a", start=0.2, end=0.7)
     tail = Utterance(key="t", wav=utterances[7].wav, txt="a", start=0.7)
     data = make_dataset([segment, tail], PLAIN)
     assert data.num_frames == [48, 48] == [len(data.item(i, 0).features) for i in (0, 1)]
-    gone = Utterance(key="gone", wav="/none.wav", txt="a")
-    message = r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0.01: restore"
-    with pytest.raises(DataError, match=message):
-        make_dataset([gone])
-    data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
-    assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
-
-
-def test_a_clip_that_does_not_fit_its_line_is_an_error_when_read(utterances: list[Utterance], tmp_path: Path) -> None:
-    wrong = Utterance(key="w", wav=utterances[0].wav, txt="a", duration=3.0)
-    fault = r"utterance w: .*0\.wav: cut off: 0\.50 s, the data list says 3\.00 s; restore the file, or prepare the da"
-    strict = make_dataset([wrong], RANDOM.model_copy(update={"max_bad_clips": 0.0}))
-    for num_workers in (0, 1):  # with max_bad_clips 0 the error arrives unchanged from a worker
-        with pytest.raises(DataError, match=f"^{fault}ta again$"):
-            list(batches(strict, [[0]], 0, num_workers=num_workers))
     (clip,) = write_clips(tmp_path, [0.05])
     with pytest.raises(DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"):
         make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
-
-
-# Batches
+    gone = Utterance(key="gone", wav="/none.wav", txt="a")
+    with pytest.raises(
+        DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0"
+    ):
+        make_dataset([gone])
+    data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
+    assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
 
 
 def test_examples_are_padded_to_the_longest() -> None:
