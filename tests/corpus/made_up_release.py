@@ -11,6 +11,7 @@ import numpy as np
 import soundfile
 
 from wenet_hs.bin import prepare
+from wenet_hs.manifest import Utterance, read_data_list
 
 HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 HEADER_17 = (
@@ -30,6 +31,11 @@ def parse_prepare(line: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     prepare.add_arguments(parser)
     return parser.parse_args(shlex.split(line))
+
+
+def read_lists(out: Path) -> dict[str, list[Utterance]]:
+    """The lists that `prepare` wrote."""
+    return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,8 @@ def write_table(path: Path, rows: list[Row], header: tuple[str, ...] = HEADER_11
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
 
 
-def write_language(folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "empty") -> None:
-    """Write validated.tsv, clip_durations.tsv and clips/: `empty` files, a `tone` of the stated duration, or `none`."""
+def write_language(folder: Path, rows: list[Row], *, durations: bool = True, clips: str = "text") -> None:
+    """Write validated.tsv, clip_durations.tsv and clips/: `text` (see conftest), a `tone` as long as stated, `none`."""
     write_table(folder / "validated.tsv", rows)
     if durations:
         lines = ["clip\tduration[ms]", *(f"{row.name}\t{round(row.duration_s * 1000)}" for row in rows)]
@@ -78,8 +84,8 @@ def write_language(folder: Path, rows: list[Row], *, durations: bool = True, cli
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     for row in rows:
         path = folder / "clips" / row.name
-        if clips == "empty":
-            path.touch()
+        if clips == "text":
+            path.write_text("silent" if row.name.endswith("9.mp3") else "2.0")
         elif clips == "tone":
             times = np.arange(round(8000 * row.duration_s)) / 8000
             soundfile.write(path, 0.3 * np.sin(2 * np.pi * 300 * times), 8000, format="WAV")

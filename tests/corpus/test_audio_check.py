@@ -10,41 +10,12 @@ from pathlib import Path
 import pytest
 
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.audio_check import CheckedClip, CheckMode, ClipChecker, parallel_map
-from wenet_hs.data.audio import AudioError
+from wenet_hs.corpus.audio_check import CheckMode, ClipChecker, parallel_map
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
+pytestmark = pytest.mark.usefixtures("text_clips")
 Results = list[tuple[str, float | None, str | None]]  # name, duration, reason
-
-
-def read_text(path: Path, caller: str) -> str:
-    with (path.parent / "calls").open("a") as calls:
-        calls.write(f"{caller} {path.name}\n")
-    return path.read_text()
-
-
-def check_clip(path: str, expected_s: float | None) -> CheckedClip:
-    """Clips are text files: the text is the fault, or the duration."""
-    content = read_text(Path(path), "check")
-    if content == "crash":
-        os._exit(1)
-    if not content.replace(".", "").isdigit():
-        return CheckedClip(None, content)
-    return CheckedClip(expected_s or float(content), is_incomplete=content == "1.996")
-
-
-def read_duration(path: str) -> float:
-    content = read_text(Path(path), "probe")
-    if not content.replace(".", "").isdigit():
-        raise AudioError(path, "not audio", "restore the file")
-    return float(content)
-
-
-@pytest.fixture(autouse=True)
-def clips_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audio_check, "check_clip", check_clip)
-    monkeypatch.setattr(audio_check, "read_duration", read_duration)
 
 
 def make_clips(folder: Path, **contents: str) -> list[Utterance]:
@@ -64,48 +35,33 @@ def run_check(folder: Path, clips: list[Utterance], mode: CheckMode = "full", nu
     return [(u.key, *found[u.key]) for u in clips]
 
 
-def pop_calls(folder: Path) -> list[str]:
-    path = folder / "calls"
-    lines = path.read_text().splitlines() if path.exists() else []
-    path.unlink(missing_ok=True)
-    return sorted(lines)
-
-
-def test_full_check_gives_duration_or_reason(tmp_path: Path) -> None:
-    clips = make_clips(tmp_path, a="1.5", b="silent")
-    clips += [clip(tmp_path / name, 2.0) for name in ("none", "x" * 300)]
-    assert run_check(tmp_path, clips) == [
-        ("a", 1.5, None),
-        ("b", None, "silent"),
-        ("none", None, "missing: no such file"),
-        ("x" * 300, None, "missing: no such file"),
-    ]
-
-
-def test_known_durations_are_not_read(tmp_path: Path) -> None:
+def test_durations_and_reasons_of_each_mode(tmp_path: Path, text_clips: list[str]) -> None:
     make_clips(tmp_path, a="silent", b="2.5", c="text")
-    clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c"), clip(tmp_path / "no", 1.0)]
+    clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c"), clip(tmp_path / ("x" * 300), 1.0)]
+    missing = ("x" * 300, None, "missing: no such file")
+    assert run_check(tmp_path, clips) == [("a", None, "silent"), ("b", 2.5, None), ("c", None, "text"), missing]
+    text_clips.clear()
     unreadable = f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
     found = [("a", 3.0, None), ("b", 2.5, None), ("c", None, unreadable)]
-    assert run_check(tmp_path, clips, "exists") == [*found, ("no", None, "missing: no such file")]
-    assert pop_calls(tmp_path) == ["probe b", "probe c"]
-    assert run_check(tmp_path, clips, "none") == [*found, ("no", 1.0, None)]
+    assert run_check(tmp_path, clips, "exists") == [*found, missing]
+    assert text_clips == ["b", "c"], "known durations are not read"
+    assert run_check(tmp_path, clips, "none") == [*found, ("x" * 300, 1.0, None)]
 
 
-def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path) -> None:
+def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, text_clips: list[str]) -> None:
     clips = make_clips(tmp_path, a="1.5", b="2.5", c="3.5")
     expected = run_check(tmp_path, clips)
     content = (tmp_path / "cache").read_bytes()
     for length in range(0, len(content) + 40, 40):  # what a killed run may leave
-        pop_calls(tmp_path)
+        text_clips.clear()
         (tmp_path / "cache").write_bytes(content[:length])
         assert run_check(tmp_path, clips) == expected
-        assert len(pop_calls(tmp_path)) == 3 - content[:length].count(b"\n")
+        assert len(text_clips) == 3 - content[:length].count(b"\n")
         assert (tmp_path / "cache").read_bytes() == content
-    pop_calls(tmp_path)
+    text_clips.clear()
     (tmp_path / "b").write_text("22.5")
     assert run_check(tmp_path, clips)[1] == ("b", 22.5, None)
-    assert pop_calls(tmp_path) == ["check b"]
+    assert text_clips == ["b"]
     (tmp_path / "cache").write_text("nonsense\n")
     with pytest.raises(DataError, match=r"cache: damaged \(.*\); delete this file, it only caches earlier runs"):
         ClipChecker(tmp_path / "cache")

@@ -10,23 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_release import (
-    HEADER_11,
-    HEADER_17,
-    Row,
-    make_rows,
-    parse_prepare,
-    write_language,
-    write_table,
-)
+from made_up_release import HEADER_11, HEADER_17, Row, make_rows, parse_prepare, read_lists, write_language, write_table
 
 from wenet_hs.corpus import audio_check, commonvoice
-from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.corpus.commonvoice import LanguageHours, find_language_folders, read_hours_table, read_table
-from wenet_hs.data.audio import AudioError
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest import Utterance
 
+pytestmark = pytest.mark.usefixtures("text_clips")
 HEADER = b"client_id\tpath\tsentence\n"
 NUM_CLIPS = 160  # per language
 
@@ -120,23 +111,6 @@ def test_missing_languages_are_all_named(tmp_path: Path) -> None:
         find_language_folders(tmp_path / "nowhere", ("ca",))
 
 
-def check_clip(path: str, expected_s: float | None) -> CheckedClip:
-    """Each clip whose number ends with 9 is silent."""
-    return CheckedClip(None, "silent") if path.endswith("9.mp3") else CheckedClip(expected_s)
-
-
-def read_duration(path: str) -> float:
-    if path.endswith("8.mp3"):
-        raise AudioError(path, "not audio", "")
-    return 2.0
-
-
-@pytest.fixture(autouse=True)
-def clips_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audio_check, "check_clip", check_clip)
-    monkeypatch.setattr(audio_check, "read_duration", read_duration)
-
-
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = tmp_path_factory.mktemp("release")
@@ -162,10 +136,6 @@ def hours_table(corpus: Path, more: str = "--ratio 0.3") -> dict[str, LanguageHo
     return read_hours_table(parse_prepare(line_of(corpus, more) + " --table"))
 
 
-def read(out: Path) -> dict[str, list[Utterance]]:
-    return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
-
-
 def contents(out: Path) -> dict[str, bytes]:
     """The lists, rejected.tsv and stats.json, and nothing else but the cache of checks."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -180,7 +150,9 @@ def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path:
         prepare(tmp_path / "cv", tmp_path / "out")
     stats = prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
     prepare(release, tmp_path / "whole")
-    for found, expected in zip(read(tmp_path / "out").values(), read(tmp_path / "whole").values(), strict=True):
+    for found, expected in zip(
+        read_lists(tmp_path / "out").values(), read_lists(tmp_path / "whole").values(), strict=True
+    ):
         assert [(u.key, u.duration) for u in found] == [(u.key, u.duration) for u in expected]
     for lang, row in hours_table(tmp_path / "cv").items():
         of_lang = stats["langs"][lang]
@@ -231,7 +203,7 @@ FULL = "--ratio 0.3 --check_audio full"
 
 def test_every_clip_is_in_one_list_or_rejected_and_faulty_clips_are_replaced(release: Path, tmp_path: Path) -> None:
     stats = prepare(release, tmp_path, f"{FULL} --max_rejected 1")
-    sets = read(tmp_path)
+    sets = read_lists(tmp_path)
     kept = {u.wav for utterances in sets.values() for u in utterances}
     lines = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
     rejected = {path for _, path, _ in lines}
@@ -271,7 +243,7 @@ def test_a_killed_run_is_finished_by_the_next(release: Path, tmp_path: Path) -> 
 
     pid = os.fork()
     if pid == 0:
-        audio_check.check_clip, os.fsync = die_in(check_clip), die_in(os.fsync)
+        audio_check.check_clip, os.fsync = die_in(audio_check.check_clip), die_in(os.fsync)
         prepare(release, tmp_path / "out", FULL)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
@@ -294,7 +266,7 @@ def test_a_release_without_durations_is_probed_and_one_without_clips_is_refused(
     ca = prepare(tmp_path / "cv", tmp_path / "out", "--langs ca --ratio 0.5")["langs"]["ca"]
     assert ca["hours_before"] == pytest.approx(90 * 2.0 / 3600, abs=1e-5)
     assert ca["rejected"] == {"unreadable": 10}
-    assert {u.duration for u in read(tmp_path / "out")["train"]} == {2.0}
+    assert {u.duration for u in read_lists(tmp_path / "out")["train"]} == {2.0}
     write_table(tmp_path / "cv" / "ca" / "validated.tsv", [Row("c.mp3", "...", "a", 1.0)])
     message = "no clip of this language can be used (empty transcript after normalisation 1); leave ca out of --langs"
     with pytest.raises(DataError, match=re.escape(message)):
@@ -310,7 +282,7 @@ def test_released_sets_are_taken_as_they_are(tmp_path: Path) -> None:
     released = "--langs ca --split released --alpha 1"
     stats = prepare(tmp_path / "cv", tmp_path / "out", f"{released} --ratio 1")["langs"]["ca"]
     assert stats["utterances"] == {"train": 80, "dev": 10, "test": 10}
-    assert {u.key for u in read(tmp_path / "out")["test"]} == {f"ca_simulated_{n}" for n in range(90, 100)}
+    assert {u.key for u in read_lists(tmp_path / "out")["test"]} == {f"ca_simulated_{n}" for n in range(90, 100)}
     assert stats["in_both"]["train-test"] == {"speakers": 4, "sentences": 0}
     assert stats["rejected"] == {"repeated": 1}
     half = prepare(tmp_path / "cv", tmp_path / "out", f"{released} --ratio 0.5")["langs"]["ca"]

@@ -6,22 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_release import parse_prepare
+from made_up_release import parse_prepare, read_lists
 
-from wenet_hs.corpus import audio_check, ucla
-from wenet_hs.corpus.audio_check import CheckedClip
+from wenet_hs.corpus import ucla
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list
-
-
-def check_clip(path: str, expected_s: float | None) -> CheckedClip:
-    return CheckedClip(None, "silent") if Path(path).read_text() == "silent" else CheckedClip(0.75)
-
-
-@pytest.fixture(autouse=True)
-def clips_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audio_check, "check_clip", check_clip)
-    monkeypatch.setattr(audio_check, "read_duration", lambda path: 0.75)
+from wenet_hs.manifest import Utterance
 
 
 def prepare(corpus: Path, more: str = "--test_langs abk") -> dict[str, Any]:
@@ -34,11 +23,11 @@ def write_language(folder: Path, text: str, *, ending: str = ".wav", silent: str
     for line in text.split("\n"):
         if line.strip():
             name = line.split()[0]
-            (folder / "audio" / f"{name}{ending}").write_text("silent" if name == silent else "sound")
+            (folder / "audio" / f"{name}{ending}").write_text("silent" if name == silent else "0.75")
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path: Path, text_clips: list[str]) -> Path:
     folder = tmp_path / "ucla"
     write_language(folder / "abk", "abk-1 a d͡ʒ ʃʲ\nabk-2\tkʷʼ ɜ\r\n")
     write_language(folder / "xxa", "".join(f"xxa-{n:03} a\u0303 kʰ a\n" for n in range(60)), ending=".flac")
@@ -46,13 +35,9 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def read(corpus: Path) -> dict[str, list[Utterance]]:
-    return {name: read_data_list(corpus.parent / "out" / name / "data.list") for name in ("train", "dev", "test")}
-
-
 def test_test_languages_are_in_no_other_set_and_phones_stay_as_they_are(corpus: Path) -> None:
     stats = prepare(corpus)
-    sets = read(corpus)
+    sets = read_lists(corpus.parent / "out")
     assert {u.key for u in sets["test"]} == {"abk-1", "abk-2"}
     assert {u.lang for u in sets["train"] + sets["dev"]} == {"xxa", "xxb"}
     assert (len(sets["dev"]), len(sets["train"]), stats["num_in"]) == (5, 95, 102)
@@ -64,9 +49,9 @@ def test_test_languages_are_in_no_other_set_and_phones_stay_as_they_are(corpus: 
     assert all(u.key.startswith(f"{u.lang}-") for u in sets["train"])
     assert {u.txt for u in sets["train"]} == {"ã kʰ a", "t͡ʃ a d͡ʒ"}
     prepare(corpus)
-    assert read(corpus) == sets
+    assert read_lists(corpus.parent / "out") == sets
     prepare(corpus, "--test_langs abk --seed 1")
-    assert read(corpus)["dev"] != sets["dev"]
+    assert read_lists(corpus.parent / "out")["dev"] != sets["dev"]
     with pytest.raises(ConfigError, match=r"--dev_fraction 1.5: must be between 0 and 1; the default is 0\.05"):
         prepare(corpus, "--dev_fraction 1.5")
 
