@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,9 @@ def test_columns_are_found_by_their_names(tmp_path: Path, header: tuple[str, ...
 
 
 def test_a_sentence_ends_at_the_tab_or_line_end_only(tmp_path: Path) -> None:
-    sentences = {f"{quote}hola món": "hola món" for quote in ('"', '""', "'")}
+    between = ("\u2028", "\u0085", "\x0b", "\x1c", "\r")
+    sentences = {text: "hola món" for text in ('"hola món', "'hola món", *(f"hola{space}món" for space in between))}
     sentences |= {word: word.lower() for word in ("NA", "null", "1984")}
-    sentences |= {f"hola{space}món": "hola món" for space in ("\u2028", "\u0085", "\x0b", "\x1c", "\r")}
     for bom, end in ((b"", b"\n"), (b"\xef\xbb\xbf", b"\r\n")):
         rows = [f"a\tc{number}.mp3\t{sentence}".encode() for number, sentence in enumerate(sentences)]
         table = read_table(write_bytes(tmp_path, bom + HEADER.replace(b"\n", end) + end.join(rows)), "ca")
@@ -77,22 +77,16 @@ def test_durations_are_milliseconds(tmp_path: Path) -> None:
     assert [u.duration for u in read_table(path, "ca").utterances] == [1.234, None, None, None, None]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("validated.tsv", "client_id\tpath\ttext\n", "validated.tsv:1: no column 'sentence' (has: client_id, path, te"),
-        ("validated.tsv", "", "no column 'client_id' (has: ); check that --corpus is a Common Voice release"),
-        ("clip_durations.tsv", "name,s\n", "tsv:1: expected columns clip and duration[ms], found name,s; restore"),
-        ("validated.tsv", None, "validated.tsv: cannot be read (No such file or directory); check that --corpus is"),
-    ],
-)
-def test_faulty_tables_are_named(tmp_path: Path, name: str, content: str | None, message: str) -> None:
-    path = write_bytes(tmp_path, HEADER)
-    if content is None:
-        path.unlink()
-    else:
-        (path.parent / name).write_text(content)
-    with pytest.raises(DataError, match=re.escape(message)):
+def test_faulty_tables_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"no\.tsv: cannot be read \(No such file or directory\); check that --corpus is"
+    ):
+        read_table(tmp_path / "no.tsv", "ca")
+    path = write_bytes(tmp_path, b"client_id\tpath\ttext\n")
+    with pytest.raises(DataError, match=r"validated.tsv:1: no column 'sentence' \(has: client_id, path, text\); check"):
+        read_table(path, "ca")
+    path.with_name("clip_durations.tsv").write_text("name,s\n")
+    with pytest.raises(DataError, match=r"tsv:1: expected columns clip and duration\[ms\], found name,s; restore"):
         read_table(path, "ca")
 
 
@@ -102,11 +96,9 @@ def test_missing_languages_are_all_named(tmp_path: Path) -> None:
     write_bytes(tmp_path, HEADER)
     expected = {"ca": tmp_path / "ca", "ky": tmp_path / "cv-corpus-11.0" / "ky"}
     assert find_language_folders(tmp_path, ("ca", "ky")) == expected
-    with pytest.raises(DataError) as caught:
+    faults = rf"^{tmp_path}: language 'es' is there 2 times \(.*\n{tmp_path}: no folder 'fr' of a .*release; found: ca$"
+    with pytest.raises(DataError, match=faults):
         find_language_folders(tmp_path, ("ca", "es", "fr"))
-    first, second = str(caught.value).split("\n")
-    assert first.startswith(f"{tmp_path}: language 'es' is there 2 times (")
-    assert second == f"{tmp_path}: no folder 'fr' of a Common Voice release; found: ca"
     with pytest.raises(DataError, match="no such folder; --corpus is the folder of a Common Voice release"):
         find_language_folders(tmp_path / "nowhere", ("ca",))
 
@@ -114,14 +106,13 @@ def test_missing_languages_are_all_named(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = tmp_path_factory.mktemp("release")
-    make_release(corpus, {"ca": 3.0, "tr": 1.0}, NUM_CLIPS)
+    make_release(corpus)
     return corpus
 
 
-def make_release(corpus: Path, sizes: dict[str, float], num_clips: int, **how: Any) -> None:
-    for lang, hours in sizes.items():
-        rows = make_rows(lang, num_clips, hours, num_speakers=num_clips // 8, num_sentences=num_clips * 2 // 3)
-        write_language(corpus / lang, rows, **how)
+def make_release(corpus: Path, **how: Any) -> None:
+    for lang, hours in (("ca", 3.0), ("tr", 1.0)):
+        write_language(corpus / lang, make_rows(lang, NUM_CLIPS, hours, num_speakers=20, num_sentences=106), **how)
 
 
 def prepare(corpus: Path, out: Path, more: str = "--ratio 0.3") -> dict[str, Any]:
@@ -145,7 +136,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
-    make_release(tmp_path / "cv", {"ca": 3.0, "tr": 1.0}, NUM_CLIPS, clips="none")
+    make_release(tmp_path / "cv", clips="none")
     with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); repair the"):
         prepare(tmp_path / "cv", tmp_path / "out")
     stats = prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
@@ -185,10 +176,8 @@ def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("[]", "cv.json: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give"),
-        ("{", "cv.json: not the statistics of a Common Voice release"),
         ('{"locales": {"ca": {}}}', "cv.json: contains no language tr; found: ca"),
         (statistics(buckets={"validated": 0, "test": 0}), "cv.json: language ca: ZeroDivisionError"),
-        (statistics(validDurationSecs=None), "cv.json: language ca: TypeError"),
         (statistics(validDurationSecs=-1), "language ca: -0.000277778 hours of audio; leave it out of --langs"),
     ],
 )
@@ -204,18 +193,16 @@ FULL = "--ratio 0.3 --check_audio full"
 def test_every_clip_is_in_one_list_or_rejected_and_faulty_clips_are_replaced(release: Path, tmp_path: Path) -> None:
     stats = prepare(release, tmp_path, f"{FULL} --max_rejected 1")
     sets = read_lists(tmp_path)
-    kept = {u.wav for utterances in sets.values() for u in utterances}
-    lines = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    rejected = {path for _, path, _ in lines}
-    assert kept | rejected == {str(path) for lang in ("ca", "tr") for path in (release / lang / "clips").iterdir()}
-    assert not kept & rejected
-    assert len(kept) + len(lines) == stats["num_in"] == 2 * NUM_CLIPS
+    kept = [u.wav for utterances in sets.values() for u in utterances]
+    rejected = [line.split("\t")[1] for line in (tmp_path / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
+    assert sorted(kept + rejected) == sorted(map(str, release.glob("*/clips/*")))
+    assert stats["num_in"] == 2 * NUM_CLIPS
     assert not any(wav.endswith("9.mp3") for wav in kept)
     assert stats["total"]["rejected"].keys() == {"silent"}
     for of_lang in stats["langs"].values():
         clip_h = of_lang["hours_before"] / NUM_CLIPS
         assert abs(of_lang["hours"]["train"] - of_lang["hours_wanted"]) <= clip_h / 2 + 1e-3
-    for first, second in (("train", "test"), ("train", "dev"), ("dev", "test")):
+    for first, second in combinations(sets, 2):
         assert not {u.speaker for u in sets[first]} & {u.speaker for u in sets[second]}
         assert not {(u.lang, u.txt) for u in sets[first]} & {(u.lang, u.txt) for u in sets[second]}
         assert stats["total"]["in_both"][f"{first}-{second}"] == {"speakers": 0, "sentences": 0}
@@ -262,14 +249,15 @@ def test_sizes_on_request(release: Path, tmp_path: Path) -> None:
 
 
 def test_a_release_without_durations_is_probed_and_one_without_clips_is_refused(tmp_path: Path) -> None:
-    make_release(tmp_path / "cv", {"ca": 1.0}, 100, durations=False)
+    make_release(tmp_path / "cv", durations=False)
     ca = prepare(tmp_path / "cv", tmp_path / "out", "--langs ca --ratio 0.5")["langs"]["ca"]
-    assert ca["hours_before"] == pytest.approx(90 * 2.0 / 3600, abs=1e-5)
-    assert ca["rejected"] == {"unreadable": 10}
+    assert ca["hours_before"] == pytest.approx(144 * 2.0 / 3600, abs=1e-5)
+    assert ca["rejected"] == {"unreadable": 16}
     assert {u.duration for u in read_lists(tmp_path / "out")["train"]} == {2.0}
     write_table(tmp_path / "cv" / "ca" / "validated.tsv", [Row("c.mp3", "...", "a", 1.0)])
-    message = "no clip of this language can be used (empty transcript after normalisation 1); leave ca out of --langs"
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(
+        DataError, match=r"no clip of this .* \(empty transcript after normalisation 1\); leave ca out of"
+    ):
         prepare(tmp_path / "cv", tmp_path / "out", "--langs ca")
 
 
@@ -299,7 +287,6 @@ def test_released_sets_are_taken_as_they_are(tmp_path: Path) -> None:
         ("--dev_utterances -1", "--dev_utterances -1: must be at least 0"),
         ("--alpha 2", "--alpha 2: must be between 0 and 1; the paper uses 0.5"),
         ("--ratio 0", "--ratio 0: must be above 0 and at most 1; the paper uses 0.082"),
-        ("--ratio nan", "--ratio nan: must be above 0 and at most 1"),
         ("--hours 500", "--hours 500: must be above 0 and at most 4.00, the hours of all languages"),
     ],
 )
