@@ -2,7 +2,6 @@
 """Output of `prepare`: lists, rejected.tsv, stats.json."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +37,15 @@ def test_everything_is_written_and_can_be_read_again(tmp_path: Path) -> None:
         assert read_text(tmp_path / name / "text") == {u.key: u.txt for u in utterances}
     assert stats == json.loads((tmp_path / "stats.json").read_text("utf-8"))
     assert (stats["format"], stats["corpus"], stats["num_in"]) == ("wenet_hs.prepare/1", "cv", 9)
-    assert stats["langs"]["ca"] == {"lambda": 0.5, "num_in": 9, **stats["total"]}
-    assert stats["langs"]["es"]["num_in"] == 0
+    langs = stats["langs"]
+    assert (langs["ca"], langs["es"]["num_in"]) == ({"lambda": 0.5, "num_in": 9, **stats["total"]}, 0)
     lines = (tmp_path / "rejected.tsv").read_text("utf-8").split("\n")
-    assert lines[0] == "key\tpath\treason"
-    assert lines[1].startswith("y\t/clips/y.mp3\tcut off: 1.0 s")  # faulty clips first
+    assert lines[:2] == ["key\tpath\treason", "y\t/clips/y.mp3\tcut off: 1.0 s, the corpus says 2.0 s"]  # faults first
     odd = "k\\ney\t/a\\tb\todd: 'x\\u2028y\\r\\x1b[31m' été"  # a reason never breaks its line
     assert lines[4:] == ["x\t/clips/x.mp3\tnot sampled: enough", odd, ""]
     total = stats["total"]
     assert total["hours"] == {"train": 1.0, "dev": 0.5, "test": 0.5}
-    assert total["utterances"] == {"train": 2, "dev": 1, "test": 1}
-    assert total["speakers"] == {"train": 1, "dev": 1, "test": 1}
+    assert total["utterances"] == {"train": 2, "dev": 1, "test": 1} != total["speakers"] == dict.fromkeys(SPLITS, 1)
     assert total["in_both"]["train-test"] == {"speakers": 1, "sentences": 0}
     assert total["rejected"] == {"cut off": 2, "empty transcript": 1}
     assert total["left_out"] == {"not sampled": 1, "odd": 1}
@@ -58,23 +55,20 @@ def test_an_earlier_run_leaves_nothing_that_is_not_true_now(tmp_path: Path) -> N
     write(tmp_path, SPLITS, [])
     write(tmp_path, {"train": SPLITS["train"], "test": SPLITS["test"]}, [])
     assert not (tmp_path / "dev" / "data.list").exists() and (tmp_path / "test" / "data.list").exists()
-    message = f"{tmp_path}: no utterance is left for the test set; see why in {tmp_path / 'rejected.tsv'}"
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match=f"{tmp_path}: no utterance is left for the test set; see why in .*rejected"):
         write(tmp_path, SPLITS | {"test": []}, REJECTED)
     assert not (tmp_path / "stats.json").exists()
     assert "cut off" in (tmp_path / "rejected.tsv").read_text("utf-8")
 
 
 def test_two_clips_of_one_name_are_refused(tmp_path: Path) -> None:
-    message = "utterance 'a': two clips have this name, /clips/a.mp3 and /clips/a.mp3; rename one"
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match=r"utterance 'a': two clips have this name, /clips/a\.mp3 and .*; rename one"):
         write(tmp_path, {"train": [utterance("a")], "test": [utterance("a")]}, [])
     assert not list(tmp_path.iterdir())
 
 
 def test_too_many_faults_stop_with_their_kinds(tmp_path: Path) -> None:
     write(tmp_path / "accepted", SPLITS, REJECTED, max_rejected=0.5)
-    message = "3 of 7 clips cannot be used (cut off 2, empty transcript 1); repair the corpus, or allow it with "
-    with pytest.raises(DataError, match=re.escape(message) + r"--max_rejected \(now 0\.4\)"):
+    with pytest.raises(DataError, match=r"3 of 7 .* \(cut off 2, empty transcript 1\); .*--max_rejected \(now 0\.4"):
         write(tmp_path, SPLITS, REJECTED[1:4], max_rejected=0.4)
     assert (tmp_path / "rejected.tsv").exists() and not (tmp_path / "stats.json").exists()

@@ -8,7 +8,6 @@ from collections import Counter
 from functools import partial
 from itertools import combinations, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -136,21 +135,15 @@ def test_more_hours_keep_the_existing_clips(
     assert set(files(tmp_path / clips)).isdisjoint(files(out / clips))
 
 
-def test_silent_sentences_are_rejected_and_replaced(
-    sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    speak = espeak.speak
-    silent = (sentences / "es.txt").read_text("utf-8").split("\n")[:12:3]
-
-    def without_some(text: str, **kwargs: Any) -> np.ndarray:
-        return np.zeros(100, np.float32) if text in silent else speak(text, **kwargs)
-
-    monkeypatch.setattr(espeak, "speak", without_some)
+def test_silent_sentences_are_replaced(sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speak, silent = espeak.speak, (sentences / "es.txt").read_text("utf-8").split("\n")[:12:3]
+    no_sound = np.zeros(100, np.float32)
+    monkeypatch.setattr(espeak, "speak", lambda text, **how: no_sound if text in silent else speak(text, **how))
     es = synthetic.run(arguments(sentences, tmp_path / "out"))["langs"]["es"]
     assert es["rejected"] == {"silent": 4} and es["hours"]["train"] >= 0.0025
     reasons = {row["reason"] for row in table(tmp_path / "out" / "rejected.tsv")}
     assert {f"silent: espeak-ng gives no sound for it: {line}" for line in silent} <= reasons
-    monkeypatch.setattr(espeak, "speak", lambda *_, **__: np.zeros(100, np.float32))
+    monkeypatch.setattr(espeak, "speak", lambda *_, **__: no_sound)
     with pytest.raises(DataError, match=r"^es: espeak-ng gives no sound for any sentence, such as '\w+ \w+\.'$"):
         synthetic.run(arguments(sentences, tmp_path / "none"))
 
@@ -160,10 +153,7 @@ def test_silent_sentences_are_rejected_and_replaced(
     [
         ("--langs 'es spa'", "it has no language 'spa'; it has"),
         ("--test_sentences 10", "12 different sentences of 'es', but 10 for test and 2 for dev leave none to train on"),
-        ("--langs ''", "^--langs: no language named; name at least one"),
-        ("--langs 'es it es'", "^--langs: es named twice"),
         ("--hours 0", "^--hours 0: must be above 0"),
-        ("--hours nan", "^--hours nan: must be above 0"),
         ("--test_sentences 0", "^--test_sentences 0: must be at least 1"),
         ("--dev_sentences 0", "^--dev_sentences 0: must be at least 1"),
         ("--test_repeats 0", "^--test_repeats 0: must be at least 1"),
@@ -173,9 +163,7 @@ def test_silent_sentences_are_rejected_and_replaced(
         ("--noise_snr '40 15'", "^--noise_snr '40 15': the first number must be the smaller"),
     ],
 )
-def test_impossible_options_are_refused_before_any_work(
-    sentences: Path, tmp_path: Path, more: str, message: str
-) -> None:
+def test_impossible_options_are_refused_first(sentences: Path, tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
         synthetic.run(arguments(sentences, tmp_path / "out", more))
     assert not (tmp_path / "out").exists()
@@ -243,11 +231,9 @@ def test_held_out_voices_are_not_in_training(num_test: int, seed: int) -> None:
 
 
 def test_training_repeats_all_sentences_with_another_voice_each_time() -> None:
-    num_rounds = len(TRAIN_VOICES)
-    requests = list(islice(draw(SENTENCES, TRAIN_VOICES), num_rounds * len(SENTENCES)))
-    assert tuple(request.sentence for request in requests) == SENTENCES * num_rounds
-    for sentence in SENTENCES:
-        assert {r.voice for r in requests if r.sentence == sentence} == set(TRAIN_VOICES)
+    requests = list(islice(draw(SENTENCES, TRAIN_VOICES), len(TRAIN_VOICES) * len(SENTENCES)))
+    assert tuple(request.sentence for request in requests) == SENTENCES * len(TRAIN_VOICES)
+    assert len({(request.sentence, request.voice) for request in requests}) == len(requests)
     assert len({(r.rate_wpm, r.pitch, r.pitch_range, r.snr_db, r.noise_seed) for r in requests}) == len(requests)
     for request in requests:
         assert 140 <= request.rate_wpm <= 200 and 30 <= request.pitch <= 70 and 30 <= request.pitch_range <= 70
@@ -262,9 +248,9 @@ def test_held_out_sentences_are_spoken_as_often_as_requested_wherever_they_are_i
     assert twice[: len(once)] == once and len(twice) == 2 * len(once)
     assert all(first.voice != second.voice for first, second in zip(twice, twice[len(once) :], strict=False))
     assert once == list(draw(SENTENCES[::-1], TEST_VOICES, num_rounds=1))[::-1]
-    assert once != list(draw(SENTENCES, TEST_VOICES, num_rounds=1, seed=2))
-    of_it = {request.noise_seed for request in draw(SENTENCES, TEST_VOICES, num_rounds=1, lang="it")}
-    assert of_it.isdisjoint(request.noise_seed for request in once)
+    for change in ({"seed": 2}, {"lang": "it"}):
+        others = {request.noise_seed for request in draw(SENTENCES, TEST_VOICES, num_rounds=1, **change)}
+        assert others.isdisjoint(request.noise_seed for request in once)
 
 
 def periodicity(samples: np.ndarray) -> float:

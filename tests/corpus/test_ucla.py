@@ -57,9 +57,8 @@ def test_test_languages_are_in_no_other_set_and_phones_stay_as_they_are(corpus: 
 
 
 def test_every_line_is_used_or_rejected(corpus: Path) -> None:
-    write_language(
-        corpus / "xxc", "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\n\u00a0\u2003\nxxc-4 c\n../abk-1 a\n", silent="xxc-3"
-    )
+    text = "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\n\u00a0\u2003\nxxc-4 c\n../abk-1 a\n"
+    write_language(corpus / "xxc", text, silent="xxc-3")
     (corpus / "xxc/audio/xxc-4.wav").unlink()
     with (corpus / "xxc/text.txt").open("ab") as file:
         file.write(b"xxc-5 \xff\n")
@@ -95,9 +94,7 @@ def test_absent_test_languages_are_named_in_a_warning(corpus: Path, caplog: pyte
         ("ucla", (), "contains none of the test languages fin mak; choose --test_langs from: abk xxa xxb"),
     ],
 )
-def test_a_corpus_without_its_languages_is_refused(
-    corpus: Path, name: str, folders: tuple[str, ...], message: str
-) -> None:
+def test_a_wrong_corpus_is_refused(corpus: Path, name: str, folders: tuple[str, ...], message: str) -> None:
     (corpus.parent / "new").mkdir()
     for folder in folders:
         (corpus.parent / name / folder).mkdir(parents=True)

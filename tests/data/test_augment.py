@@ -90,9 +90,7 @@ LONG_PAUSES = torch.zeros(160_000).index_fill(0, torch.arange(80_000, 80_100), 0
 
 
 @pytest.mark.parametrize("recording", [noise(800, 2), noise(48_000, 2), LONG_PAUSES], ids=["short", "long", "pauses"])
-def test_a_recording_of_any_length_is_added_and_its_pauses_are_not_silence(
-    tmp_path: Path, recording: torch.Tensor
-) -> None:
+def test_noise_of_any_length_without_its_pauses(tmp_path: Path, recording: torch.Tensor) -> None:
     conf = NoiseConf(list=write_list(tmp_path, n=recording), prob=1.0, snr_db=(3.0, 9.0))
     distortions, speech = Distortions(DatasetConf(noise_conf=conf)), noise(8000)
     found = [snr_db(speech, apply(distortions, speech, seed)) for seed in range(20)]

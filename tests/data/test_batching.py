@@ -27,9 +27,7 @@ def corpus(num: int) -> list[int]:
 
 @settings(max_examples=25, deadline=None)
 @given(lengths=LENGTHS, conf=CONFS, epoch=st.integers(0, 1000), shuffle=st.booleans())
-def test_every_utterance_is_in_one_batch_within_the_limits(
-    lengths: list[int], conf: BatchConf, epoch: int, shuffle: bool
-) -> None:
+def test_batches_are_within_the_limits(lengths: list[int], conf: BatchConf, epoch: int, shuffle: bool) -> None:
     plan = plan_epoch(lengths, conf, seed=1, epoch=epoch, shuffle=shuffle)
     assert sorted(index for batch in plan for index in batch) == list(range(len(lengths)))
     for batch in plan:

@@ -74,9 +74,7 @@ def test_shards_give_the_batches_of_the_list(utterances: list[Utterance], tmp_pa
         open_list(tmp_path / "twice", "shard")
 
 
-def test_other_formats_become_float_wavs_and_packing_again_gives_the_same_bytes(
-    utterances: list[Utterance], tmp_path: Path
-) -> None:
+def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.aiff", noise(8000).numpy(), 16000)
     listed = [Utterance(key="a", wav=str(tmp_path / "a.aiff"), txt="x"), *utterances]
     packed = open_list(pack(listed, tmp_path / "a"), "shard")

@@ -110,9 +110,7 @@ def test_processes_share_a_cache_of_the_stated_size(
     assert "cache_features: worker processes cannot share it here; num_workers 1 is not used" in caplog.text
 
 
-def test_the_cache_counts_an_incomplete_clip_at_each_use_and_does_not_keep_a_longer_one(
-    utterances: list[Utterance], tmp_path: Path
-) -> None:
+def test_the_cache_and_clips_of_another_length(utterances: list[Utterance], tmp_path: Path) -> None:
     path = Path(utterances[7].wav)
     path.write_bytes(path.read_bytes()[:-640])  # 20 ms of the 1.2 s of its header
     listed = [replace(utterances[6], duration=1.06), utterances[7]]
@@ -183,9 +181,7 @@ def test_examples_are_padded_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_are_the_same_for_every_number_of_workers_and_after_a_resume(
-    utterances: list[Utterance], num_workers: int
-) -> None:
+def test_workers_and_a_resume_change_no_batch(utterances: list[Utterance], num_workers: int) -> None:
     data = make_dataset(utterances)
     plan = data.plan(1)
     expected = list(batches(data, plan, 1))
