@@ -2,7 +2,6 @@
 """Write a made-up Common Voice release: tables of any size, clips that are empty files or short tones."""
 
 import argparse
-import hashlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,23 +45,6 @@ class Row:
     sentence: str
     speaker: str
     duration_s: float
-
-
-def make_rows(lang: str, num_clips: int, hours: float, *, num_speakers: int, num_sentences: int) -> list[Row]:
-    """Rows that share speakers and sentences as in a real release: a few speakers read most."""
-    rows = []
-    for number in range(num_clips):
-        draw = int.from_bytes(hashlib.sha256(f"{lang} {number}".encode()).digest()[:8], "big")
-        speaker = min(draw % num_speakers, draw // 7 % num_speakers, draw // 49 % num_speakers)
-        rows.append(
-            Row(
-                name=f"common_voice_{lang}_{number}.mp3",
-                sentence=f"Sentence {draw // 1009 % num_sentences}, {lang}.",
-                speaker=f"{lang}-speaker-{speaker}",
-                duration_s=hours * 3600 / num_clips,
-            )
-        )
-    return rows
 
 
 def write_table(path: Path, rows: list[Row], header: tuple[str, ...] = HEADER_11) -> None:

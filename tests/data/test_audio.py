@@ -98,13 +98,11 @@ def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> Non
     torch.testing.assert_close(read_audio(path, start=1.5), whole[24000:], atol=1e-6, rtol=0)
     torch.testing.assert_close(read_audio(path, end=0.25), whole[:4000], atol=1e-6, rtol=0)
     assert len(read_audio(path, start=1.5, end=2.05)) == 8000  # annotated ends are rounded
-
-
-@pytest.mark.parametrize(("start", "end"), [(-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (1.0, None), (0.0, 1.2), (3.0, 4.0)])
-def test_a_segment_outside_the_file_is_refused(tmp_path: Path, start: float, end: float | None) -> None:
-    path = write(tmp_path / "a.wav", tone(1.0))
-    with pytest.raises(DataError, match=r"a\.wav: a segment from .* s does not lie in its 1\.00 s; correct start and"):
-        read_audio(path, start=start, end=end)
+    for start, end in ((-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (2.0, None), (0.0, 2.2), (3.0, 4.0)):
+        with pytest.raises(
+            DataError, match=r"a\..*: a segment from .* s does not lie in its 2\.0\d s; correct start and"
+        ):
+            read_audio(path, start=start, end=end)
 
 
 def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -164,15 +162,13 @@ def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, mon
             read("bad/x.flac")
 
 
-@pytest.mark.parametrize("container", ["WAV", "MP3"])
-def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, container: str) -> None:
+@pytest.mark.parametrize(("container", "short", "cut"), [("WAV", 2 * 192, 2 * 14400), ("MP3", 1, 3000)])
+def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, container: str, short: int, cut: int) -> None:
     whole = encoded(noisy(2.4, 48000), 48000, container)
-    cuts = {"WAV": {"short": 2 * 192, "cut": 2 * 14400}, "MP3": {"short": 1, "cut": 3000}}[container]
-    for name, num_bytes in cuts.items():
+    for name, num_bytes in {"whole": 0, "short": short, "cut": cut}.items():
         (tmp_path / name).write_bytes(whole[: len(whole) - num_bytes])
     incomplete: list[str] = []
     for name, expected in (("whole", 0), ("short", 1)):
-        (tmp_path / "whole").write_bytes(whole)
         utterance = Utterance(key=name, wav=str(tmp_path / name), txt="x", duration=2.4)
         assert 2.37 * 16000 < len(read_utterance(utterance, 16000, incomplete)) <= 2.4 * 16000
         assert len(incomplete) == expected
@@ -188,9 +184,8 @@ def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, containe
 def test_an_mp3_with_a_gap_is_refused() -> None:
     """libsndfile stops at a gap. The next block would repeat earlier samples, and the length would seem complete."""
     whole = encoded(noisy(1.3), 16000, "MP3")
-    for start in (3804, 3900):
-        with pytest.raises(DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"):
-            read_audio(whole[:start] + whole[start + 1700 :])
+    with pytest.raises(DataError, match=r"cut off: 0\.79\d s of audio, its header declares 1\.300 s"):
+        read_audio(whole[:3804] + whole[3804 + 1700 :])
 
 
 def test_results_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
