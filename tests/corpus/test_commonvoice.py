@@ -79,9 +79,7 @@ def test_durations_are_milliseconds(tmp_path: Path) -> None:
 
 
 def test_faulty_tables_are_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"no\.tsv: cannot be read \(No such file or directory\); check that --corpus is"
-    ):
+    with pytest.raises(DataError, match=r"no\.tsv: cannot be read \(No such file or directory\); check that --corpus"):
         read_table(tmp_path / "no.tsv", "ca")
     path = write_bytes(tmp_path, b"client_id\tpath\ttext\n")
     with pytest.raises(DataError, match=r"validated.tsv:1: no column 'sentence' \(has: client_id, path, text\); check"):

@@ -123,9 +123,7 @@ def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) ->
     assert files(out) == expected
 
 
-def test_more_hours_keep_the_existing_clips(
-    sentences: Path, out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_hours_keep_clips(sentences: Path, out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stats = synthetic.run(arguments(sentences, tmp_path, "--hours 0.002"))
     clips = Path("corpus", "it", "clips")
     assert files(tmp_path / clips).items() < files(out / clips).items()

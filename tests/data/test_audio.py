@@ -99,9 +99,7 @@ def test_a_segment_is_the_slice_of_the_whole(tmp_path: Path, suffix: str) -> Non
     torch.testing.assert_close(read_audio(path, end=0.25), whole[:4000], atol=1e-6, rtol=0)
     assert len(read_audio(path, start=1.5, end=2.05)) == 8000  # annotated ends are rounded
     for start, end in ((-0.5, 1.0), (0.5, 0.5), (0.8, 0.2), (2.0, None), (0.0, 2.2), (3.0, 4.0)):
-        with pytest.raises(
-            DataError, match=r"a\..*: a segment from .* s does not lie in its 2\.0\d s; correct start and"
-        ):
+        with pytest.raises(DataError, match=r"a\..*: a segment from .* s does not lie in its 2\.0\d s; correct start"):
             read_audio(path, start=start, end=end)
 
 

@@ -65,21 +65,12 @@ def test_small_plans_by_hand() -> None:
         plan_epoch([], conf, seed=0, epoch=0)
 
 
-def test_seed_and_epoch_change_the_plan_and_its_batches() -> None:
-    lengths, conf = corpus(400), BatchConf(batch_size=8)
-    plans = [plan_epoch(lengths, conf, seed=seed, epoch=epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    assert len({frozenset(map(frozenset, plan)) for plan in plans}) == 3
-
-
-def test_less_than_5_percent_is_padding() -> None:
+def test_seed_and_epoch_change_the_batches_of_similar_lengths() -> None:
     lengths = corpus(2000)
-    for conf in (
-        BatchConf(batch_size=16),
-        BatchConf(batch_type="dynamic", max_frames_in_batch=12000),
-        BatchConf(batch_type="bucket", bucket_boundaries=(300, 600), bucket_batch_sizes=(32, 16, 8)),
-    ):
-        plan = plan_epoch(lengths, conf, seed=0, epoch=0)
-        padded = sum(max(lengths[index] for index in batch) * len(batch) for batch in plan)
+    for conf in (BatchConf(batch_size=16), BatchConf(batch_type="dynamic", max_frames_in_batch=12000)):
+        plans = [plan_epoch(lengths, conf, seed=seed, epoch=epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+        assert len({frozenset(map(frozenset, plan)) for plan in plans}) == 3
+        padded = sum(max(lengths[index] for index in batch) * len(batch) for batch in plans[0])
         assert sum(lengths) / padded > 0.95
 
 

@@ -44,7 +44,7 @@ def threads_after_fft(position: int) -> set[Path]:
 
 def stuck(path: Path, position: int) -> None:
     path.write_text(f"{os.getpid()}\n")
-    time.sleep(600)
+    time.sleep(60)
 
 
 def is_running(pid: int) -> bool:
@@ -76,8 +76,7 @@ def test_values_come_in_order_and_a_users_fault_in_its_place(num_workers: int) -
 def test_a_bug_is_not_swallowed() -> None:
     with pytest.raises(ZeroDivisionError):
         list(load_ahead(has_a_bug, range(3)))
-    trace = r"a worker process failed:\n(.*\n)*.*return 1 // position(.*\n)*ZeroDivisionError"
-    with pytest.raises(RuntimeError, match=trace):
+    with pytest.raises(RuntimeError, match=r"a worker process failed:\n(.*\n)*.*return 1 // position(.*\n)*ZeroDiv"):
         list(load_ahead(has_a_bug, range(3), num_workers=1))
 
 
@@ -120,9 +119,4 @@ def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch:
     finally:
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
-    worker = int(path.read_text())
-    try:
-        assert within(5, lambda: not is_running(worker))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGKILL)
+    assert within(5, lambda: not is_running(int(path.read_text())))

@@ -44,7 +44,6 @@ def drawn(data: SpeechDataset, epoch: int) -> Counter[int]:
     [
         (SamplingConf(temperature=1.0), (240.0, 24.0, 24.0)),
         (SamplingConf(temperature=2.0), (200.6, 63.4, 24.0)),  # 264 s in the proportion of the roots of 240 and 24
-        (SamplingConf(temperature=1e9), (132.0, 132.0, 24.0)),
         (SamplingConf(temperature=1e9, weights=(3.0, 1.0)), (108.0, 108.0, 72.0)),  # 3/4 and 1/4 of 288 s
     ],
 )
@@ -155,7 +154,6 @@ def test_several_lists_are_one_table(tmp_path: Path) -> None:
         ([5, 6], 10.5, 260, "too long: 10.5 s, filter_conf.max_length is 1000 frames of 10 ms"),
         ([5], 1.0, 24, "too few units: 1, filter_conf.token_min_length is 2"),
         ([5, 6] * 5, 1.0, 24, "too many units: 10, filter_conf.token_max_length is 8"),
-        ([5, 6, 7, 8, 9], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
         ([5, 5, 5], 0.2, 4, "fewer frames than labels: 4 encoder frames, CTC needs 5"),
         ([5, 6, 5], 0.2, 4, None),
         ([5, 6, 7, 8, 9], 0.2, 5, "too many units for its length: 0.2500 per frame, at most 0.21 wanted"),

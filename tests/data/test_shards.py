@@ -167,7 +167,7 @@ def test_cuts_and_flips_of_a_header_are_named(utterances: list[Utterance], tmp_p
 
 def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path: Path) -> None:
     shard_list = pack(utterances, tmp_path)
-    wavs = [utterance.wav for utterance in open_list(shard_list, "shard")]
+    open_list(shard_list, "shard")
     first, second, third = sorted(tmp_path.glob("*.tar"))
     pack([replace(utterance, txt="b") for utterance in utterances], tmp_path)
     assert {utterance.txt for utterance in open_list(shard_list, "shard")} == {"b"}
@@ -186,24 +186,18 @@ def test_changed_shards_are_indexed_again(utterances: list[Utterance], tmp_path:
     )
     with pytest.raises(DataError, match="^" + "\n".join(faults) + "$"):
         open_list(shard_list, "shard")
-    with pytest.raises(DataError, match=rf"^{first}#\d+\+\d+: cut off: 0 of \d+ bytes are there; restore the file"):
-        read_audio(wavs[2])
-    with pytest.raises(DataError, match=rf"^{third}#\d+\+\d+: cannot be read \(No such file or directory\); restore"):
-        read_audio(wavs[-1])
 
 
-@pytest.mark.parametrize(
-    ("content", "data_type", "message"),
-    [
+def test_a_list_of_the_other_type_is_refused(tmp_path: Path) -> None:
+    rows: list[tuple[str, DataType, str]] = [
         ('{"key": "a"}', "shard", "l:1: not the path of a tar; a list of utterances is read with --data_type raw"),
         ("a/b.tar", "raw", r"l:1: not JSON \(.*\); a list of tars is read with --data_type shard$"),
         ("\n", "shard", "l: contains no shards; write the path or URL of one tar per line$"),
-    ],
-)
-def test_a_list_of_the_other_type_is_refused(tmp_path: Path, content: str, data_type: DataType, message: str) -> None:
-    (tmp_path / "l").write_text(content)
-    with pytest.raises(DataError, match=message):
-        open_list(tmp_path / "l", data_type)
+    ]
+    for content, data_type, message in rows:
+        (tmp_path / "l").write_text(content)
+        with pytest.raises(DataError, match=message):
+            open_list(tmp_path / "l", data_type)
 
 
 def test_an_utterance_that_cannot_be_packed_is_refused(utterances: list[Utterance], tmp_path: Path) -> None:
