@@ -105,14 +105,6 @@ def test_removed_utterances_and_nodes_have_no_effect() -> None:
             torch.testing.assert_close(hidden[row], whole[0, -1], atol=1e-5, rtol=1e-5)
 
 
-def test_nodes_that_do_not_fit_the_cache() -> None:
-    memory, _ = random_inputs(2, 4, 1)
-    cache = DECODERS[0].init_cache(memory, torch.ones(2, 4, dtype=torch.bool))
-    nodes = NewNodes(torch.tensor([2, 2]), torch.tensor([0, 0]), torch.ones(2, 1, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"visible: \(2, 1, 2\) does not fit 2 utterances of 0 nodes and 1 new ones"):
-        DECODERS[0].decode_step(cache, nodes)
-
-
 def test_the_guided_attention_penalty_by_hand() -> None:
     def penalty(*layers: Tensor, width: float = 0.3) -> float:
         return float(guided_attention_loss(layers, torch.tensor([4]), torch.tensor([2]), width=width))

@@ -96,11 +96,8 @@ def test_marks_are_below_their_errors() -> None:
 def test_words_are_separate_and_wide_letters_keep_the_columns() -> None:
     assert at_terminal("ab, cd", "abx c d")[1:4] == ["ref: a b ,  c d", "hyp: a b x  c d", "         S"]
     assert at_terminal("ab cd", "abcd", rules=Rules(metric="cer", spaces="count"))[1] == "ref: a b ▁ c d"
-    assert at_terminal("日本xy", "日xy \u0301")[1:4] == [
-        "ref: 日 本 x y *",
-        "hyp: 日 *  x y ◌\u0301",
-        "        D      I",
-    ]
+    wide = at_terminal("日本xy", "日xy \u0301")
+    assert wide[1:4] == ["ref: 日 本 x y *", "hyp: 日 *  x y ◌\u0301", "        D      I"]
 
 
 def test_long_lines_are_folded() -> None:
