@@ -112,13 +112,6 @@ class World:
         if self.is_first:
             self.barrier()
 
-    def _is_first_error(self) -> bool:
-        """Record that this rank ends with an error. Returns whether no other rank did so before."""
-        try:
-            return self.store is None or self.store.add("error", 1) == 1
-        except RuntimeError:  # the store ended with the launcher: no other rank can report
-            return True
-
 
 @contextmanager
 def join_process_group(device: torch.device) -> Iterator[World]:
@@ -246,7 +239,10 @@ def _leave(world: World, error: BaseException) -> None:
     words = ("gloo", "Gloo", "NCCL", "Connection closed by peer")
     is_of_group = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     is_lost = isinstance(error, dist.DistError) or is_of_group
-    is_reporter = world._is_first_error()
+    try:
+        is_reporter = world.store is None or world.store.add("error", 1) == 1
+    except RuntimeError:  # the store ended with the launcher: no other rank can report
+        is_reporter = True
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
     if world.device.type != "cuda":  # nccl would wait for the others; gloo without this may abort at the exit

@@ -95,27 +95,21 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
     Raises DataError when a language is missing, ConfigError for impossible flags.
     """
     _check_flags(args)
+    sizes = {}
     if args.corpus.is_file():
-        sizes = {}
         for lang, (validated, clip, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
             num_test = num_released if args.split == "released" else _test_size(num_validated, args)
             sizes[lang] = LanguageHours(validated, num_test * clip, num_released * clip)
     else:
-        sizes = _measure_release(args)
+        with TemporaryDirectory() as folder:
+            checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
+            for lang, language in _read_languages(args, checker).items():
+                validated = hours_of(language.splits["train"])
+                if args.split == "paper":
+                    _hold_out_test(language, args)
+                sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
     ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
     return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
-
-
-def _measure_release(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    sizes = {}
-    with TemporaryDirectory() as folder:
-        checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
-        for lang, language in _read_languages(args, checker).items():
-            validated = hours_of(language.splits["train"])
-            if args.split == "paper":
-                _hold_out_test(language, args)
-            sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
-    return sizes
 
 
 @dataclass

@@ -10,6 +10,7 @@ Dimension key: B batch, N samples, T frames, F Mel bins, L label.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -225,6 +226,13 @@ class Quarantine:
                 logger.warning("%s lists these %d clips and all further ones that cannot be read", self.path, number)
         self._known.update(map(one_field, new))
 
+    def record_batches(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
+        """The batches. When one is taken, its bad clips are recorded, and its `bad` and `drawn` clips are counted."""
+        for batch in batches:
+            self.record(batch.quarantined)
+            counts.update(bad=len(batch.quarantined), drawn=batch.num_drawn)
+            yield batch
+
     def check_share(self, num_bad: int, num_drawn: int, limit: float, *, at_end: bool) -> None:
         """Raise DataError if of the clips drawn by all ranks more than the share `limit` are bad.
 
@@ -235,18 +243,3 @@ class Quarantine:
                 f"{self._all_paths}: {num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}; "
                 "restore them, or raise dataset_conf.max_bad_clips"
             )
-
-
-class RecordedBatches:
-    """Batches of a validation, whose bad clips are recorded and counted when a batch is taken."""
-
-    def __init__(self, quarantine: Quarantine, batches: Iterable[Batch]) -> None:
-        self._quarantine, self._batches = quarantine, batches
-        self.num_bad = self.num_drawn = 0
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self._batches:
-            self._quarantine.record(batch.quarantined)
-            self.num_bad += len(batch.quarantined)
-            self.num_drawn += batch.num_drawn
-            yield batch

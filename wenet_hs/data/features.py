@@ -111,11 +111,8 @@ def count_frames(
 
 def _frame_samples(conf: DatasetConf) -> tuple[int, int]:
     """Samples per frame and per frame shift. Raises ConfigError where that is fewer than two."""
-    rate, length_ms, shift_ms = (
-        conf.resample_conf.resample_rate,
-        conf.fbank_conf.frame_length,
-        conf.fbank_conf.frame_shift,
-    )
+    rate, fbank = conf.resample_conf.resample_rate, conf.fbank_conf
+    length_ms, shift_ms = fbank.frame_length, fbank.frame_shift
     size, shift = int(rate * length_ms * 0.001), int(rate * shift_ms * 0.001)  # rounded as Kaldi rounds
     if size < 2 or shift < 2:
         found = f"frame_length {length_ms:g} ms or frame_shift {shift_ms:g} ms is under two samples at {rate} Hz"

@@ -140,15 +140,11 @@ class ClassHead(OutputHead):
         """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
         return self.sparse_grad and weight_ED is self.output.weight
 
-    def _edge_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        """(N, E): of each child given its node."""
-        scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-        return log_softmax_of_nodes(scores_NE, self.offsets, self.edge_nodes)
-
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        parents = self.edge_nodes[self.node_edges]
-        return leaf_sums(self._edge_log_probs(hidden_ND), self.node_edges, parents, self.tree.level_starts)
+        scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
+        choices_NE = log_softmax_of_nodes(scores_NE, self.offsets, self.edge_nodes)
+        return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
 
     @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:

@@ -18,9 +18,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, num_heads: int, size: int, *, dropout_rate: float = 0.0) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.head_size = size // num_heads
-        self.dropout_rate = dropout_rate
+        self.num_heads, self.head_size, self.dropout_rate = num_heads, size // num_heads, dropout_rate
         self.linear_q = Linear(size, size)
         self.linear_k = Linear(size, size)
         self.linear_v = Linear(size, size)
@@ -61,9 +59,7 @@ class MultiHeadAttention(nn.Module):
             mask = mask[:, None] if mask.dim() == 3 else mask
             mask = mask.expand(-1, -1, query_BHLK.size(2), -1)
         dropout_rate = self.dropout_rate if self.training else 0.0
-        out_BHLK = F.scaled_dot_product_attention(
-            query_BHLK, keys_BHSK, values_BHSK, attn_mask=mask, dropout_p=dropout_rate
-        )
+        out_BHLK = F.scaled_dot_product_attention(query_BHLK, keys_BHSK, values_BHSK, mask, dropout_rate)
         return out_BHLK.transpose(1, 2).flatten(2)
 
 

@@ -55,9 +55,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 
 
 def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    if not _HAS_ONEDNN or input.device.type != "cpu" or weight.device.type != "cpu":
-        return False
-    if not (input.numel() and len(weight)):
+    if not (_HAS_ONEDNN and input.device.type == weight.device.type == "cpu" and input.numel() and len(weight)):
         return False
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
         return False

@@ -6,7 +6,7 @@ import logging
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,15 +98,11 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
         raise DataError(f"{absent}: no such experiment folder; check --exp")
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise DataError(f"{folders[-1]}: the same experiment twice; give each --exp once")
-    return [_read_experiment(folder, name, test) for folder, name in zip(folders, short_names(folders), strict=True)]
-
-
-def short_names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that differ."""
     parts = [folder.resolve().parts for folder in folders]
     lengths = range(1, max(map(len, parts)) + 1)
     names = (["/".join(part[-length:]) for part in parts] for length in lengths)
-    return next(of_length for of_length in names if len(set(of_length)) == len(folders))
+    shortest = next(of_length for of_length in names if len(set(of_length)) == len(folders))
+    return [_read_experiment(folder, name, test) for folder, name in zip(folders, shortest, strict=True)]
 
 
 def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
@@ -118,9 +114,14 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         raise DataError(
             f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
         )
-    outdated = tuple(_find_outdated(folder / test, scores))
-    for message in outdated:
-        logger.warning("%s, %s", name, message)
+    outdated = []
+    for mode, report in scores.items():  # speed and confidences belong to the new text
+        path = folder / test / mode / "text"
+        texts = read_text(path) if path.is_file() else None
+        if texts is not None and any(found.hyp != texts.get(key) for key, found in report.utterances.items()):
+            fault = "decoded again after its scoring, its text has changed; run `wenet-hs score` again"
+            outdated.append(f"{mode}: {fault}")
+            logger.warning("%s, %s: %s", name, mode, fault)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
     rtf = _read_object(folder / test / "rtf.json", _RTF) if (folder / test / "rtf.json").is_file() else {"modes": {}}
     if not isinstance(rtf.get("modes"), dict):
@@ -143,7 +144,7 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         scores=scores,
         rtf=rtf,
         absent=tuple(what for what, content in found.items() if not content),
-        outdated=outdated,
+        outdated=tuple(outdated),
     )
 
 
@@ -162,15 +163,6 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
         numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
         curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
     return curves
-
-
-def _find_outdated(folder: Path, scores: Mapping[str, Report]) -> Iterator[str]:
-    """A message per mode whose text differs from the scored one: speed and confidences belong to the new text."""
-    for mode, report in scores.items():
-        path = folder / mode / "text"
-        texts = read_text(path) if path.is_file() else None
-        if texts is not None and any(found.hyp != texts.get(key) for key, found in report.utterances.items()):
-            yield f"{mode}: decoded again after its scoring, its text has changed; run `wenet-hs score` again"
 
 
 def _read_object(path: Path, expected: str) -> dict[str, Any]:

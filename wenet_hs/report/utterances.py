@@ -24,7 +24,6 @@ MAX_UTTERANCES = 400
 AUDIO_MB = 3.0
 EMPTY = "·"  # shown opposite a deleted or an inserted unit
 _SAMPLE_RATE = 16_000
-_QUALITY = 0.85  # libsndfile's compression level at a constant bit rate: about 35 kbit/s
 
 
 def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -> dict[str, Any]:
@@ -118,5 +117,5 @@ def _encode_clip(clip: Utterance) -> bytes:
     waveform = read_audio(clip.wav, start=clip.start, end=clip.end, sample_rate=_SAMPLE_RATE)
     buffer = io.BytesIO()
     how: dict[str, Any] = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": "CONSTANT"}
-    soundfile.write(buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=_QUALITY, **how)
+    soundfile.write(buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=0.85, **how)  # about 35 kbit/s
     return buffer.getvalue()

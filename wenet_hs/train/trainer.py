@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from wenet_hs.checkpoint import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.data.batching import Batch, Quarantine, RecordedBatches, plan_epoch
+from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
@@ -315,10 +316,11 @@ class Training:
         conf = self.config.dataset_conf.batch_conf
         plan = plan_epoch(self.valid_set.num_frames, conf, seed=0, epoch=0, shuffle=False)
         share = plan[self.world.rank :: self.world.size]  # ranks may have different numbers: no batch is repeated
-        watched = RecordedBatches(self.quarantine, batches(self.valid_set, share, 0))
+        counts = Counter[str]()
+        watched = self.quarantine.record_batches(batches(self.valid_set, share, 0), counts)
         valid: Iterator[Batch] = takewhile(lambda _: self.stop.signal is None, watched)
         sums = validate(self.state.model, valid, self.config, self.state.device).over_ranks(self.world)
-        num_bad, num_drawn = map(int, self.world.sum([watched.num_bad, watched.num_drawn]))
+        num_bad, num_drawn = map(int, self.world.sum([counts["bad"], counts["drawn"]]))
         if self._is_asked_to_stop():
             return None
         self._check_bad_clips(num_bad, num_drawn, at_end=True)
