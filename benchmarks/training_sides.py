@@ -156,4 +156,9 @@ def write_corpus(folder: Path, seconds: Sequence[float]) -> list[Utterance]:
 def make_dataset(utterances: Sequence[Utterance], conf: DatasetConf, changes: Mapping[str, object]) -> SpeechDataset:
     """The dataset of training, with `changes` to its section of the config."""
     tokenizer = make_tokenizer("char", UnitTable.from_units(LETTERS))
-    return SpeechDataset(utterances, tokenizer, conf.model_copy(update=dict(changes)), training=True, seed=0)
+    conf = conf.model_copy(update=dict(changes))
+    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0, subsampled_length=_conv2d_length)
+
+
+def _conv2d_length(num_frames: int) -> int:
+    return max(0, ((num_frames - 1) // 2 - 1) // 2)

@@ -38,9 +38,15 @@ def write_clips(folder: Path, seconds: Sequence[float], transcripts: Sequence[st
     return utterances
 
 
+def conv2d_length(num_frames: int) -> int:
+    """Encoder frames of the subsampling `conv2d`."""
+    return max(0, ((num_frames - 1) // 2 - 1) // 2)
+
+
 def make_dataset(utterances: Iterable[Utterance], conf: DatasetConf = RANDOM, **options: Any) -> SpeechDataset:
     tokenizer = make_tokenizer("char", UnitTable.from_units("abcé▁"))
-    return SpeechDataset(utterances, tokenizer, conf, **{"training": True, "seed": 0, **options})
+    defaults = {"training": True, "seed": 0, "subsampled_length": conv2d_length}
+    return SpeechDataset(utterances, tokenizer, conf, **(defaults | options))
 
 
 def assert_equal_batches(left: Iterable[Batch], right: Iterable[Batch]) -> None:

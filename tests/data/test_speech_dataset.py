@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from noise_clips import PLAIN, RANDOM, assert_equal_batches, make_dataset, write_clips
+from noise_clips import PLAIN, RANDOM, assert_equal_batches, conv2d_length, make_dataset, write_clips
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.data.audio import ClipError
 from wenet_hs.data.batching import Example, collate
-from wenet_hs.data.dataset import SpeechDataset, batches, conv2d_length
+from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance

@@ -96,7 +96,22 @@ class ClipChecker:
         cache_keys = {u.key: _make_cache_key(u, mode) for u in utterances if mode != "none" or u.duration is None}
         unknown = [u for u in utterances if u.key in cache_keys and cache_keys[u.key] not in self._known]
         results = {key: self._known[cache_key] for key, cache_key in cache_keys.items() if cache_key in self._known}
-        results |= self._check_unknown(unknown, cache_keys, mode, description) if unknown else {}
+        if unknown:
+            found = parallel_map(
+                partial(_check_one, mode),
+                unknown,
+                num_workers=self._num_workers,
+                description=description,
+                on_crash=lambda _: CheckedClip(None, _CRASHED),
+            )
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            with self._cache.open("a", encoding="utf-8") as cache:
+                for utterance, result in zip(unknown, found, strict=True):
+                    results[utterance.key] = result
+                    if result.reason != _MISSING:  # that is cheap to check again, and the file may be added later
+                        cache_key = cache_keys[utterance.key]
+                        self._known[cache_key] = result
+                        cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
         usable, rejected = [], []
         for utterance in utterances:
             result = results.get(utterance.key, CheckedClip(utterance.duration))
@@ -111,28 +126,6 @@ class ClipChecker:
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:
         """The utterances whose clip lacks a little of the length in its header; `full` finds them."""
         return sum(utterance.key in self._incomplete for utterances in splits.values() for utterance in utterances)
-
-    def _check_unknown(
-        self, utterances: Sequence[Utterance], cache_keys: Mapping[str, str], mode: CheckMode, description: str
-    ) -> dict[str, CheckedClip]:
-        """The results by key, written to the cache one by one."""
-        found = parallel_map(
-            partial(_check_one, mode),
-            utterances,
-            num_workers=self._num_workers,
-            description=description,
-            on_crash=lambda _: CheckedClip(None, _CRASHED),
-        )
-        results = {}
-        self._cache.parent.mkdir(parents=True, exist_ok=True)
-        with self._cache.open("a", encoding="utf-8") as cache:
-            for utterance, result in zip(utterances, found, strict=True):
-                results[utterance.key] = result
-                if result.reason != _MISSING:  # that is cheap to check again, and the file may be added later
-                    cache_key = cache_keys[utterance.key]
-                    self._known[cache_key] = result
-                    cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
-        return results
 
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:

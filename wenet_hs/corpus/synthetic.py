@@ -83,12 +83,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     langs = {}
     for lang, split in splits.items():
         draw = partial(draw_requests, seed=args.seed, lang=lang, snr_db=snr_db)
-        dev = draw(split["dev"], test_voices, num_rounds=1)
-        test = draw(split["test"], test_voices, num_rounds=args.test_repeats)
-        clips = {
-            "dev": _speak(maker, list(dev), f"{lang}: speak dev"),
-            "test": _speak(maker, list(test), f"{lang}: speak test"),
-        }
+        clips = {}
+        for name, num_rounds in (("dev", 1), ("test", args.test_repeats)):
+            requests = list(draw(split[name], test_voices, num_rounds=num_rounds))
+            clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
+            _check_sound(clips[name])
         held_out = clips["dev"] + clips["test"]
         pace = _seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out if clip.duration_s is not None)
         target_s = args.hours * 3600 / len(splits)
@@ -258,13 +257,6 @@ def draw_requests(
                 noise_seed=draw.getrandbits(32),
                 tract=round(draw.uniform(0.9, 1.1), 3),  # about as many speakers as clips, of two dozen voices
             )
-
-
-def _speak(maker: ClipMaker, requests: Sequence[ClipRequest], description: str) -> list[SpokenClip]:
-    """The clips of the requests. Raises DataError when all of them are silent."""
-    clips = list(maker.make(requests, description))
-    _check_sound(clips)
-    return clips
 
 
 def _check_sound(clips: Sequence[SpokenClip]) -> None:

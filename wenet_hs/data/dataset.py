@@ -39,11 +39,6 @@ SPARE_FRAMES = 2
 """Frames that the feature cache keeps beyond the length in the list: a clip may be a little longer."""
 
 
-def conv2d_length(num_frames: int) -> int:
-    """Encoder frames of WeNet's `conv2d` subsampling, which reads 7 feature frames per step of 4."""
-    return max(0, ((num_frames - 1) // 2 - 1) // 2)
-
-
 class SpeechDataset:
     """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, index).
 
@@ -64,7 +59,7 @@ class SpeechDataset:
         *,
         training: bool,
         seed: int,
-        subsampled_length: Callable[[int], int] = conv2d_length,
+        subsampled_length: Callable[[int], int],
     ) -> None:
         """Encode and check every utterance; the headers of those without a duration are read.
 
