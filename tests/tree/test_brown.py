@@ -2,7 +2,6 @@
 """Brown clustering: examples worked by hand, and a brute-force search."""
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -35,12 +34,12 @@ def counted(sequences: Sequence[Sequence[int]], num_units: int) -> list[int]:
 def information(bigrams: Counter[tuple[int, int]], classes: Sequence[Class]) -> float:
     """T times the average mutual information of adjacent classes, from its definition, in nats."""
     where = {unit: number for number, members in enumerate(classes) for unit in members}
-    joint: Counter[tuple[int, int]] = Counter()
+    joint = np.zeros((len(classes), len(classes)))
     for (first, second), count in bigrams.items():
         joint[where[first], where[second]] += count
-    total, both = sum(joint.values()), range(len(classes))
-    firsts, seconds = [sum(joint[a, b] for b in both) for a in both], [sum(joint[a, b] for a in both) for b in both]
-    return math.fsum(n * math.log(n * total / (firsts[a] * seconds[b])) for (a, b), n in joint.items())
+    expected = joint.sum(1, keepdims=True) * joint.sum(0) / joint.sum()
+    present = joint > 0
+    return float(joint[present] @ np.log(joint[present] / expected[present]))
 
 
 def brute_force(sequences: Sequence[Sequence[int]], num_units: int, window: int) -> set[Class]:

