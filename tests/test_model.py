@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The losses: WeNet's, additive over utterances, without padding, and only of the branches that have a weight."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import SPECIAL, batch_of, row_of, small_batch, small_model, wenet_reference
+from torch import Tensor
 
+from wenet_hs.data.batching import Batch
 from wenet_hs.decode.modes import DecodeOptions, decode
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_model
-from wenet_hs.model import reverse_labels, with_sos_eos
+from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
 MODELS = {
@@ -29,21 +32,33 @@ MODELS = {
 
 
 @torch.inference_mode()
+def check_outputs_and_losses(model: AsrModel, arrays: dict[str, Tensor], prefixes: Sequence[str]) -> Batch:
+    """WeNet ran one utterance at a time; its arrays have the utterance's prefix."""
+    batch = batch_of([arrays[f"{each}feats"] for each in prefixes], [arrays[f"{each}target"] for each in prefixes])
+    units_in, _ = with_sos_eos(batch.targets, batch.target_lengths, model.special)
+    losses = model(batch)
+    memory, lengths = model.encode(batch.features, batch.feature_lengths)
+    hidden = model.decoder(memory, lengths, units_in, batch.target_lengths + 1)
+    for key, values, num_valid in (
+        ("encoder_out", memory, lengths),
+        ("ctc_log_probs", model.ctc.log_probs(memory), lengths),
+        ("decoder_log_probs", model.head.log_probs(hidden), batch.target_lengths + 1),
+    ):
+        for row, prefix in enumerate(prefixes):
+            torch.testing.assert_close(values[row, : num_valid[row]], arrays[prefix + key], rtol=0, atol=1e-4)
+    for found, key in ((losses.total, "loss"), (losses.attention, "loss_att"), (losses.ctc, "loss_ctc")):
+        cost = sum(float(arrays[prefix + key]) for prefix in prefixes)
+        assert float(found) == pytest.approx(cost, abs=1e-4 * len(prefixes))
+    return batch
+
+
 def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
     config, weights, arrays = wenet_reference(Path(__file__).parent / "golden", "wenet_conformer")
     model = load_model(config, weights)
-    features, units = arrays["feats"][None], arrays["decoder_in"][None]
-    num_frames = torch.tensor([features.shape[1]])
-    memory, lengths = model.encode(features, num_frames)
-    hidden = model.decoder(memory, lengths, units, torch.tensor([units.shape[1]]))
-    for found, name in (
-        (memory[0], "encoder_out"),
-        (model.ctc.log_probs(memory)[0], "ctc_log_probs"),
-        (model.head.log_probs(hidden)[0], "decoder_log_probs"),
-    ):
-        torch.testing.assert_close(found, arrays[name], atol=1e-4, rtol=1e-4)
+    batch = check_outputs_and_losses(model, arrays, [""])
     modes = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
-    decoded = decode(model, features, num_frames, modes, DecodeOptions(beam_size=4, ctc_weight=0.5))
+    options = DecodeOptions(beam_size=4, ctc_weight=0.5)
+    decoded = decode(model, batch.features, batch.feature_lengths, modes, options)
     for mode in modes:
         assert list(decoded[mode][0][0].ids) == arrays[f"{mode}.tokens"].tolist(), mode
     for rank, hypothesis in enumerate(decoded["ctc_prefix_beam_search"][0]):
@@ -53,30 +68,12 @@ def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
 
 @pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
 def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
-    """One utterance at a time, and all as one batch."""
     config, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet", name)
     model = load_model(config, weights)
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
-    for group in ([0], [1], [2], [0, 1, 2]):
-        batch = batch_of([arrays[f"{index}.feats"] for index in group], [arrays[f"{index}.target"] for index in group])
-        units_in, _ = with_sos_eos(batch.targets, batch.target_lengths, model.special)
-        with torch.inference_mode():
-            losses = model(batch)
-            memory, lengths = model.encode(batch.features, batch.feature_lengths)
-            hidden = model.decoder(memory, lengths, units_in, batch.target_lengths + 1)
-            outputs = {
-                "encoder_out": (memory, lengths),
-                "ctc_log_probs": (model.ctc.log_probs(memory), lengths),
-                "decoder_log_probs": (model.head.log_probs(hidden), batch.target_lengths + 1),
-            }
-        for key, (values, num_valid) in outputs.items():
-            for row, index in enumerate(group):
-                expected = arrays[f"{index}.{key}"]
-                torch.testing.assert_close(values[row, : num_valid[row]], expected, rtol=0, atol=1e-4)
-        for found, key in ((losses.total, "loss"), (losses.attention, "loss_att"), (losses.ctc, "loss_ctc")):
-            cost = sum(float(arrays[f"{index}.{key}"]) for index in group)
-            assert float(found) == pytest.approx(cost, abs=1e-4 * len(group))
+    for prefixes in (["0."], ["1."], ["2."], ["0.", "1.", "2."]):
+        check_outputs_and_losses(model, arrays, prefixes)
 
 
 @pytest.mark.parametrize("kind", MODELS)
