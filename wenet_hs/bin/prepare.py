@@ -60,8 +60,16 @@ def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     check_at_least(args, 0, "num_workers")
     if args.out is None:
-        rows = _hours_rows(args.module.read_hours_table(args))
-        print("hours to train on (Table 1)", *format_columns(rows), sep="\n")
+        hours: Mapping[str, LanguageHours] = args.module.read_hours_table(args)
+        rows = [("language", "validated h", "λ", "kept h", "test h", "released test h")]
+        for lang, one in hours.items():
+            figures = (f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}")
+            rows.append((lang, *figures, "" if one.released_test is None else f"{one.released_test:.2f}"))
+        sums = [f"{sum(getattr(one, name) for one in hours.values()):.2f}" for name in ("validated", "kept", "test")]
+        rows.append(("all", sums[0], "", sums[1], sums[2], ""))
+        is_released = any(one.released_test is not None for one in hours.values())
+        shown = format_columns([row if is_released else row[:-1] for row in rows])
+        print("hours to train on (Table 1)", *shown, sep="\n")
         return
     print_statistics(args.module.run(args))
     print(f"{args.out / 'stats.json'}: prepared")
@@ -69,7 +77,17 @@ def run(args: argparse.Namespace) -> None:
 
 def print_statistics(stats: Mapping[str, Any]) -> None:
     """Print one line per language, the overlap of the sets, and why clips were left out."""
-    print(f"{stats['corpus']}: audio and utterances", *format_columns(_stats_rows(stats)), sep="\n")
+    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
+    sampling = ("before", "λ", "wanted") if is_sampled else ()
+    rows: list[Sequence[str]] = [("language", *sampling, *SPLITS, *SPLITS, "faulty", "left out")]
+    for lang, of_lang in stats["langs"].items():
+        row = _make_row(of_lang)
+        if is_sampled:
+            before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
+            row = [before, f"{of_lang['lambda']:.4f}", wanted, *row]
+        rows.append((lang, *row))
+    rows.append(("all", *("" for _ in sampling), *_make_row(stats["total"])))
+    print(f"{stats['corpus']}: audio and utterances", *format_columns(rows), sep="\n")
     for lang, of_lang in stats["langs"].items():
         for pair, shared in of_lang["in_both"].items():
             if shared["speakers"] or shared["sentences"]:
@@ -83,32 +101,6 @@ def print_statistics(stats: Mapping[str, Any]) -> None:
     if "phones" in stats:
         unseen = stats["phones"]["unseen_in_test"]
         print(f"phones of the test set that no training utterance has: {len(unseen)}: {' '.join(unseen)}")
-
-
-def _hours_rows(hours: Mapping[str, LanguageHours]) -> list[tuple[str, ...]]:
-    """The headings, one row per language, and the sums."""
-    rows = [("language", "validated h", "λ", "kept h", "test h", "released test h")]
-    for lang, one in hours.items():
-        released = "" if one.released_test is None else f"{one.released_test:.2f}"
-        rows.append((lang, f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}", released))
-    sums = [f"{sum(getattr(one, name) for one in hours.values()):.2f}" for name in ("validated", "kept", "test")]
-    rows.append(("all", sums[0], "", sums[1], sums[2], ""))
-    is_released = any(one.released_test is not None for one in hours.values())
-    return [row if is_released else row[:-1] for row in rows]
-
-
-def _stats_rows(stats: Mapping[str, Any]) -> list[Sequence[str]]:
-    """The headings, one row per language, and the totals."""
-    is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
-    sampling = ("before", "λ", "wanted") if is_sampled else ()
-    rows: list[Sequence[str]] = [("language", *sampling, *SPLITS, *SPLITS, "faulty", "left out")]
-    for lang, of_lang in stats["langs"].items():
-        row = _make_row(of_lang)
-        if is_sampled:
-            before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
-            row = [before, f"{of_lang['lambda']:.4f}", wanted, *row]
-        rows.append((lang, *row))
-    return [*rows, ("all", *("" for _ in sampling), *_make_row(stats["total"]))]
 
 
 def _make_row(of_lang: Mapping[str, Any]) -> list[str]:

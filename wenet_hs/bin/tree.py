@@ -2,10 +2,9 @@
 """Build a tree over the units, show one, or exchange one with other software.
 
 Example: wenet-hs tree build --kind huffman --units data/units.txt --data_list data/train/data.list --out data/tree.json
-Example: wenet-hs tree build --kind brown --units data/units.txt --data_list data/train/data.list --out data/tree.json
 Example: wenet-hs tree show data/tree.json --svg tree.svg
-Example: wenet-hs tree import --original huffman_tree --units data/units.txt --out data/tree.json
-Example: wenet-hs tree export data/tree.json --original huffman_tree
+
+`wenet-hs tree build --help` and the like have more examples.
 """
 
 import argparse
@@ -178,7 +177,12 @@ def _show(args: argparse.Namespace) -> None:
     print(figures(tree))
     for name, value in tree.options.items():
         print(f"  {_printable(name)}: {_printable(value)}")
-    _print_most_frequent(tree)
+    probabilities = tree.probabilities()
+    most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
+    rows = [(unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %") for unit_id in most_frequent]
+    for unit_id, line in zip(most_frequent, format_columns(rows), strict=True):
+        code = tree.code(tree.num_inner + unit_id)
+        print(f"{line}  {code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + '…'}".rstrip())
     for line in format_columns(table):
         print(line)
     for path, draw in ((args.svg, tree_svg), (args.png, tree_png)):
@@ -220,15 +224,6 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
     return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
 
 
-def _print_most_frequent(tree: Tree | NaryTree) -> None:
-    probabilities = tree.probabilities()
-    most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
-    rows = [(unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %") for unit_id in most_frequent]
-    for unit_id, line in zip(most_frequent, format_columns(rows), strict=True):
-        code = tree.code(tree.num_inner + unit_id)
-        print(f"{line}  {code if len(code) <= MAX_CODE else code[: MAX_CODE - 1] + '…'}".rstrip())
-
-
 # ---- tree import and tree export
 
 
@@ -253,7 +248,7 @@ def _import(args: argparse.Namespace) -> None:
 
         model = load_gensim(args.gensim, trust_pickle=args.trust_pickle)
         try:
-            tree = tree_over(gensim_tree(model), units, add_missing=args.add_missing)
+            tree = tree_over(gensim_tree(model)[0], units, add_missing=args.add_missing)
         except DataError as error:
             raise DataError(f"{args.gensim}: {error}") from error
         left_out = tree.options["left_out"]

@@ -108,12 +108,16 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
     folder = Path(folder)
     numbers = _preorder(tree)
     try:
-        arrays = _path_arrays(tree, numbers)
+        nodes, turns = tree.paths()
     except ValueError as error:
         raise DataError(f"{folder}: {error}; the original's format has no other form of it") from error
     write_atomic(folder / STRUCT, _struct_text(tree, numbers))
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
-    for name, array in arrays.items():
+    # (V, P+1): the last column is padding, because they count the levels with the leaves.
+    sign = np.pad(turns, ((0, 0), (0, 1)))
+    index = np.zeros(sign.shape, dtype=np.int64)
+    index[:, :-1] = np.where(turns == 0, 0, numbers[nodes])
+    for name, array in zip(PATHS, (index, sign, (sign != 1).astype(np.int8)), strict=True):
         content = io.BytesIO()
         np.save(content, array, allow_pickle=False)
         write_atomic(folder / name, content.getvalue())
@@ -174,16 +178,6 @@ def _preorder(tree: Tree) -> NDArray[np.int64]:
         numbers[left] = numbers[start:end] + 1
         numbers[right] = numbers[start:end] + 1 + inner_below[left]
     return numbers[: tree.num_inner]
-
-
-def _path_arrays(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.integer]]:
-    """File name → array (V, P+1); the last column is padding, because they count the levels with the leaves."""
-    nodes, turns = tree.paths()
-    spare = ((0, 0), (0, 1))
-    sign = np.pad(turns, spare)
-    index = np.pad(numbers[nodes], spare) if len(numbers) else np.zeros(sign.shape, dtype=np.int64)
-    bias = (sign != 1).astype(np.int8)
-    return dict(zip(PATHS, (np.where(sign == 0, 0, index), sign, bias), strict=True))
 
 
 # ---- checkpoints

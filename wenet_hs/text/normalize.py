@@ -63,14 +63,9 @@ def normalize(text: str, lang: str | None) -> str:
     return normalize_counted(text, lang)[0]
 
 
-def normalize_counted(text: str, lang: str | None) -> tuple[str, Counter[str]]:
-    """Like `normalize`, with the frequencies of the removed characters; white space is not counted."""
-    return _normalize_until_stable(text, lang, keep_case=False)
-
-
 def remove_punctuation(text: str, lang: str | None) -> str:
     """The text without the characters that `normalize` removes; its case is kept, apostrophes in words become `'`."""
-    return _normalize_until_stable(text, lang, keep_case=True)[0]
+    return normalize_counted(text, lang, keep_case=True)[0]
 
 
 def normalize_phones(text: str) -> str:
@@ -78,8 +73,8 @@ def normalize_phones(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def _normalize_until_stable(text: str, lang: str | None, *, keep_case: bool) -> tuple[str, Counter[str]]:
-    """The text after all passes, and the frequencies of the characters that they removed.
+def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -> tuple[str, Counter[str]]:
+    """Like `normalize`, with the frequencies of the removed characters; white space is not counted.
 
     A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
     """
@@ -97,8 +92,13 @@ def _normalize_once(text: str, rules: _Spelling, *, keep_case: bool, has_dotless
     """The text after one pass, and the frequencies of the characters that the pass removed."""
     text = unicodedata.normalize("NFC", text)
     text = text if keep_case else _lower(text, has_dotless_i)
-    lower = _lower_in_place(text) if keep_case else text  # the patterns are in lower case
-    spelling = _spelling(lower, rules)
+    lower = text  # the patterns are in lower case
+    if keep_case:  # a letter whose lower case is several characters stays, so that positions do not change
+        lower = "".join(low if len(low := character.lower()) == 1 else character for character in text)
+    spelling: dict[int, str] = {}  # position of a character that belongs to the spelling of a word → its replacement
+    for pattern, written in _patterns(rules):
+        for match in pattern.finditer(lower):
+            spelling.setdefault(match.start(), match.group() if written is None else written)
     if _ELISION in rules:
         for position in _closing_quotes(lower):
             spelling.pop(position, None)
@@ -119,23 +119,9 @@ def _lower(text: str, has_dotless_i: bool) -> str:
     return unicodedata.normalize("NFC", text.lower())
 
 
-def _lower_in_place(text: str) -> str:
-    """Lower case where it is one character, so that positions do not change."""
-    return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
-
-
 @cache
 def _patterns(rules: _Spelling) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
     return tuple((regex.compile(pattern), written) for pattern, written in (*rules, *_EVERYWHERE))
-
-
-def _spelling(text: str, rules: _Spelling) -> dict[int, str]:
-    """Positions of the characters that belong to the spelling of words in this language, and their replacements."""
-    spelling: dict[int, str] = {}
-    for pattern, written in _patterns(rules):
-        for match in pattern.finditer(text):
-            spelling.setdefault(match.start(), match.group() if written is None else written)
-    return spelling
 
 
 def _closing_quotes(text: str) -> Iterator[int]:

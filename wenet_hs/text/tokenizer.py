@@ -91,9 +91,8 @@ class BpeTokenizer(Tokenizer):
         except OSError as error:
             raise DataError(f"{model}: cannot be read ({error.strerror}); check the path of the BPE model") from error
         except (RuntimeError, TypeError) as error:
-            raise DataError(
-                f"{model}: not a sentencepiece model; create it with `wenet-hs units --kind bpe`"
-            ) from error
+            what = f"{model}: not a sentencepiece model"
+            raise DataError(f"{what}; create it with `wenet-hs units --kind bpe`") from error
 
     def split(self, text: str) -> list[str]:
         return list(self.processor.encode(text, out_type=str))
@@ -146,7 +145,12 @@ def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
             minloglevel=2,  # errors only
         )
     except RuntimeError as error:
-        raise ConfigError(f"--vocab_size {vocab_size}: {_explain(str(error))}") from error
+        message = str(error)
+        if found := re.search(r"set it to a value <= (\d+)", message):
+            message = f"the transcripts give at most {found[1]} pieces; use {found[1]} or less"
+        if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+            message = f"the characters of the transcripts are already {found[1]} pieces; use {found[1]} or more"
+        raise ConfigError(f"--vocab_size {vocab_size}: {message}") from error
     return model.getvalue()
 
 
@@ -155,12 +159,3 @@ def bpe_units(model: bytes) -> list[str]:
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = range(processor.get_piece_size())
     return [processor.id_to_piece(n) for n in pieces if not (processor.is_control(n) or processor.is_unknown(n))]
-
-
-def _explain(message: str) -> str:
-    """Sentencepiece's message about the size in our words."""
-    if found := re.search(r"set it to a value <= (\d+)", message):
-        return f"the transcripts give at most {found[1]} pieces; use {found[1]} or less"
-    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"the characters of the transcripts are already {found[1]} pieces; use {found[1]} or more"
-    return message
