@@ -8,15 +8,28 @@ import numpy as np
 import soundfile
 import torch
 from small_models import small_config, small_model
+from torch import Tensor
 
 from wenet_hs.config.load import dump_config
-from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.manifest import Utterance
+from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 
 TABLE = UnitTable.from_units("▁abcdefg")
 HSOFTMAX: dict[str, Any] = {"head": "hsoftmax", "head_conf": {"tree": "tree.json"}}
+
+
+def wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
+    """The state_dict of a model with softmax heads under WeNet's names."""
+    left = "decoder.output_layer." if model.right_head is None else "decoder.left_decoder.output_layer."
+    right = "decoder.right_decoder.output_layer."
+    renames = {"head.output.": left, "right_head.output.": right, "ctc.head.output.": "ctc.ctc_lo."}
+    state = {}
+    for name, value in model.state_dict().items():
+        prefix = next((ours for ours in renames if name.startswith(ours)), "")
+        state[renames.get(prefix, "") + name.removeprefix(prefix)] = value
+    return state
 
 
 def write_model_folder(folder: Path, *, wenet: bool = False, **sections: Any) -> Path:
@@ -30,7 +43,7 @@ def write_model_folder(folder: Path, *, wenet: bool = False, **sections: Any) ->
     if "head" in sections:
         Tree.huffman(range(len(TABLE)), units=TABLE.units).save(folder / "tree.json")
     state = model.state_dict()
-    torch.save(to_wenet_state_dict(model) if wenet else state, folder / "final.pt")
+    torch.save(wenet_state_dict(model) if wenet else state, folder / "final.pt")
     return folder
 
 

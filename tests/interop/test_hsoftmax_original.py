@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from model_folders import wenet_state_dict
 from small_models import NUM_UNITS, small_config, small_model
 from torch import Tensor
 from trees import comb
@@ -16,7 +17,7 @@ from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_from_paths, write_original_tree
-from wenet_hs.interop.weights import convert_state_dict, is_wenet, to_wenet_state_dict
+from wenet_hs.interop.weights import convert_state_dict, is_wenet
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.tree import Tree
 
@@ -123,7 +124,7 @@ def test_paths_that_are_not_a_tree_are_refused(nodes: list[list[int]], turns: li
 def original(tmp_path: Path) -> tuple[dict[str, Tensor], Tree]:
     """What the original implementation saves for a model with a tree head, and its tree."""
     torch.manual_seed(4)
-    state, tree = to_wenet_state_dict(small_model()), Tree.huffman(np.arange(NUM_UNITS) ** 2)
+    state, tree = wenet_state_dict(small_model()), Tree.huffman(np.arange(NUM_UNITS) ** 2)
     state["hsoftmax.inner_vector.weight"] = torch.randn(NUM_UNITS - 1, 16)
     write_original_tree(tree, tmp_path)
     for name in PATHS:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from model_folders import wenet_state_dict
 from small_models import small_batch, small_model, wenet_reference
 
 from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.interop.weights import convert_state_dict, is_wenet, to_wenet_state_dict
+from wenet_hs.interop.weights import convert_state_dict, is_wenet
 from wenet_hs.interop.wenet import load_model
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -23,7 +24,7 @@ def test_weights_of_wenet_converted_to_our_names_and_back_are_equal(
     torch.save(state, tmp_path / "final.pt")
     model = load_model(yaml, tmp_path / "final.pt")
     assert not model.training
-    back = to_wenet_state_dict(model)
+    back = wenet_state_dict(model)
     assert set(back) == set(state)
     assert all(torch.equal(back[key], state[key]) and back[key].dtype == state[key].dtype for key in state)
 
@@ -31,7 +32,7 @@ def test_weights_of_wenet_converted_to_our_names_and_back_are_equal(
 def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> None:
     sections: dict[str, Any] = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
     model, other = small_model(**sections), small_model(seed=1, **sections)
-    wenet = to_wenet_state_dict(model)
+    wenet = wenet_state_dict(model)
     assert is_wenet(wenet) and not is_wenet(model.state_dict())
     left, right = wenet["decoder.left_decoder.output_layer.weight"], wenet["decoder.right_decoder.output_layer.weight"]
     assert torch.equal(left, model.head.output.weight)
@@ -40,8 +41,6 @@ def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> Non
     other.load_state_dict(convert_state_dict(wenet))
     batch = small_batch([40], [4])
     torch.testing.assert_close(other(batch).total, model(batch).total)
-    with pytest.raises(ValueError, match="WeNet has no HSoftmaxHead: only a model with softmax heads"):
-        to_wenet_state_dict(small_model(head="hsoftmax", head_conf={"tree": "tree.json"}))
 
 
 def test_old_entries_without_effect_are_dropped() -> None:

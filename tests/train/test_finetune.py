@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_folders import wenet_state_dict
 from small_models import SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
 
@@ -21,7 +22,6 @@ from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.load import dump_config
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.interop.weights import to_wenet_state_dict
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import FineTuneReport, RowCount, load_base_weights, map_head, match_units, mix_rows
@@ -154,7 +154,7 @@ def test_a_wenet_folder_with_sos_eos_as_the_last_unit(tmp_path: Path) -> None:
     old = UnitTable(units, SpecialIds(blank=0, unk=1, sos=10, eos=10))
     theirs = built(old, seed=1, **SOFTMAX)
     dump_config(small_config(**SOFTMAX), tmp_path / "train.yaml")
-    torch.save(to_wenet_state_dict(theirs), tmp_path / "final.pt")
+    torch.save(wenet_state_dict(theirs), tmp_path / "final.pt")
     for table_name in ("words.txt", "lang_char.txt"):
         old.write(tmp_path / table_name)
         state, report = loaded(tmp_path)

@@ -49,10 +49,7 @@ def run(args: argparse.Namespace) -> None:
         args.textgrid.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
         found = align_utterances(
-            experiment,
-            utterances,
-            batch_size=args.batch_size,
-            on_progress=lambda count: advance(count, len(utterances)),
+            experiment, utterances, batch_size=args.batch_size, on_progress=lambda n: advance(n, len(utterances))
         )
     results = [found[utterance.key] for utterance in utterances]
     aligned = [result for result in results if not isinstance(result, str)]

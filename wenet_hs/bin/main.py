@@ -126,9 +126,8 @@ def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
-    source.add_argument(
-        "--text", type=Path, nargs="+", metavar="FILE", help="plain text instead, one sentence per line"
-    )
+    text_help = "plain text instead, one sentence per line"
+    source.add_argument("--text", type=Path, nargs="+", metavar="FILE", help=text_help)
 
 
 def read_transcripts(args: argparse.Namespace) -> list[Utterance]:

@@ -85,13 +85,9 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
             shown = f"{help_text} (default: {option.default:g})"
             parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
     parser.add_argument("--lm", type=Path, metavar="FILE.arpa", help="n-gram language model over units")
-    parser.add_argument(
-        "--max_segment_s",
-        type=float,
-        default=DEFAULT_MAX_SEGMENT_S,
-        help="longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never (default: "
-        f"{DEFAULT_MAX_SEGMENT_S:g})",
-    )
+    segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
+    segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g})"
+    parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
 
 
 def search_options(args: argparse.Namespace) -> DecodeOptions:

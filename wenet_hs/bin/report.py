@@ -37,12 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
     add("--audio_mb", type=float, default=AUDIO_MB, help=f"MB of audio in the page, 0 = none (default: {AUDIO_MB:g})")
-    add(
-        "--utterances",
-        type=int,
-        default=MAX_UTTERANCES,
-        help=f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})",
-    )
+    utterances_help = f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})"
+    add("--utterances", type=int, default=MAX_UTTERANCES, help=utterances_help)
     add("--test", default=DEFAULT_TEST, help="sub-folder of each experiment with the decoding results (default: test)")
     add("--title", help="heading of the page (default: the experiments' names)")
 

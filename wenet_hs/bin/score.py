@@ -27,8 +27,6 @@ from wenet_hs.score.tables import format_report
 from wenet_hs.score.units import NORMALIZATIONS, PUNCTUATION, SPACES
 
 LANG = "lang"
-TERMINAL = Path("-")
-_PIPE_WIDTH = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +83,8 @@ def run(args: argparse.Namespace) -> None:
     confusions = count_confusions(report.utterances.values(), rules, args.confusions) if args.confusions else None
     if args.json:
         write_atomic(args.json, report_to_json(report, confusions))
-    if args.align == TERMINAL:
-        width = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns
+    if args.align == Path("-"):
+        width = shutil.get_terminal_size((120, 24)).columns  # 120 in a pipe
         print(terminal_alignments(report, width=width, colour=wants_colour(sys.stdout)))
     elif args.align:
         write_atomic(args.align, format_alignments(report))

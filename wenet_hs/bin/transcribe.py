@@ -24,9 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("audio", nargs="+", type=Path, metavar="AUDIO", help="audio files: wav, flac, mp3, ogg, …")
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
-    add(
-        "--json", action="store_true", help="print JSON: path, text, score, nbest, duration, and units with their times"
-    )
+    json_help = "print JSON: path, text, score, nbest, duration, and units with their times"
+    add("--json", action="store_true", help=json_help)
     add("--mode", choices=MODES, default=DEFAULT_MODE, metavar="MODE", help=f"{MODES_HELP} (default: {DEFAULT_MODE})")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)

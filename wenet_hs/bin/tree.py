@@ -90,7 +90,6 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _build(args: argparse.Namespace) -> None:
-    """Count, build, save, and print the figures."""
     given = {name: getattr(args, name) for name in _KIND_OPTIONS if getattr(args, name) is not None}
     options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
     table = UnitTable.read(args.units)
@@ -143,7 +142,6 @@ def _check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
 
 # ---- tree show
 
-NUM_SHOWN = 20
 MAX_CODE = 60
 MAX_LEAVES = 60
 MAX_OPTION = 200
@@ -163,7 +161,6 @@ def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(args: argparse.Namespace) -> None:
-    """Print the figures, the most frequent units and the languages; draw the tree where asked."""
     check_at_least(args, 1, "max_leaves")
     if args.max_leaves and not (args.svg or args.png):
         raise ConfigError("--max_leaves: is used with --svg and --png only; add one of them, or leave --max_leaves out")
@@ -178,7 +175,7 @@ def _show(args: argparse.Namespace) -> None:
     for name, value in tree.options.items():
         print(f"  {_printable(name)}: {_printable(value)}")
     probabilities = tree.probabilities()
-    most_frequent = np.argsort(-tree.frequencies, kind="stable")[:NUM_SHOWN].tolist()
+    most_frequent = np.argsort(-tree.frequencies, kind="stable")[:20].tolist()
     rows = [(unit_label(tree.units[unit_id]), f"{100 * probabilities[unit_id]:6.2f} %") for unit_id in most_frequent]
     for unit_id, line in zip(most_frequent, format_columns(rows), strict=True):
         code = tree.code(tree.num_inner + unit_id)
@@ -211,7 +208,6 @@ def _printable(value: object) -> str:
 
 
 def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tuple[str, ...]]:
-    """The headings and one row per language."""
     table = UnitTable.read(args.units)
     if table.units != tree.units:
         pairs = enumerate(zip(table.units, tree.units, strict=False))
@@ -241,10 +237,9 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import(args: argparse.Namespace) -> None:
-    """Read, check, save, and print the figures. The readers import torch, which the other actions do not need."""
     units = UnitTable.read(args.units).units
     if args.gensim:
-        from wenet_hs.interop.gensim import gensim_tree, load_gensim, tree_over
+        from wenet_hs.interop.gensim import gensim_tree, load_gensim, tree_over  # imports torch, as below
 
         model = load_gensim(args.gensim, trust_pickle=args.trust_pickle)
         try:
@@ -276,9 +271,6 @@ def _export(args: argparse.Namespace) -> None:
     tree = Tree.load(args.tree)
     write_original_tree(tree, args.original)
     print(f"{args.original}: tree of {tree.num_units} units, depth {tree.depth}")
-
-
-# ---- the command
 
 
 ACTIONS = {

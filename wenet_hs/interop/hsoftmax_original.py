@@ -31,7 +31,6 @@ PATHS = ("path_index.npy", "path_sign.npy", "path_bias.npy")
 VECTORS = "hsoftmax.inner_vector.weight"
 """(N, D) in a checkpoint, rows in preorder."""
 _BUFFERS = "hsoftmax.path_"
-_UNUSED_LAYER = "decoder.output_layer."
 _OTHER = "take another checkpoint of this model"
 
 
@@ -229,5 +228,5 @@ def convert_tree_head(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     which they create and never use. Our head must have the same tree: `read_original_tree` of that training's folder.
     """
     rows = torch.from_numpy(_tree_of_state(state).rows)
-    kept = {name: value for name, value in state.items() if not name.startswith(("hsoftmax.", _UNUSED_LAYER))}
+    kept = {name: value for name, value in state.items() if not name.startswith(("hsoftmax.", "decoder.output_layer."))}
     return {**kept, "head.inner_vector.weight": state[VECTORS][rows]}

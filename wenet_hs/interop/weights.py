@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads weights from files, loads them into models, and converts their names from and to WeNet's."""
+"""Reads weights from files, loads them into models, and converts WeNet's names."""
 
 import json
 import re
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, list_names, one_line
 from wenet_hs.files import file_sha256
-from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import convert_tree_head, is_original
 from wenet_hs.model import AsrModel
 
@@ -21,7 +20,6 @@ _OUTPUT_LAYERS = {
     "decoder.left_decoder.output_layer.": "head.output.",
     "decoder.right_decoder.output_layer.": "right_head.output.",
 }
-_CTC_LAYER = {"ctc.ctc_lo.": "ctc.head.output."}
 _LEGACY = re.compile(r"\.pe$|\.concat_linear\d?\.")
 """Position tables (since 2024-03) and unused layers (before 2022-05); neither has an effect."""
 
@@ -37,30 +35,15 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     The vectors of the original tree head are put in our order of nodes (interop/hsoftmax_original.py).
     """
     state = convert_tree_head(state) if is_original(state) else state
-    converted = {
-        _renamed(name, _OUTPUT_LAYERS | _CTC_LAYER): value for name, value in state.items() if not _LEGACY.search(name)
-    }
-    # WeNet's average_model.py also divides the counter of batches, which makes it a float.
-    return {name: value.long() if name.endswith(".num_batches_tracked") else value for name, value in converted.items()}
-
-
-def to_wenet_state_dict(model: AsrModel) -> dict[str, Tensor]:
-    """The state_dict of a model with WeNet's names. Raises ValueError if a head is not a softmax."""
-    heads = [head for head in (model.head, model.right_head, model.ctc.head) if head is not None]
-    for head in heads:
-        if not isinstance(head, SoftmaxHead):
-            raise ValueError(f"WeNet has no {type(head).__name__}: only a model with softmax heads has a WeNet form")
-    both = model.right_head is not None
-    renames = {ours: theirs for theirs, ours in _OUTPUT_LAYERS.items() if (theirs != "decoder.output_layer.") == both}
-    renames |= {ours: theirs for theirs, ours in _CTC_LAYER.items()}
-    return {_renamed(name, renames): value for name, value in model.state_dict().items()}
-
-
-def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    for old, new in prefixes.items():
-        if name.startswith(old):
-            return new + name.removeprefix(old)
-    return name
+    renames = {**_OUTPUT_LAYERS, "ctc.ctc_lo.": "ctc.head.output."}
+    converted = {}
+    for name, value in state.items():
+        prefix = next((theirs for theirs in renames if name.startswith(theirs)), "")
+        if not _LEGACY.search(name):
+            # WeNet's average_model.py also divides the counter of batches, which makes it a float.
+            value = value.long() if name.endswith(".num_batches_tracked") else value
+            converted[renames.get(prefix, "") + name.removeprefix(prefix)] = value
+    return converted
 
 
 def load_state(path: Path | str) -> dict[str, Tensor]:

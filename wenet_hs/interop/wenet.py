@@ -8,14 +8,11 @@ from torch import Tensor
 
 from wenet_hs.build import build_model, state_cmvn
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_sizes, to_wenet_state_dict
+from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_sizes
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
-
-__all__ = ["convert_state_dict", "load_model", "special_ids", "to_wenet_state_dict"]
 
 
 def load_model(
@@ -36,7 +33,10 @@ def load_model(
     theirs = final_pt if isinstance(final_pt, Mapping) else load_state(final_pt)
     state = convert_state_dict(theirs)
     num_units, _ = state_sizes(state, where)
-    special = special_ids(config, num_units)
+    # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.
+    ids = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
+    blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)
+    special = SpecialIds(blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1))
     if not max(special.blank, special.sos, special.eos) < num_units:
         what = f"{where}: {num_units} units, but {train_yaml} has special ids {special}"
         raise CheckpointError(f"{what}; use the train.yaml with which these weights were trained")
@@ -44,15 +44,3 @@ def load_model(
     model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
     return model.eval()
-
-
-def special_ids(config: ExperimentConfig, num_units: int) -> SpecialIds:
-    """The special units of a WeNet model: its `special_tokens`, or <sos/eos> = V - 1 by its old convention."""
-    special = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
-    blank = config.ctc_conf.ctc_blank_id
-    return SpecialIds(
-        blank=special.get(BLANK, 0 if blank is None else blank),
-        unk=special.get(UNK),
-        sos=special.get(SOS, num_units - 1),
-        eos=special.get(EOS, num_units - 1),
-    )

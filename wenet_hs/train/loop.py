@@ -122,17 +122,6 @@ class WindowCounts(NamedTuple):
         return cls._make([*map(int, counts), audio_seconds])
 
 
-def in_windows(batches: Iterable[Batch], size: int) -> Iterator[tuple[list[Batch], float]]:
-    """Batches in groups of `size` (the last one may be smaller), each with the time at which the wait for it began."""
-    iterator = iter(batches)
-    while True:
-        started = time.perf_counter()
-        window = [batch for _, batch in zip(range(size), iterator, strict=False)]
-        if not window:
-            return
-        yield window, started
-
-
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
     """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
 
@@ -142,9 +131,13 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
     batch for which the memory is too small.
     """
     state.model.train()
-    for window, started in in_windows(batches, config.accum_grad):
+    progress, iterator = state.progress, iter(batches)
+    while True:
+        started = time.perf_counter()
+        window = [batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)]
+        if not window:
+            return
         stats = _step(state, window, started, config)
-        progress = state.progress
         if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise DataError(
                 f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row, last "

@@ -83,7 +83,12 @@ class Monitor:
         elif stats.suspects:
             suspects = ", ".join(stats.suspects)
             logger.warning("step %d: skipped: loss or gradient not finite; with %s", step, suspects)
-        speed = _speed(self._recent)
+        seconds = max(1e-9, sum(one.seconds for one in self._recent))
+        speed = {
+            "audio_seconds_per_second": sum(one.audio_seconds for one in self._recent) / seconds,
+            "wait_share": sum(one.wait_seconds for one in self._recent) / seconds,
+            "outside_share": 1 - sum(one.compute_seconds for one in self._recent) / seconds,
+        }
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
         if step % self._log_interval == 0:
@@ -175,12 +180,3 @@ def _logging_above_the_bar() -> Iterator[None]:
     finally:
         for handler in redirected:
             handler.setStream(sys.__stderr__)
-
-
-def _speed(recent: "list[StepStats]") -> dict[str, float]:
-    seconds = max(1e-9, sum(stats.seconds for stats in recent))
-    return {
-        "audio_seconds_per_second": sum(stats.audio_seconds for stats in recent) / seconds,
-        "wait_share": sum(stats.wait_seconds for stats in recent) / seconds,
-        "outside_share": 1 - sum(stats.compute_seconds for stats in recent) / seconds,
-    }

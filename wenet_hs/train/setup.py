@@ -190,7 +190,6 @@ def _refuse_changes(
 
 
 def _may_change(setting: str, config: ExperimentConfig) -> bool:
-    """Whether a resumed run may change a setting."""
     is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
     return setting in FREE_TO_CHANGE and not is_schedule
 

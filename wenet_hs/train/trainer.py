@@ -222,7 +222,6 @@ class Training:
 
     @property
     def _ending(self) -> str:
-        """The content of `finished.json`."""
         return json.dumps({"step": self.state.progress.step})
 
     def _is_over(self) -> bool:
@@ -235,7 +234,6 @@ class Training:
         return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early
 
     def _is_asked_to_stop(self) -> bool:
-        """Whether a signal asks any of the processes to end."""
         return self.world.any(self.stop.signal is not None)
 
     def _stop_if_asked(self) -> None:

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 WEIGHTINGS = ("pooled", "per_language")
 MOST_UNKNOWN = 0.2
 """If the share of unknown units is larger, transcripts and unit table do not belong together."""
-NO_LANGUAGE = "(none)"
 ALL = "(all)"
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 
@@ -60,24 +59,20 @@ def unit_frequencies(
         ids, counts = list(counters[lang]), np.array(list(counters[lang].values()), dtype=np.float64)
         pooled[ids] += counts
         frequencies[ids] += counts / counts.sum()
-    _check_unknown(pooled, tokenizer.table.special.unk)
-    return pooled if weighting == "pooled" else frequencies
-
-
-def _check_unknown(counts: NDArray[np.float64], unk: int | None) -> None:
-    if unk is None or not counts[unk]:
-        return
-    share = counts[unk] / counts.sum()
-    if share > MOST_UNKNOWN:
+    unk, total = tokenizer.table.special.unk, pooled.sum()
+    num_unknown = 0.0 if unk is None else pooled[unk]
+    if num_unknown / total > MOST_UNKNOWN:
         raise DataError(
-            f"{counts[unk]:,.0f} of {counts.sum():,.0f} units ({share:.0%}) of the transcripts are not in the unit "
-            "table; give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
+            f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%}) of the transcripts are not in the "
+            "unit table; give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
         )
-    logger.warning(
-        "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
-        "units.txt or --tokenizer belongs to other data",
-        counts[unk], counts.sum(), 100 * share,
-    )  # fmt: skip
+    if num_unknown:
+        logger.warning(
+            "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
+            "units.txt or --tokenizer belongs to other data",
+            *(num_unknown, total, 100 * num_unknown / total),
+        )
+    return pooled if weighting == "pooled" else frequencies
 
 
 def with_blank_share(frequencies: NDArray[np.float64], blank: int, share: float) -> NDArray[np.float64]:
@@ -111,7 +106,7 @@ def language_costs(
     """
     by_language: defaultdict[str, list[Utterance]] = defaultdict(list)
     for utterance in utterances:
-        by_language[utterance.lang or NO_LANGUAGE].append(utterance)
+        by_language[utterance.lang or "(none)"].append(utterance)
     counts = {lang: unit_frequencies(spoken, tokenizer) for lang, spoken in sorted(by_language.items())}
     if len(counts) != 1:
         counts[ALL] = np.sum(list(counts.values()), axis=0) if counts else unit_frequencies((), tokenizer)

@@ -227,23 +227,6 @@ def _split_levels(order: Ints, cut: Cut) -> Ints:
     return children
 
 
-# ---- n-ary trees of two levels
-
-
-def equal_mass_bins(frequencies: NDArray[np.float64], num_classes: int) -> tuple[Ints, Ints]:
-    """The units (V,) by falling frequency, ties by id, and the sizes of their classes, whose masses are about equal.
-
-    The class of a unit is the share of all occurrences before it, times `num_classes`, rounded down.
-    """
-    order = np.argsort(-frequencies, kind="stable")
-    class_of = np.arange(len(order)) * num_classes // len(order)
-    if frequencies.any():
-        reached = np.cumsum(frequencies[order] / frequencies.max())
-        before = np.concatenate([[0.0], reached[:-1]])
-        class_of = np.minimum((before / reached[-1] * num_classes).astype(np.int64), num_classes - 1)
-    return order, np.unique(class_of, return_counts=True)[1]
-
-
 def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     """Offsets (I+1,) and children (E,) of the n-ary tree of two levels that cuts `order` (V,) into classes of `sizes`.
 

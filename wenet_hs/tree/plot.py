@@ -33,11 +33,6 @@ MARGIN = 12
 CHARACTER_WIDTH = 8.5
 MAX_LABEL = 24
 MAX_CODE = 40
-SCALE = 2
-"""PNG pixels per pixel of the layout."""
-MAX_SIDE = 2**16 - 1
-"""Matplotlib's limit of a picture's side."""
-FIRST_FONTS = ("DejaVu Sans", "Noto Sans")
 INK, QUIET, FAINT, PAPER = "#1c1e21", "#5c6370", "#9aa2af", "#ffffff"
 _SHAPELESS = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 
@@ -107,7 +102,8 @@ def tree_png(tree: UnitTree, *, max_leaves: int = 60) -> bytes:
     from matplotlib.figure import Figure
 
     layout = layout_tree(tree, max_leaves=max_leaves)
-    scale = min(SCALE, MAX_SIDE / max(layout.width, layout.height))
+    max_side = 2**16 - 1  # Matplotlib's limit of a picture's side
+    scale = min(2, max_side / max(layout.width, layout.height))  # PNG pixels per pixel of the layout
     figure = Figure(figsize=(round(layout.width) / 100, round(layout.height) / 100), facecolor=PAPER)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -149,7 +145,7 @@ def _fonts(labels: Iterable[str]) -> tuple[list[str], frozenset[str]]:
         and entry.weight in (400, "normal", "regular")
         and not entry.name.startswith("Last Resort")  # has only boxes
     }
-    first = [name for name in FIRST_FONTS if name in plain]
+    first = [name for name in ("DejaVu Sans", "Noto Sans") if name in plain]
     families = []
     for name in [*first, *sorted(set(plain) - set(first))]:
         if not lacking:

@@ -27,7 +27,6 @@ from wenet_hs.tree.huffman import (
     NO_ROWS,
     balanced_children,
     breadth_first,
-    equal_mass_bins,
     fano_children,
     huffman_children,
     huffman_rows,
@@ -399,7 +398,13 @@ class NaryTree(UnitTree):
         """
         weights = check_frequencies(frequencies)
         num_classes = _checked_classes(num_classes, len(weights))
-        offsets, children = two_levels(*equal_mass_bins(weights, num_classes))
+        order = np.argsort(-weights, kind="stable")
+        class_of = np.arange(len(order)) * num_classes // len(order)
+        if weights.any():
+            reached = np.cumsum(weights[order] / weights.max())
+            before = np.concatenate([[0.0], reached[:-1]])
+            class_of = np.minimum((before / reached[-1] * num_classes).astype(np.int64), num_classes - 1)
+        offsets, children = two_levels(order, np.unique(class_of, return_counts=True)[1])
         options = {"bins": "mass", "num_classes": num_classes}
         return cls(CLASSES, _names(units, len(weights)), children, weights, options, offsets)
 
