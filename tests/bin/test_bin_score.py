@@ -200,7 +200,7 @@ def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, c
         ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
         ("--num_resamples 0", "--num_resamples 0: must be at least 1"),
         ("--metric per --punctuation remove", "per --punctuation remove: phones may"),
-        ("--metric wer --by lang", "--by lang: needs the languages; give --data_list the data.list of the"),
+        ("--by lang", "--by lang: needs the languages; give --data_list the data.list of the"),
     ],
 )
 def test_a_fault_of_compare_is_one_line(options: str, message: str, capsys: Capsys) -> None:

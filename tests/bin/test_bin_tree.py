@@ -20,10 +20,20 @@ UNITS = ("<blank>", "<unk>", "<sos/eos>", "a", "b", "c", "▁")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Units and texts to build a tree; a tree over <blank> <unk> <sos/eos> a b c with the code lengths 5 5 1 2 3 4."""
     monkeypatch.chdir(tmp_path)
     UnitTable.from_units("abc▁").write("units.txt")
     write_texts("data.list", ca=["aab a"], es=["b", "c"])
+    for letters in ("abc", "abd", "abcd"):
+        UnitTable.from_units(letters).write(f"{letters}.txt")
+    write_texts("list", ca=["aaa"], es=["bb", "cc"])
+    save_tree({"tokenizer": "char"})
     return tmp_path
+
+
+def save_tree(options: dict[str, object]) -> None:
+    units = UnitTable.read("abc.txt").units
+    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options=options).save("tree.json")
 
 
 def write_texts(path: str, **texts: list[str]) -> None:
@@ -52,9 +62,7 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
     assert tree.frequencies.tolist() == [0, 0, 3, 3, 2, 1, 1]
     source = {"weighting": "pooled", "tokenizer": "char", "data_list": "data.list", "num_utterances": 3}
     assert tree.options == source
-    out = capsys.readouterr().out
-    assert out.count("\n") == 1
-    assert "huffman tree of 7 units | depth 5 | mean code length 2.300 bits | entropy 2.171 bits" in out
+    assert capsys.readouterr().out == f"tree.json: {figures(tree)}\n"
     tree = built("--weighting per_language --tokenizer phone")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
     assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4, 0])
@@ -154,17 +162,6 @@ def test_import_of_a_gensim_model(capsys: Capsys) -> None:
 LIST = "--data_list list --units abc.txt"
 
 
-@pytest.fixture
-def units(folder: Path) -> tuple[str, ...]:
-    """A tree over <blank> <unk> <sos/eos> a b c with the code lengths 5 5 1 2 3 4, and two languages; the units."""
-    for letters in ("abc", "abd", "abcd"):
-        UnitTable.from_units(letters).write(f"{letters}.txt")
-    write_texts("list", ca=["aaa"], es=["bb", "cc"])
-    units = UnitTable.read("abc.txt").units
-    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options={"tokenizer": "char"}).save("tree.json")
-    return units
-
-
 def show(flags: str) -> int:
     return call(f"show tree.json {flags}")
 
@@ -179,34 +176,25 @@ def test_redundancy_is_the_code_length_above_the_entropy() -> None:
         assert "-0.0" not in figures(Tree.huffman([2.0**-n for n in range(size)]))
 
 
-def test_figures_options_the_most_frequent_units_and_a_table_by_language(
-    units: tuple[str, ...], capsys: Capsys
-) -> None:
-    options = {"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000}
-    replace(Tree.huffman([0, 0, 8, 4, 2, 1], units), options=options).save("tree.json")
-    assert show(LIST) == 0
+def test_figures_options_the_most_frequent_units_a_table_by_language_and_drawings(capsys: Capsys) -> None:
+    save_tree({"a\nb": "\x1b[2J▁", "list": [1, "é"], "long": "x" * 1000})
+    assert show(f"--svg out/tree.svg --png out/tree.png --html out/tree.html {LIST}") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("huffman tree of 6 units | depth 5 | ")
     assert lines[1:4] == ["  a\\nb: \\x1b[2J▁", '  list: [1, "é"]', f"  long: {'x' * 200}…"], "no control characters"
     assert [line.split()[0] for line in lines[4:8]] == ["<sos/eos>", "a", "b", "c"]
     assert lines[4].split()[1:] == ["53.33", "%", Tree.load("tree.json").codes()[2]]
-    assert lines[-4:] == [
+    assert lines[-7:] == [
         "language  units  entropy  own tree  this tree          excess",
         "ca            4    0.811     1.000      1.750  0.939 (53.6 %)",
         "es            6    1.585     1.667      2.667  1.082 (40.6 %)",
         "(all)        10    1.971     2.000      2.300  0.329 (14.3 %)",
+        *("out/tree.svg: drawn", "out/tree.png: drawn", "out/tree.html: written; open it in a browser"),
     ]
-
-
-@pytest.mark.usefixtures("units")
-def test_every_drawing_is_written(capsys: Capsys) -> None:
-    assert show(f"--svg out/tree.svg --png out/tree.png --html out/tree.html {LIST}") == 0
     ElementTree.parse("out/tree.svg")
     assert Path("out/tree.png").read_bytes().startswith(b"\x89PNG")
     page = Path("out/tree.html").read_text("utf-8")
     assert '<th scope="row">es</th>' in page and "<li>depth 5</li>" in page
-    out = capsys.readouterr().out
-    assert out.count(": drawn") == 2 and "tree.html: written; open it in a browser" in out
 
 
 def test_an_nary_tree_and_a_deep_one_whose_codes_are_cut(capsys: Capsys) -> None:
@@ -221,19 +209,16 @@ def test_an_nary_tree_and_a_deep_one_whose_codes_are_cut(capsys: Capsys) -> None
     assert max(map(len, capsys.readouterr().out.splitlines()[1:])) <= 80
 
 
-@pytest.mark.usefixtures("units")
 def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
-    tree = Tree.load("tree.json")
-    replace(tree, options={"tokenizer": "no such"}).save("tree.json")
+    save_tree({"tokenizer": "no such"})
     assert show(LIST) == 0
-    replace(tree, options={"tokenizer": "phone"}).save("tree.json")  # "aaa" is one phone
+    save_tree({"tokenizer": "phone"})  # "aaa" is one phone
     assert "of the transcripts are not in the unit table" in error_line(show(LIST), capsys)
 
 
 # ---- faults
 
 
-@pytest.mark.usefixtures("units")
 @pytest.mark.parametrize(
     ("line", "message"),
     [

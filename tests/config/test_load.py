@@ -54,13 +54,10 @@ def test_a_config_is_typed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("encoder_conf:\n  num_block: 3", "2: encoder_conf.num_block: unknown key; did you mean `num_blocks`?"),
-        ("encoder_conf:\n  num_blocks: x", "2: encoder_conf.num_blocks: must be a whole number, got 'x'"),
         ("encoder_conf:\n  dropout_rate: 1", "2: encoder_conf.dropout_rate: must be less than 1, got 1"),
         ("optim_conf: {lr: 1e999}", "1: optim_conf.lr: must be a finite number, got inf"),
         ("encoder_conf: {output_size: 31}", "1: encoder_conf.output_size: must be a multiple of 2, got 31"),
         ("encoder_conf: 3", "1: encoder_conf: must be a section of `key: value` lines, got 3"),
-        ("head: hsoft", "1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'"),
         ("seed: 1\nhead: hsoftmax", "2: head_conf.tree: missing; make one with `wenet-hs tree build`"),
         ("head: hsoftmax\nhead_conf:\n  tree: 3", "3: head_conf.tree: must be text, got 3"),
         ("head_conf:\n  tree: a", "2: head_conf.tree: not a key of this head; remove it"),
@@ -129,7 +126,6 @@ def test_overrides_change_add_and_replace(write: Write) -> None:
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("max_epoch", "no value; write it as section.key=value"),
         ("=3", "no value; write it as section.key=value"),
         ("max_epock=3", "max_epock: unknown key; did you mean `max_epoch`?"),
         ("seed.x=3", "seed.x: seed is not a section; write it as section.key=value"),
