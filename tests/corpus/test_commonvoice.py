@@ -147,9 +147,8 @@ def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path:
         prepare(tmp_path / "cv", tmp_path / "out")
     stats = prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
     prepare(release, tmp_path / "whole")
-    for found, expected in zip(
-        read_lists(tmp_path / "out").values(), read_lists(tmp_path / "whole").values(), strict=True
-    ):
+    pairs = zip(read_lists(tmp_path / "out").values(), read_lists(tmp_path / "whole").values(), strict=True)
+    for found, expected in pairs:
         assert [(u.key, u.duration) for u in found] == [(u.key, u.duration) for u in expected]
     for lang, row in hours_table(tmp_path / "cv").items():
         of_lang = stats["langs"][lang]
@@ -261,9 +260,7 @@ def test_a_release_without_durations_is_probed_and_one_without_clips_is_refused(
     assert ca["rejected"] == {"unreadable": 16}
     assert {u.duration for u in read_lists(tmp_path / "out")["train"]} == {2.0}
     write_table(tmp_path / "cv" / "ca" / "validated.tsv", [Row("c.mp3", "...", "a", 1.0)])
-    with pytest.raises(
-        DataError, match=r"no clip of this .* \(empty transcript after normalisation 1\); leave ca out of"
-    ):
+    with pytest.raises(DataError, match=r"no clip of .* \(empty transcript after normalisation 1\); leave ca out of"):
         prepare(tmp_path / "cv", tmp_path / "out", "--langs ca")
 
 

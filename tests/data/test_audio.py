@@ -154,9 +154,7 @@ def test_the_loudest_clip_that_is_read_has_finite_features() -> None:
 def test_a_relative_path_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for read in (read_audio, read_duration):
-        with pytest.raises(
-            DataError, match=rf"bad/x.flac: missing \(looked for in the current folder {tmp_path}\); re"
-        ):
+        with pytest.raises(DataError, match=rf"bad/x.flac: missing \(looked for in the current folder {tmp_path}\); r"):
             read("bad/x.flac")
 
 

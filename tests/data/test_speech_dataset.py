@@ -156,9 +156,7 @@ def test_missing_durations_are_read_from_the_header(utterances: list[Utterance],
     with pytest.raises(DataError, match="utterance u0: .*: 3 frames of audio are too few for the encoder"):
         make_dataset([replace(clip, duration=0.12)], training=False).item(0, 0)
     gone = Utterance(key="gone", wav="/none.wav", txt="a")
-    with pytest.raises(
-        DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot be read, .* allows 0"
-    ):
+    with pytest.raises(DataError, match=r"^utterance gone: /none.wav: missing; 1 of 1 clips cannot .* allows 0.01: re"):
         make_dataset([gone])
     data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
     assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
