@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
 pytestmark = pytest.mark.usefixtures("text_clips")
-Results = list[tuple[str, float | None, str | None]]  # name, duration, reason
 
 
 def make_clips(folder: Path, **contents: str) -> list[Utterance]:
@@ -28,24 +28,21 @@ def clip(path: Path, duration_s: float | None = None) -> Utterance:
     return Utterance(key=path.name, wav=str(path), txt="", duration=duration_s)
 
 
-def run_check(folder: Path, clips: list[Utterance], mode: CheckMode = "full", num_workers: int = 0) -> Results:
+def run_check(folder: Path, clips: list[Utterance], mode: CheckMode = "full", num_workers: int = 0) -> dict[str, Any]:
+    """The duration of each usable clip, the reason of each other one."""
     usable, rejected = ClipChecker(folder / "cache", mode=mode, num_workers=num_workers).check(clips, "clips")
-    found: dict[str, tuple[float | None, str | None]] = {u.key: (u.duration, None) for u in usable}
-    found |= {clip.key: (None, clip.reason) for clip in rejected}
-    return [(u.key, *found[u.key]) for u in clips]
+    return {u.key: u.duration for u in usable} | {clip.key: clip.reason for clip in rejected}
 
 
 def test_durations_and_reasons_of_each_mode(tmp_path: Path, text_clips: list[str]) -> None:
     make_clips(tmp_path, a="silent", b="2.5", c="text")
     clips = [clip(tmp_path / "a", 3.0), clip(tmp_path / "b"), clip(tmp_path / "c"), clip(tmp_path / ("x" * 300), 1.0)]
-    missing = ("x" * 300, None, "missing: no such file")
-    assert run_check(tmp_path, clips) == [("a", None, "silent"), ("b", 2.5, None), ("c", None, "text"), missing]
+    missing, unreadable = "missing: no such file", f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
+    assert run_check(tmp_path, clips) == {"a": "silent", "b": 2.5, "c": "text", "x" * 300: missing}
     text_clips.clear()
-    unreadable = f"unreadable: {tmp_path / 'c'}: not audio; restore the file"
-    found = [("a", 3.0, None), ("b", 2.5, None), ("c", None, unreadable)]
-    assert run_check(tmp_path, clips, "exists") == [*found, missing]
+    assert run_check(tmp_path, clips, "exists") == {"a": 3.0, "b": 2.5, "c": unreadable, "x" * 300: missing}
     assert text_clips == ["b", "c"], "known durations are not read"
-    assert run_check(tmp_path, clips, "none") == [*found, ("x" * 300, 1.0, None)]
+    assert run_check(tmp_path, clips, "none") == {"a": 3.0, "b": 2.5, "c": unreadable, "x" * 300: 1.0}
 
 
 def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, text_clips: list[str]) -> None:
@@ -60,7 +57,7 @@ def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, te
         assert (tmp_path / "cache").read_bytes() == content
     text_clips.clear()
     (tmp_path / "b").write_text("22.5")
-    assert run_check(tmp_path, clips)[1] == ("b", 22.5, None)
+    assert run_check(tmp_path, clips)["b"] == 22.5
     assert text_clips == ["b"]
     (tmp_path / "cache").write_text("nonsense\n")
     with pytest.raises(DataError, match=r"cache: damaged \(.*\); delete this file, it only caches earlier runs"):
@@ -70,8 +67,8 @@ def test_only_clips_that_are_new_or_changed_are_checked_again(tmp_path: Path, te
 def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path) -> None:
     clips = make_clips(tmp_path, **{f"c{n:02}": "crash" if n == 7 else "1.0" for n in range(20)})
     results = run_check(tmp_path, clips, num_workers=2)
-    assert results[7] == ("c07", None, "crash: the decoder ended its process or took more than 120 s")
-    assert [duration_s for _, duration_s, _ in results].count(1.0) == 19
+    assert results.pop("c07") == "crash: the decoder ended its process or took more than 120 s"
+    assert list(results.values()) == [1.0] * 19
 
 
 def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:

@@ -111,11 +111,8 @@ def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) ->
     for path in [*clips[::2], out / "stats.json"]:
         path.unlink()
     kept = {path: path.stat().st_mtime_ns for path in clips[1::2]}
-    for name in (
-        ".simulated_0.flac.1.tmp",
-        "simulated_0.flac",
-        "notes.txt",
-    ):  # incomplete, of an earlier request, not ours
+    # An incomplete clip, one of an earlier request, and a file of somebody else.
+    for name in (".simulated_0.flac.1.tmp", "simulated_0.flac", "notes.txt"):
         (folder / name).write_bytes(b"x")
     synthetic.run(arguments(sentences, out, "--num_workers 2"))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
@@ -155,7 +152,6 @@ def test_silent_sentences_are_replaced(sentences: Path, tmp_path: Path, monkeypa
         ("--test_sentences 0", "^--test_sentences 0: must be at least 1"),
         ("--dev_sentences 0", "^--dev_sentences 0: must be at least 1"),
         ("--test_repeats 0", "^--test_repeats 0: must be at least 1"),
-        ("--test_voices 0", "^--test_voices: 0 of 24 voices; give 1 to 23"),
         ("--test_voices 24", "^--test_voices: 24 of 24 voices; give 1 to 23"),
         ("--noise_snr 15", "^--noise_snr '15': expected two numbers in dB"),
         ("--noise_snr '40 15'", "^--noise_snr '40 15': the first number must be the smaller"),
