@@ -15,13 +15,15 @@ from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.model import AsrModel
 
 Ids = tuple[int, ...]
+Memory = tuple[Tensor, Tensor]
+"""Of the encoder, and its lengths."""
 Scored = list[tuple[Ids, float]]
 Lm = Callable[[Ids, int], float]
 """(history, unit or end) → natural logarithm."""
 
 
 @torch.no_grad()
-def next_log_probs(model: AsrModel, memory: tuple[Tensor, Tensor], prefixes: list[Ids]) -> Tensor:
+def next_log_probs(model: AsrModel, memory: Memory, prefixes: list[Ids]) -> Tensor:
     """(N, V): the distribution after each prefix; all have the same length."""
     units_in = torch.tensor([(model.special.sos, *ids) for ids in prefixes])
     size = torch.full((len(prefixes),), units_in.size(1))
@@ -34,9 +36,7 @@ def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:
     return min(max_units, math.floor(frames * options.min_len_ratio + 1e-9)), max_units
 
 
-def wenet_search(
-    model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, lm: Lm | None = None
-) -> Scored:
+def wenet_search(model: AsrModel, memory: Memory, options: DecodeOptions, lm: Lm | None = None) -> Scored:
     """WeNet's rules: finished hypotheses stay in the beam."""
     min_units, max_units = bounds(int(memory[1]), options)
     size, fuses = options.beam_size, lm is not None or options.length_bonus != 0
@@ -64,7 +64,7 @@ def wenet_search(
 
 
 def finished_list(
-    model: AsrModel, memory: tuple[Tensor, Tensor], options: DecodeOptions, ctc_weight: float, lm: Lm | None = None
+    model: AsrModel, memory: Memory, options: DecodeOptions, ctc_weight: float, lm: Lm | None = None
 ) -> Scored:
     """Finished hypotheses go to a list. The search always continues to the length limit."""
     (min_units, max_units), eos = bounds(int(memory[1]), options), model.special.eos
@@ -88,10 +88,8 @@ def finished_list(
                     continue
                 longer = (*ids, unit)
                 part = score + (1 - ctc_weight) * value + fusion_score(model, options, lm, (ids, unit))
-                total = part
-                if probs_TV:
-                    total += ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0])
-                candidates.append((total, part, longer))
+                by_ctc = ctc_weight * log(ctc_sums(probs_TV, longer, model.ctc.blank)[0]) if probs_TV else 0.0
+                candidates.append((part + by_ctc, part, longer))
         best = sorted(candidates, key=lambda candidate: candidate[0], reverse=True)[: options.beam_size]
         beam = [(part, ids) for total, part, ids in best if total > -math.inf]
         if not beam:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
-from wenet_hs.decode.modes import StageTimes, stages_of, warn_about_options
+from wenet_hs.decode.modes import StageTimes, check_options, stages_of, warn_about_options
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_model
 from wenet_hs.model import AsrModel
@@ -168,14 +168,23 @@ def test_decoding_leaves_the_model_able_to_learn() -> None:
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
+UNSUPPORTED: list[tuple[dict[str, Any], list[str], str]] = [
+    ({"lm_weight": 0.3}, ["ctc_greedy_search"], r"ctc_greedy_search: uses no language model; add ctc_prefix"),
+    ({"ctc_weight": 1.5}, ["joint"], r"ctc_weight 1.5: must be from 0 to 1 for joint"),
+    ({"nbest": 2}, [*MODES], r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
+]
+
+
 def test_wrong_calls_and_wrong_models() -> None:
-    model = small_model()
-    batch = small_batch([30], [1])
+    model, batch = small_model(), small_batch([30], [1])
     features, lengths = batch.features, batch.feature_lengths
     with pytest.raises(ValueError, match=r"mode 'greedy': must be one of ctc_greedy_search, "):
         decode(model, features, lengths, ["greedy"])
     with pytest.raises(ConfigError, match=r"reverse_weight 0.3: this model has no right-to-left decoder .*at 0"):
         decode(model, features, lengths, MODES, DecodeOptions(reverse_weight=0.3))
+    for setting, modes, message in UNSUPPORTED:
+        with pytest.raises(ConfigError, match=message):
+            check_options(model, DecodeOptions(**setting), modes, Mock() if "lm_weight" in setting else None)
     with pytest.raises(ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"):
         decode(model.train(), features, lengths, MODES)
     with torch.no_grad():

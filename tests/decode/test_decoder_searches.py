@@ -4,11 +4,13 @@
 import math
 from collections.abc import Sequence
 from functools import cache
+from unittest.mock import Mock
 
 import pytest
 import torch
 from plain_search import (
     Ids,
+    Memory,
     assert_same_nbest,
     ctc_sums,
     ctc_texts,
@@ -24,8 +26,6 @@ from wenet_hs.decode.attention import AttentionSearch, BeamSearch
 from wenet_hs.decode.joint import CtcPrefixScorer, FinishedListSearch
 from wenet_hs.decode.lm import LanguageModel
 from wenet_hs.model import AsrModel
-
-Memory = tuple[Tensor, Tensor]
 
 TREE = {"tree": "tree.json"}
 HEADS = {
@@ -72,7 +72,7 @@ class PairModel(LanguageModel):
         return float(self.table_VV[history[-1] if history else SPECIAL.sos, unit])
 
 
-def random_case(seed: int) -> tuple[tuple[Tensor, Tensor], DecodeOptions, PairModel | None, float | None]:
+def random_case(seed: int) -> tuple[Memory, DecodeOptions, PairModel | None, float | None]:
     """Memory and lengths of a batch, options, language model, and CTC weight (None: WeNet's search)."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -117,17 +117,11 @@ def check(head: str, seed: int) -> None:
         assert_same_nbest(found[row], expected)
 
 
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 1164), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", HEADS)
-def test_random_models_and_settings(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_models_and_settings(head: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_COMPACT_ABOVE", 6)
-    for seed in range(list(HEADS).index(head), 12, len(HEADS)):
-        check(head, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS)
-def test_more_random_models_and_settings(head: str) -> None:
-    for seed in range(12, 300):
+    for seed in seeds[list(HEADS).index(head) :: len(HEADS)]:
         check(head, seed)
 
 
@@ -142,20 +136,14 @@ def test_reading_the_device_every_eighth_step_changes_nothing() -> None:
 
 
 def test_hypotheses_that_have_ended_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, num_rows = random_model("softmax", 2), list[int]()
-    topk = model.head.topk
-
-    def count(hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        num_rows.append(len(hidden))
-        return topk(hidden, k)
-
-    monkeypatch.setattr(model.head, "topk", count)
+    model = random_model("softmax", 2)
+    topk = Mock(side_effect=model.head.topk)
+    monkeypatch.setattr(model.head, "topk", topk)
     memory = torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(2))
     AttentionSearch(model, memory, torch.tensor([6, 1, 3]), DecodeOptions(beam_size=2)).search()
+    num_rows = [len(call.args[0]) for call in topk.call_args_list]
     assert num_rows[0] == 3  # at the start one hypothesis per utterance
-    assert num_rows[1] <= 4
-    assert len(num_rows) <= 6
-    assert max(num_rows[3:]) <= 2
+    assert num_rows[1] <= 4 and max(num_rows[3:]) <= 2 and len(num_rows) <= 6
 
 
 # ---- CTC prefix sums

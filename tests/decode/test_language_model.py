@@ -2,11 +2,9 @@
 """ARPA files and their errors, n-grams with backoff worked by hand, searches with a language model."""
 
 import math
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -69,12 +67,10 @@ HAND_WORKED = [  # history, next unit, sum of log10 probability and backoffs
 ]
 
 
-def model_of(folder: Path, text: str = ARPA) -> NgramModel:
+def model_of(folder: Path, text: str = ARPA, units: UnitTable = UNITS) -> LanguageModel:
     path = folder / "lm.arpa"
     path.write_text(text, "utf-8")
-    found = load_language_model(path, UNITS)
-    assert isinstance(found, NgramModel)
-    return found
+    return load_language_model(path, units)
 
 
 def log_prob(model: LanguageModel, history: Sequence[int], unit: int) -> float:
@@ -91,7 +87,7 @@ def text_log_prob(model: LanguageModel, ids: Sequence[int]) -> float:
 
 def test_backoff_by_hand(tmp_path: Path) -> None:
     model = model_of(tmp_path)
-    assert model.unknown == [*"cdefg"]
+    assert isinstance(model, NgramModel) and model.unknown == [*"cdefg"]
     for history, unit, log10 in HAND_WORKED:
         assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6), (history, unit)
     # The same in one call: hypotheses of different histories, several candidates of each.
@@ -109,47 +105,34 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
     assert log_prob(model, (A,), B) == pytest.approx(-100 * math.log(10))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("\\data\\", "data"), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
-        (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
-        (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header has 6; the file is damaged"),
-        (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
-        (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
-        (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),
-        (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
-        (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' is repeated; remove one of the two lines"),
-        (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
-        (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model from whole sentences"),
-        (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
-    ],
-)
+ERRORS = [
+    (("\\data\\", "data"), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
+    (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
+    (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header has 6; the file is damaged"),
+    (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),
+    (("-0.7\tb", "x\tb"), r"lm.arpa:12: 'x' is no logarithm; the file is damaged"),
+    (("-0.7\tb", "0.7\tb"), r"lm.arpa:12: a probability of 10\^0.7 is above 1"),
+    (("b a\n", "b d\n"), r"lm.arpa:18: 'd' is no 1-gram; the file is damaged"),
+    (("b a\n", "a b\n"), r"lm.arpa:18: 'a b' is repeated; remove one of the two lines"),
+    (("a b a\n", "a b\n"), r"lm.arpa:24: expected a logarithm, 3 words and a backoff, found 3 fields"),
+    (("</s>", "<e>"), r"lm.arpa: has no 1-gram </s>; build the model from whole sentences"),
+    (("ngram 3=2\n\n", "ngram 3=2"), r"lm.arpa:5: expected `ngram 3=COUNT`, found 'ngram 3=2\\\\1-grams:'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), ERRORS)
 def test_errors_of_a_file(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         model_of(tmp_path, ARPA.replace(*change))
 
 
-def test_files_without_a_model_of_these_units(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--lm .*gone.arpa: no such file; give an n-gram model in ARPA format"):
-        load_language_model(tmp_path / "gone.arpa", UNITS)
-    others = UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL)
-    model_of(tmp_path)
-    with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
-        load_language_model(tmp_path / "lm.arpa", others)
-    (tmp_path / "latin.arpa").write_bytes(b"\xff\xfe\\data\\")
-    with pytest.raises(DataError, match=r"latin.arpa:1: not UTF-8 at byte 0; convert the file"):
-        load_language_model(tmp_path / "latin.arpa", UNITS)
-
-
-def test_a_warning_names_units_that_the_file_does_not_know(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    model_of(tmp_path, ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5"))
-    expected = r"lm.arpa: does not know 6 of the 8 units \(▁ c d e f and 1 more\), so the searches avoid them; build"
-    assert re.search(expected, caplog.text)
-    caplog.clear()
-    units = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL)
-    load_language_model(tmp_path / "lm.arpa", units)
+def test_units_that_the_file_does_not_know_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL))
     assert not caplog.text
+    model_of(tmp_path, ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5"))
+    assert "lm.arpa: does not know 6 of the 8 units (▁ c d e f and 1 more), so the searches avoid them" in caplog.text
+    with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
+        model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL))
 
 
 def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,15 +159,16 @@ def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:
 
 # ---- searches
 
-OPTIONS = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
-
 
 def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp_path: Path) -> None:
     lm = model_of(tmp_path)
     log_probs = random_log_probs(1, 1, 3, 7)
     values, ids = topk_lowest_id_first(log_probs, 7)
-    arguments: dict[str, Any] = {"blank": 0, "eos": SPECIAL.eos, "options": OPTIONS, "lm": lm}
-    (found,), (by_ctc,) = prefix_beam_search_with_lm(values, ids, torch.tensor([3]), **arguments)
+    options = DecodeOptions(beam_size=400, lm_weight=0.7, length_bonus=0.4)
+    by_lm_and_ctc = prefix_beam_search_with_lm(
+        values, ids, torch.tensor([3]), blank=0, eos=SPECIAL.eos, options=options, lm=lm
+    )
+    (found,), (by_ctc,) = by_lm_and_ctc
     sums = ctc_texts(log_probs[0])
     assert {h.ids: pytest.approx(h.score, abs=1e-5) for h in by_ctc} == sums
     assert [h.ids for h in found] == [h.ids for h in by_ctc]
@@ -216,22 +200,3 @@ def test_rescoring_adds_the_language_model_as_one_more_term(tmp_path: Path) -> N
     for one in plain:
         gain = 0.5 * text_log_prob(lm, one.ids) + 0.2 * len(one.ids)
         assert found[one.ids] == pytest.approx(one.score + gain, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("setting", "modes", "with_lm", "message"),
-    [
-        ({"lm_weight": 0.3}, MODES, False, r"lm_weight 0.3: there is no language model; give one with --lm"),
-        ({}, MODES, True, r"lm_weight 0: the language model has no effect; give --lm_weight above 0"),
-        ({"lm_weight": 0.3}, ["ctc_greedy_search"], True, r"ctc_greedy_search: uses no language model; add ctc_pre"),
-        ({"ctc_weight": 1.5}, ["joint"], False, r"ctc_weight 1.5: must be from 0 to 1 for joint"),
-        ({"nbest": 2}, MODES, False, r"nbest 2: ctc_greedy_search has only one hypothesis; leave out this mode"),
-    ],
-)
-def test_options_that_a_model_or_mode_does_not_support(
-    tmp_path: Path, setting: dict[str, float], modes: list[str], with_lm: bool, message: str
-) -> None:
-    model, batch = small_model(), small_batch([30], [1])
-    lm = model_of(tmp_path) if with_lm else None
-    with pytest.raises(ConfigError, match=message):
-        decode(model, batch.features, batch.feature_lengths, modes, DecodeOptions(**setting), lm=lm)  # type: ignore[arg-type]
