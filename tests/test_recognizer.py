@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speech to text from Python: all kinds of input give the same text, and wrong input is an error."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,13 +38,9 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_kind_of_input_gives_the_same_text(recognizer: Recognizer, clip: Path) -> None:
     expected = recognizer.transcribe(clip, mode="ctc_greedy_search")
     wave = noise(0.8)
-    for source in (
-        clip.read_bytes(),
-        (wave.astype(np.float64), 16000.0),
-        (torch.from_numpy(wave)[None], 16000),
-        (np.stack([wave, wave]), 16000),
-        (np.frombuffer(wave.tobytes(), dtype=np.float32), 16000),  # read-only
-    ):
+    read_only = np.frombuffer(wave.tobytes(), dtype=np.float32)
+    arrays = (wave.astype(np.float64), torch.from_numpy(wave)[None], np.stack([wave, wave]), read_only)
+    for source in (clip.read_bytes(), *((array, 16000.0) for array in arrays)):
         found = recognizer.transcribe(source, mode="ctc_greedy_search")
         assert found.text == expected.text
         assert found.score == pytest.approx(expected.score, abs=1e-3)
@@ -98,19 +93,18 @@ def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
     assert "the audio: 0.050 s is too short for the encoder: its text is empty" in caplog.text
 
 
-def test_warnings_about_a_language_model_of_other_units_and_once_about_unused_options(
+def test_options_of_another_mode_are_an_error_or_one_warning(
     folder: Path, clip: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "lm.arpa"
     path.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-1\ta\n-1\t</s>\n\n\\end\\\n", "utf-8")
     recognizer = load_model(folder, options=DecodeOptions(lm_weight=0.1), lm=path)
-    assert f"{path}: does not know 7 of the 8 units (▁ b c d e and 2 more), so the searches avoid them" in caplog.text
     with pytest.raises(ConfigError, match=r"ctc_greedy_search: uses no language model; add ctc_prefix_beam_search"):
         recognizer.transcribe(clip, mode="ctc_greedy_search")
     caplog.clear()
     recognizer = load_model(folder, options=DecodeOptions(beam_size=2, finished_list=True))
-    for mode in ("ctc_greedy_search", "ctc_greedy_search"):
-        recognizer.transcribe(clip, mode=mode)
+    for _ in range(2):
+        recognizer.transcribe(clip, mode="ctc_greedy_search")
     assert [message.partition(" and ")[0] for message in caplog.messages] == ["finished_list: read only by attention"]
 
 
@@ -125,13 +119,10 @@ def test_load_model_is_at_the_top_of_the_package(folder: Path, clip: Path) -> No
     options = wenet_hs.DecodeOptions(beam_size=4)
     assert all(hasattr(wenet_hs, name) for name in wenet_hs.__all__)
     recognizer = wenet_hs.load_model(str(folder), checkpoint=folder / "final.pt", options=options)
-    assert isinstance(recognizer, wenet_hs.Recognizer)
     assert isinstance(recognizer.transcribe(clip), wenet_hs.Transcript)
     with pytest.raises(AttributeError, match="module 'wenet_hs' has no attribute 'load_modle'"):
         _ = wenet_hs.load_modle
-    version = re.search(r'version="([^"]+)"', (Path(__file__).parents[1] / "setup.py").read_text("utf-8"))
-    assert version is not None
-    assert wenet_hs.__version__ == version[1]
+    assert f'version="{wenet_hs.__version__}"' in (Path(__file__).parents[1] / "setup.py").read_text("utf-8")
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -139,36 +130,34 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_files_that_cannot_be_read(recognizer: Recognizer, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone.wav: missing; restore the file"):
-        recognizer.transcribe(tmp_path / "gone.wav")
-    with pytest.raises(DataError, match=r"audio of 0 bytes: empty"):
-        recognizer.transcribe(b"")
+SECOND = np.zeros(16000, np.float32)
+WRONG_AUDIO: list[tuple[Any, str]] = [
+    (b"", "audio of 0 bytes: empty"),
+    ((SECOND[:0], 16000), r"waveform: shape \(0,\), expected \(samples,\) or \(channels, samples\)"),
+    ((SECOND[None, None], 16000), r"waveform: shape \(1, 1, 16000\), expected \(samples,\)"),
+    ((SECOND[:, None], 16000), r"waveform: 16000 channels; expected \(channels, samples\), transpose it"),
+    ((SECOND.astype(int), 16000), "waveform: torch.int64; expected floats, or integers of 16 or 32 bits"),
+    ((SECOND + 3000, 16000), r"waveform: a peak of 3000; floats must be finite and in \[-1, 1\]"),
+    ((SECOND * np.nan, 16000), "waveform: a peak of nan; floats must be finite"),
+    ((SECOND, 0), "sample rate 0: must be above 0 Hz"),
+    ((SECOND, "16000"), r"audio: a tuple of \(ndarray, str\), expected \(waveform, sample_rate\)"),
+    ((SECOND,), r"audio: a tuple of \(ndarray\), expected \(waveform, sample_rate\), the rate a number"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), WRONG_AUDIO)
+def test_wrong_audio(recognizer: Recognizer, source: Any, message: str) -> None:
+    with pytest.raises((DataError, ValueError), match=message):
+        recognizer.transcribe(source)
+
+
+def test_wrong_files_folders_modes_and_devices(
+    folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path
+) -> None:
     (tmp_path / "page.wav").write_text("<html>")
-    with pytest.raises(DataError, match=r"page.wav: not audio that can be read"):
-        recognizer.transcribe(tmp_path / "page.wav")
-
-
-@pytest.mark.parametrize(
-    ("waveform", "rate", "message"),
-    [
-        (np.zeros((0,), np.float32), 16000, r"waveform: shape \(0,\), expected \(samples,\) or \(channels, samples\)"),
-        (np.zeros((1, 2, 3), np.float32), 16000, r"waveform: shape \(1, 2, 3\), expected \(samples,\)"),
-        (np.zeros((800, 2), np.float32), 16000, r"waveform: 800 channels; expected \(channels, samples\), transpose"),
-        (np.zeros(800, np.int64), 16000, r"waveform: torch.int64; expected floats, or integers of 16 or 32 bits"),
-        (np.full(800, 3000.0), 16000, r"waveform: a peak of 3000; floats must be finite and in \[-1, 1\]"),
-        (np.full(800, np.nan), 16000, r"waveform: a peak of nan; floats must be finite"),
-        (np.zeros(800, np.float32), 0, r"sample rate 0: must be above 0 Hz"),
-        (np.zeros(800, np.float32), "16000", r"audio: a tuple of \(ndarray, str\), expected \(waveform, sample_rate\)"),
-        (np.zeros(800, np.float32), None, r"audio: a tuple of \(ndarray\), expected \(waveform, sample_rate\), the"),
-    ],
-)
-def test_wrong_waveforms(recognizer: Recognizer, waveform: Any, rate: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        recognizer.transcribe((waveform,) if rate is None else (waveform, rate))  # type: ignore[arg-type]
-
-
-def test_wrong_folders_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
+    for name, fault in (("gone.wav", "missing; restore the file"), ("page.wav", "not audio that can be read")):
+        with pytest.raises(DataError, match=f"{name}: {fault}"):
+            recognizer.transcribe(tmp_path / name)
     with pytest.raises(CheckpointError, match=r"nowhere: no such folder; give the --model_dir of a training"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"mode 'rover': must be one of ctc_greedy_search, "):

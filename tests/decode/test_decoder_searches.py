@@ -103,26 +103,20 @@ def make_search(
     return FinishedListSearch(model, *memory, options, ctc_weight=ctc_weight, lm=lm)
 
 
-def check(head: str, seed: int) -> None:
-    model = random_model(head, seed)
-    (memory, lengths), options, lm, ctc_weight = random_case(seed)
-    plain_lm = lm.plain if lm else None
-    found = make_search(model, (memory, lengths), options, lm, ctc_weight).search()
-    for row, length in enumerate(lengths.tolist()):
-        single = (memory[row : row + 1, :length], lengths[row : row + 1])
-        if ctc_weight is None:
-            expected = wenet_search(model, single, options, plain_lm)
-        else:
-            expected = finished_list(model, single, options, ctc_weight, plain_lm)
-        assert_same_nbest(found[row], expected)
-
-
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 1164), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", HEADS)
 def test_random_models_and_settings(head: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "_COMPACT_ABOVE", 6)
     for seed in seeds[list(HEADS).index(head) :: len(HEADS)]:
-        check(head, seed)
+        model, ((memory, lengths), options, lm, ctc_weight) = random_model(head, seed), random_case(seed)
+        found = make_search(model, (memory, lengths), options, lm, ctc_weight).search()
+        for row, length in enumerate(lengths.tolist()):
+            single, plain_lm = (memory[row : row + 1, :length], lengths[row : row + 1]), lm.plain if lm else None
+            if ctc_weight is None:
+                expected = wenet_search(model, single, options, plain_lm)
+            else:
+                expected = finished_list(model, single, options, ctc_weight, plain_lm)
+            assert_same_nbest(found[row], expected)
 
 
 def test_reading_the_device_every_eighth_step_changes_nothing() -> None:

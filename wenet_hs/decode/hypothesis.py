@@ -77,18 +77,15 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         weights = ("ctc_weight", "length_penalty", "lm_weight")
-        limit = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
+        max_nbest = f"from 1 to beam_size, which is {self.beam_size}"
+        max_ratio = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
         checks = (
             ("beam_size", self.beam_size >= 1, "at least 1"),
-            (
-                "nbest",
-                self.nbest is None or 1 <= self.nbest <= self.beam_size,
-                f"from 1 to beam_size, which is {self.beam_size}",
-            ),
+            ("nbest", self.nbest is None or 1 <= self.nbest <= self.beam_size, max_nbest),
             *((name, 0 <= getattr(self, name) < math.inf, "a finite number of at least 0") for name in weights),
             ("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1"),
             ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
-            ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, limit),
+            ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, max_ratio),
             ("length_bonus", math.isfinite(self.length_bonus), "a number"),
         )
         for name, is_valid, expected in checks:

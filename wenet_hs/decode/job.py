@@ -148,8 +148,11 @@ def _share_plan(
     rows = sorted(set(range(len(utterances))).difference(piece.row for batch in batches for piece in batch))
     pieces, failed = list[Piece](), dict[int, str]()
     for row in rows[world.rank :: world.size]:
+        clip = utterances[row]
         try:
-            pieces += _find_pieces(row, utterances[row], job.max_segment_s)
+            duration_s = segment_duration(clip) if clip.duration is None else clip.duration
+            is_cut = 0 < job.max_segment_s < duration_s
+            pieces += cut_pieces(row, *find_cuts(clip, job.max_segment_s)) if is_cut else [Piece(row, duration_s)]
         except DataError as error:
             failed[row] = str(error)
     world.barrier()
@@ -160,12 +163,6 @@ def _share_plan(
         partial.write_plan(settings, batches, is_new=kept is None)
     world.barrier()
     return batches, done, {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()}
-
-
-def _find_pieces(row: int, utterance: Utterance, max_segment_s: float) -> list[Piece]:
-    duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
-    is_cut = 0 < max_segment_s < duration_s
-    return cut_pieces(row, *find_cuts(utterance, max_segment_s)) if is_cut else [Piece(row, duration_s)]
 
 
 # ---- partial results

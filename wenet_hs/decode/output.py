@@ -163,10 +163,19 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
     for mode, segments_of in found.segments.items():
         texts, lines = {}, []
         for utterance in utterances:
-            if utterance.key in segments_of:
-                record = _record(utterance, segments_of[utterance.key], tokenizer)
-                texts[utterance.key] = record["text"]
-                lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n")
+            segments = segments_of.get(utterance.key)
+            if segments is None:
+                continue
+            whole = join_segments(segments, tokenizer)
+            record: dict[str, Any] = {"key": utterance.key, "lang": utterance.lang, **vars(whole.nbest[0])}
+            if whole.units is not None:
+                record["confidence"] = round(mean_confidence(whole.units), 4) if whole.units else None
+                record["times"] = [(unit.start, unit.end) for unit in whole.units]
+            if len(segments) > 1:
+                record["cuts"] = [segment.begin_s for segment in segments[1:]]
+            record["nbest"] = whole.nbest
+            lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n")
+            texts[utterance.key] = whole.nbest[0].text
         write_atomic(result_dir / mode / "hyps.jsonl", "".join(lines))
         write_text(result_dir / mode / "text", texts)
     failures = [f"{u.key}\t{one_field(found.failed[u.key])}\n" for u in utterances if u.key in found.failed]
@@ -174,18 +183,6 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
         write_atomic(result_dir / "failed.tsv", "".join(failures))
     else:
         (result_dir / "failed.tsv").unlink(missing_ok=True)
-
-
-def _record(utterance: Utterance, segments: Sequence[Segment], tokenizer: Tokenizer) -> dict[str, Any]:
-    """A line of `hyps.jsonl`."""
-    whole = join_segments(segments, tokenizer)
-    record: dict[str, Any] = {"key": utterance.key, "lang": utterance.lang, **vars(whole.nbest[0])}
-    if whole.units is not None:
-        record["confidence"] = round(mean_confidence(whole.units), 4) if whole.units else None
-        record["times"] = [(unit.start, unit.end) for unit in whole.units]
-    if len(segments) > 1:
-        record["cuts"] = [segment.begin_s for segment in segments[1:]]
-    return {**record, "nbest": whole.nbest}
 
 
 def write_speed(

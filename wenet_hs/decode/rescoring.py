@@ -123,21 +123,16 @@ def score_sequences(
     special: SpecialIds,
 ) -> list[float]:
     """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its lengths (B,)."""
-    scores = [0.0] * len(sequences)
-    for trees in _batch_trees(_build_trees(sequences, special)):
-        for tree, costs_E in zip(trees, _edge_costs(decoder, head, memory, trees), strict=True):
-            for number, path in tree.paths:
-                scores[number] = -float(costs_E[path].sum())
-    return scores
-
-
-def _build_trees(sequences: _Sequences, special: SpecialIds) -> list[PrefixTree]:
-    trees: list[PrefixTree] = []
+    trees, scores = list[PrefixTree](), [0.0] * len(sequences)
     for number, (row, ids) in enumerate(sequences):
         if not trees or trees[-1].row != row or len(trees[-1].nodes) + len(ids) >= MAX_NODES:
             trees.append(PrefixTree(row, {(-1, special.sos): 0}))
         trees[-1].add(number, ids, special.eos)
-    return trees
+    for batch in _batch_trees(trees):
+        for tree, costs_E in zip(batch, _edge_costs(decoder, head, memory, batch), strict=True):
+            for number, path in tree.paths:
+                scores[number] = -float(costs_E[path].sum())
+    return scores
 
 
 def _batch_trees(trees: list[PrefixTree]) -> Iterator[list[PrefixTree]]:

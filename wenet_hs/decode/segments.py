@@ -142,21 +142,17 @@ def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
     cuts, begin = [], 0
     while len(levels) - begin > max_frames:
         first, last = begin + _MIN_SEGMENT, min(begin + max_frames, len(levels) - _MIN_SEGMENT)
-        begin = _best_cut(levels, begin, first, last)
+        half = max(first, (begin + last) // 2)
+        pauses = _pauses(levels, begin, first, last)
+        late = [(end - start, end + start) for start, end in pauses if (start + end) // 2 >= half]
+        if late:
+            begin = max(late)[1] // 2
+        elif pauses:
+            begin = sum(pauses[-1]) // 2
+        else:
+            begin = half + int(_smoothed(levels[half:last], _PAUSE).argmin()) + _PAUSE // 2
         cuts.append(begin / FRAMES_PER_SECOND)
     return cuts
-
-
-def _best_cut(levels: Levels, begin: int, first: int, last: int) -> int:
-    """The frame from `first` to `last` before which to cut."""
-    half = max(first, (begin + last) // 2)
-    pauses = _pauses(levels, begin, first, last)
-    late = [(end - start, end + start) for start, end in pauses if (start + end) // 2 >= half]
-    if late:
-        return max(late)[1] // 2
-    if pauses:
-        return sum(pauses[-1]) // 2
-    return half + int(_smoothed(levels[half:last], _PAUSE).argmin()) + _PAUSE // 2
 
 
 def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int, int]]:
