@@ -64,17 +64,15 @@ def test_every_cluster_has_a_width_of_at_least_one() -> None:
         assert f"div_value={head.div_value:g}" in repr(head)
 
 
-@pytest.mark.parametrize(
-    ("frequencies", "cutoffs", "div_value", "message"),
-    [
+def test_wrong_calls() -> None:
+    calls: list[tuple[list[float], list[int] | None, float, str]] = [
         ([1, -1], None, 4.0, "frequencies: unit 1 has -1.0; each must be finite"),
         ([1, math.nan], None, 4.0, "frequencies: unit 1 has nan"),
         ([], None, 4.0, "frequencies: the list is empty"),
         ([1, 2], [2], 4.0, "cutoffs should be"),
         ([1], None, 4.0, "head: dim 8 must be at least 1, and num_units 1 at least 2"),
         ([1, 2], None, 0.5, "div_value: must be at least 1, got 0.5"),
-    ],
-)
-def test_wrong_calls(frequencies: list[float], cutoffs: list[int] | None, div_value: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AdaptiveHead(DIM, frequencies, cutoffs, div_value)
+    ]
+    for frequencies, cutoffs, div_value, message in calls:
+        with pytest.raises(ValueError, match=message):
+            AdaptiveHead(DIM, frequencies, cutoffs, div_value)

@@ -210,7 +210,15 @@ class AttentionSearch(BeamSearch):
         self._ended_BN = torch.zeros_like(self.live)
 
     def step(self) -> Tensor:
-        self._prune(*self._candidates())
+        values_BNK, ids_BNK = self._candidates()
+        totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
+        # A stable sort, not topk: of two equal scores the earlier hypothesis wins, on every machine.
+        order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, : values_BNK.size(1)]
+        self._scores_BN = totals_BC.gather(1, order_BN)
+        units_BN = ids_BNK.flatten(1).gather(1, order_BN)
+        self._ended_BN = units_BN == self._eos
+        live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
+        self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
         return self.at_limit() | self._is_complete().cpu() if self.should_sync() else self.at_limit()
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
@@ -254,14 +262,3 @@ class AttentionSearch(BeamSearch):
         repeated_eos_K[0] = 0.0
         values_BNK = torch.where(self._ended_BN[..., None], repeated_eos_K, values_BNK)
         return values_BNK, ids_BNK.masked_fill(self._ended_BN[..., None], self._eos)
-
-    def _prune(self, values_BNK: Tensor, ids_BNK: Tensor) -> None:
-        """Keep the N best of the N · K extended hypotheses."""
-        totals_BC = (self._scores_BN[..., None] + values_BNK).flatten(1)
-        # A stable sort, not topk: of two equal scores the earlier hypothesis wins, on every machine.
-        order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, : values_BNK.size(1)]
-        self._scores_BN = totals_BC.gather(1, order_BN)
-        units_BN = ids_BNK.flatten(1).gather(1, order_BN)
-        self._ended_BN = units_BN == self._eos
-        live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
-        self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)

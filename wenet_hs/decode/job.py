@@ -50,7 +50,6 @@ logger = logging.getLogger(__name__)
 
 FEATURES = "features"
 """Stage that reads audio and computes features."""
-_WARM_UP_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +332,7 @@ def _decode_batch(
 def _warm_up(experiment: Experiment, job: Job) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
     model, conf = experiment.model, experiment.config.dataset_conf
-    num_samples = int(conf.resample_conf.resample_rate * _WARM_UP_S)
-    noise_N = 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(0))
+    # One second.
+    noise_N = 0.1 * torch.randn(conf.resample_conf.resample_rate, generator=torch.Generator().manual_seed(0))
     padded = pad_features(model, [waveform_features(noise_N, conf)])
     decode(model, *padded, job.modes, job.options, lm=job.lm, align=True)

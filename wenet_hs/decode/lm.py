@@ -166,21 +166,6 @@ class _ArpaReader:
         self.words: dict[str, int] = {}
         self.log_probs: dict[Words, float] = {}
         self.backoffs: dict[Words, float] = {}
-        self._read()
-        if END not in self.words:
-            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
-        self._add_missing_prefixes()
-
-    def _error(self, text: str) -> DataError:
-        return DataError(f"{self._path}:{self._line_number}: {text}")
-
-    def _next_line(self) -> str:
-        if self._line_number == len(self._lines):
-            raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
-        self._line_number += 1
-        return self._lines[self._line_number - 1].strip(" \t")
-
-    def _read(self) -> None:
         while self._next_line() != "\\data\\":
             pass
         sizes: list[int] = []
@@ -197,6 +182,18 @@ class _ArpaReader:
                     raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
                 self._read_ngram(line.split(), order, is_highest=order == len(sizes))
         self._expect("\\end\\")
+        if END not in self.words:
+            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+        self._add_missing_prefixes()
+
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self._path}:{self._line_number}: {text}")
+
+    def _next_line(self) -> str:
+        if self._line_number == len(self._lines):
+            raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
+        self._line_number += 1
+        return self._lines[self._line_number - 1].strip(" \t")
 
     def _expect(self, title: str) -> None:
         """Read empty lines and then the line `title`."""

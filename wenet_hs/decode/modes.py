@@ -91,16 +91,12 @@ class EncodedBatch:
     @cached_property
     def prefixes(self) -> tuple[NBests, NBests]:
         """The hypotheses of the CTC prefix search, and the same with scores of CTC only."""
-        model, best = self.model, self.ctc_best
+        best, options, blank, eos = self.ctc_best, self.options, self.model.ctc.blank, self.model.special.eos
         with self.times.measure(_PREFIXES):
-            if self.lm is None and not self.options.length_bonus:
-                blank, beam_size = model.ctc.blank, self.options.beam_size
-                found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=beam_size)
+            if self.lm is None and not options.length_bonus:
+                found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=options.beam_size)
                 return found, found
-            blank, eos = model.ctc.blank, model.special.eos
-            return prefix_beam_search_with_lm(
-                *best, self.lengths, blank=blank, eos=eos, options=self.options, lm=self.lm
-            )
+            return prefix_beam_search_with_lm(*best, self.lengths, blank=blank, eos=eos, options=options, lm=self.lm)
 
 
 def _greedy(batch: EncodedBatch) -> NBests:
@@ -165,12 +161,6 @@ def check_options(
     for mode in modes:
         if mode not in MODES:
             raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
-    if options.reverse_weight and model.right_head is None:
-        raise ConfigError(
-            f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
-            "leave it at 0"
-        )
-    for mode in modes:
         if options.ctc_weight > MODES[mode].max_ctc_weight:
             limit = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
             raise ConfigError(f"ctc_weight {options.ctc_weight:g}: {limit}; use another weight or mode")
@@ -179,6 +169,11 @@ def check_options(
                 f"nbest {options.nbest}: {mode} has only one hypothesis; leave out this mode, or use "
                 "ctc_prefix_beam_search"
             )
+    if options.reverse_weight and model.right_head is None:
+        raise ConfigError(
+            f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
+            "leave it at 0"
+        )
     if options.lm_weight and lm is None:
         raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one with --lm")
     if lm is not None and not options.lm_weight:
