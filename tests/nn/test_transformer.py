@@ -99,10 +99,15 @@ def test_removed_utterances_and_nodes_have_no_effect() -> None:
         cache.keep_utterances(torch.tensor([2, 0]))
         cache.keep_nodes(torch.tensor([[0, 2], [1, 0]]))  # of the third utterance the second branch
         seen = torch.ones(2, 1, 3, dtype=torch.bool)
-        hidden = decoder.decode_step(cache, NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen))
+        nodes = NewNodes(torch.tensor([3, 10]), torch.full((2,), 2), seen)
+        hidden = decoder.decode_step(cache, nodes)
         for row, (utterance, ids) in enumerate([(2, (2, 9, 3)), (0, (2, 4, 10))]):
             whole = decoder(memory[[utterance]], lengths[[utterance]], torch.tensor([ids]), torch.tensor([3]))
             torch.testing.assert_close(hidden[row], whole[0, -1], atol=1e-5, rtol=1e-5)
+        with pytest.raises(
+            ValueError, match=r"visible: \(2, 1, 3\) does not fit 2 utterances of 3 nodes and 1 new ones"
+        ):
+            decoder.decode_step(cache, nodes)
 
 
 def test_the_guided_attention_penalty_by_hand() -> None:
