@@ -196,14 +196,6 @@ def alphabetical_order(units: Sequence[str]) -> Ints:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
-def random_order(num_units: int, seed: int) -> Ints:
-    """A permutation (V,) that depends only on the seed (≥ 0).
-
-    It sorts raw numbers of PCG64: NumPy guarantees this stream to be stable, but not `Generator.permutation`.
-    """
-    return np.argsort(np.random.PCG64(seed).random_raw(num_units), kind="stable")
-
-
 def _middles(begins_R: Ints, ends_R: Ints) -> Ints:
     return (begins_R + ends_R + 1) // 2
 

@@ -32,7 +32,6 @@ from wenet_hs.tree.huffman import (
     huffman_rows,
     least_depth,
     limited_children,
-    random_order,
     two_levels,
 )
 
@@ -290,7 +289,8 @@ class Tree(UnitTree):
     @classmethod
     def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
-        order = random_order(len(frequencies), seed)
+        # NumPy guarantees the stream of raw numbers to be stable, but not `Generator.permutation`.
+        order = np.argsort(np.random.PCG64(seed).random_raw(len(frequencies)), kind="stable")
         return cls.build("random", lambda _: balanced_children(order), frequencies, units, {"seed": seed})
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
