@@ -85,16 +85,13 @@ class Settings:
             raise ConfigError(f"{place}: {_TOO_DEEP}")
         if node.tag is not None:
             self.faults.append((place, f"tag {node.tag!r} is not supported; remove it"))
-        if isinstance(node, yaml.MappingNode):
-            return self._read_section(node, location)
         if isinstance(node, yaml.SequenceNode):
             items = enumerate(node.value)
             return [self.read_node(item, (*location, i), self.place_of_mark(item.start_mark)) for i, item in items]
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
-        return resolve_scalar(node.value) if node.style is None else str(node.value)
-
-    def _read_section(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        if isinstance(node, yaml.ScalarNode):
+            if any("\ud800" <= character <= "\udfff" for character in node.value):
+                raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
+            return resolve_scalar(node.value) if node.style is None else str(node.value)
         section: dict[str, Any] = {}
         for key, value in node.value:
             place = self.place_of_mark(key.start_mark)
