@@ -59,8 +59,7 @@ class World:
             return list(values)
         sums = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(sums)
-        summed: list[float] = sums.tolist()
-        return summed
+        return list(sums.tolist())
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is true on at least one rank."""

@@ -28,7 +28,6 @@ from wenet_hs.manifest import Utterance
 
 ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
-_MAX_CHUNK = 64
 _MISSING = "missing: no such file"
 _CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
 _MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
@@ -209,7 +208,7 @@ def parallel_map(
 def _map_in_pool(
     function: Callable[[Item], Result], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Result]
 ) -> Iterator[Result]:
-    size = min(_MAX_CHUNK, len(items) // (4 * num_workers) + 1)
+    size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
         # Forking takes milliseconds, but is only safe on Linux.

@@ -354,8 +354,7 @@ def _divide(language: _Language, wanted_h: float, args: argparse.Namespace, chec
 
 
 def _test_size(num_utterances: int, args: argparse.Namespace) -> int:
-    size: int = min(int(num_utterances * args.test_fraction), args.max_test)
-    return size
+    return int(min(int(num_utterances * args.test_fraction), args.max_test))
 
 
 def _hold_out_test(language: _Language, args: argparse.Namespace) -> None:

@@ -44,7 +44,6 @@ ENGINE_RATE = 22050  # Hz, of every voice of the engine
 _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
-_MAX_PATH = 120  # bytes; the library cuts the path of its data at 160 and would then look for data elsewhere
 _LOCK = threading.Lock()  # one engine at a time: two threads would share the library's globals
 
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
@@ -106,7 +105,8 @@ class ClipMaker:
         if duration_s is None:
             samples = render(request)
             if samples is None:
-                return self._no_clip(request, "silent: espeak-ng gives no sound for it")
+                reason = "silent: espeak-ng gives no sound for it"
+                return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
             encoded = io.BytesIO()
             subtype = SUBTYPES[self.audio_format]
             soundfile.write(encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype)
@@ -116,19 +116,15 @@ class ClipMaker:
 
     def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[SpokenClip]:
         """A clip for each request, in the order of the requests, with a progress bar."""
+
+        def report_crash(request: ClipRequest) -> SpokenClip:
+            name, reason = clip_name(request, self.audio_format), "crash: espeak-ng ended its process on this sentence"
+            return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+
         batch = _RENEW * max(1, self.num_workers)
         for start in range(0, len(requests), batch):
-            yield from parallel_map(
-                self,
-                requests[start : start + batch],
-                num_workers=self.num_workers,
-                description=description,
-                on_crash=lambda request: self._no_clip(request, "crash: espeak-ng ended its process on this sentence"),
-            )
-
-    def _no_clip(self, request: ClipRequest, reason: str) -> SpokenClip:
-        name = clip_name(request, self.audio_format)
-        return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+            some, workers = requests[start : start + batch], self.num_workers
+            yield from parallel_map(self, some, num_workers=workers, description=description, on_crash=report_crash)
 
 
 def clip_name(request: ClipRequest, audio_format: str) -> str:
@@ -226,18 +222,12 @@ def voice_name(lang: str, variant: str | None = None) -> str:
 
 
 class _Voice(ctypes.Structure):
-    """espeak_VOICE of speak_lib.h."""
+    """The first fields of espeak_VOICE in speak_lib.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("languages", ctypes.c_void_p),  # a priority byte and a NUL-terminated code, repeated until a priority of 0
         ("identifier", ctypes.c_char_p),
-        ("gender", ctypes.c_ubyte),
-        ("age", ctypes.c_ubyte),
-        ("variant", ctypes.c_ubyte),
-        ("xx1", ctypes.c_ubyte),
-        ("score", ctypes.c_int),
-        ("spare", ctypes.c_void_p),
     )
 
 
@@ -303,7 +293,8 @@ def _find_library() -> tuple[str, str]:
     except ImportError as error:
         raise DataError(f"espeak-ng: not installed; run {_INSTALL}") from error
     data: str = espeakng_loader.get_data_path()
-    if len(os.fsencode(data)) > _MAX_PATH:  # too long for the library: use a link in the temporary folder
+    # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the temporary folder.
+    if len(os.fsencode(data)) > 120:
         folder = Path(tempfile.mkdtemp(prefix="espeak-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         link = folder / "espeak-ng-data"

@@ -29,7 +29,6 @@ from wenet_hs.manifest import BadClip
 
 logger = logging.getLogger(__name__)
 
-PADDING_ID = -1
 LENGTH_JITTER = 0.02
 """Lengths are changed by up to 2 % before sorting: batches differ between epochs at about 2 % more padding."""
 
@@ -100,7 +99,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         features=pad_sequence([example.features for example in examples], batch_first=True),
         feature_lengths=torch.tensor(lengths),
         num_frames=sum(lengths),
-        targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=PADDING_ID),
+        targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=-1),
         target_lengths=target_lengths,
         audio_seconds=sum(example.audio_seconds for example in examples),
         num_targets=int(target_lengths.sum()) + len(examples),
@@ -218,9 +217,7 @@ class Quarantine:
         rows = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
         with self.path.open("ab") as file:
             file.write((b"" if file.tell() else _HEADER) + "".join(rows).encode("utf-8"))
-        for number, clip in enumerate(new.values(), start=len(self._known) + 1):
-            if number > _NUM_NAMED:
-                break
+        for number, clip in zip(range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False):
             logger.warning("utterance %s: %s: %s; it is skipped", *map(one_field, (clip.key, clip.wav, clip.reason)))
             if number == _NUM_NAMED:
                 logger.warning("%s lists these %d clips and all further ones that cannot be read", self.path, number)

@@ -21,7 +21,6 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import BadClip, Utterance
 
-VARIANCE_FLOOR = 1e-20  # WeNet's: a constant bin then has a huge but finite scale
 CMVN_GROUP = 32
 """Utterances whose sums a worker adds before it sends them."""
 _REMEDY = "compute it again with `wenet-hs cmvn`"
@@ -114,7 +113,7 @@ def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor
         raise DataError(f"{path}: statistics of {num_frames:g} frames; {_REMEDY}")
     mean_F = torch.from_numpy(sums) / num_frames
     variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
-    istd_F = variance_F.clamp(min=VARIANCE_FLOOR).rsqrt()
+    istd_F = variance_F.clamp(min=1e-20).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale
     return mean_F.float(), istd_F.float()
 
 

@@ -35,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
-SPARE_FRAMES = 2
-"""Frames that the feature cache keeps beyond the length in the list: a clip may be a little longer."""
 
 
 class SpeechDataset:
@@ -106,14 +104,14 @@ class SpeechDataset:
     def cache_in(self, path: Path) -> None:
         """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
-        frames = [count_frames(self._durations, self._conf, speed) + SPARE_FRAMES for speed in speeds]
+        # Two frames more than the list states: a clip may be a little longer.
+        frames = [count_frames(self._durations, self._conf, speed) + 2 for speed in speeds]
         self.cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
 
     @property
     def num_frames(self) -> list[int]:
         """The length of each utterance in feature frames at its own speed, by its duration."""
-        frames: list[int] = count_frames(self._durations, self._conf).tolist()
-        return frames
+        return list(count_frames(self._durations, self._conf).tolist())
 
     def plan(self, epoch: int) -> BatchPlan:
         """The batches of one epoch of training, with the items that `sampling` draws."""

@@ -27,8 +27,7 @@ class MaskedBatchNorm(nn.Module):
 
     def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
-        self.eps = eps
-        self.momentum = momentum
+        self.eps, self.momentum = eps, momentum
         self.across_ranks: Callable[[Tensor], Tensor] | None = None
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))
@@ -213,9 +212,7 @@ class Encoder(nn.Module):
     ) -> None:
         """`recompute`: see `run_layer`."""
         super().__init__()
-        self.recompute = recompute
-        self.output_size = output_size
-        self.normalize_before = normalize_before
+        self.recompute, self.output_size, self.normalize_before = recompute, output_size, normalize_before
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)

@@ -85,8 +85,6 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 
 # ---- sinusoidal positions (Vaswani et al. 2017) as WeNet applies them
 
-_FIRST_TABLE = 512
-
 
 def sinusoids(length: int, size: int) -> Tensor:
     """The table of `length` positions, (length, size) float32: sine on even columns, cosine on odd ones."""
@@ -113,7 +111,7 @@ class PositionalEncoding(nn.Module):
     def positions(self, length: int, device: torch.device) -> Tensor:
         """The first rows of the table, (1, length, D) float32 on `device`."""
         if length > len(self._table_TD) or self._table_TD.device != device:
-            rows = max(length, _FIRST_TABLE, len(self._table_TD))
+            rows = max(length, 512, len(self._table_TD))
             with torch.inference_mode(False):  # training after recognition uses the same table
                 self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
         return self._table_TD[None, :length]

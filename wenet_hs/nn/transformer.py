@@ -24,8 +24,6 @@ from wenet_hs.nn.attention import MultiHeadAttention, join_linear
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import AbsolutePositionalEncoding, FeedForward, Residual, causal_mask, length_mask, run_layer
 
-_FIRST_CAPACITY = 64
-
 
 @dataclass
 class LayerCache:
@@ -43,7 +41,7 @@ class LayerCache:
         end = past + new_BRE.size(1)
         batch, capacity, width = self.units.shape
         if end > capacity:
-            wider_BCE = self.units.new_empty(batch, max(_FIRST_CAPACITY, 2 * capacity, end), width)
+            wider_BCE = self.units.new_empty(batch, max(64, 2 * capacity, end), width)
             wider_BCE[:, :past] = self.units[:, :past]
             self.units = wider_BCE
         self.units[:, past:end] = new_BRE
@@ -216,8 +214,7 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         """`recompute`: see `run_layer`."""
         super().__init__()
-        self.recompute = recompute
-        self.normalize_before = normalize_before
+        self.recompute, self.normalize_before = recompute, normalize_before
         self.embed = nn.Sequential(nn.Embedding(num_units, positional.size), positional)
         self.after_norm = nn.LayerNorm(positional.size, eps=norm_eps)
         self.decoders = nn.ModuleList(layers)

@@ -15,7 +15,6 @@ WIDTH, HEIGHT = 420, 254
 INTERVAL_WIDTH = 440
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 40
 NUM_COLOURS = 6
-MAX_POINTS = 200
 MAX_DOTS = 1000
 _INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
 _CLOUD_SHIFT, _MAX_RADIUS = 5, 7.0  # of a scatter chart
@@ -152,7 +151,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     return _svg(parts, INTERVAL_WIDTH, height, label)
 
 
-def thin(points: Sequence[Point], most: int = MAX_POINTS) -> list[Point]:
+def thin(points: Sequence[Point], most: int = 200) -> list[Point]:
     """At most `most` points: means of neighbours, so that the curve of a long training stays small and readable."""
     known = [point for point in points if math.isfinite(point[1])]
     size = math.ceil(len(known) / most) or 1

@@ -4,7 +4,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import regex  # type: ignore[import-untyped]
@@ -50,12 +50,7 @@ class Rules:
     words stay: the apostrophe of l'eau (in one spelling), the dot of col·legi (`text.normalize.remove_punctuation`)."""
 
     def __post_init__(self) -> None:
-        for value, allowed in (
-            (self.metric, METRICS),
-            (self.spaces, SPACES),
-            (self.normalization, NORMALIZATIONS),
-            (self.punctuation, PUNCTUATION),
-        ):
+        for value, allowed in zip(astuple(self), (METRICS, SPACES, NORMALIZATIONS, PUNCTUATION), strict=True):
             if value not in allowed:
                 raise ValueError(f"expected one of {', '.join(allowed)}, got {value!r}")
         if self.metric == "per" and self.normalization != "nfc":
