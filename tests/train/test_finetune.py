@@ -138,8 +138,8 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
         assert torch.equal(state[name][new_ids], theirs[name][old_ids])
         assert torch.equal(state[name][-2:], fresh[name][-2:])
         assert report.parameters_in_part[name] == RowCount(10, 12)
-    heads = [HSoftmaxHead(16, tree) for tree in (BINARY, tree)]
-    rows = map_head(*heads, match_units(TABLE, table).outputs)["inner_vector.weight"]
+    outputs = match_units(TABLE, table).outputs
+    rows = map_head(HSoftmaxHead(16, BINARY), HSoftmaxHead(16, tree), outputs)["inner_vector.weight"]
     assert 0 < (rows.source >= 0).sum() < 11
     for name in ("head.inner_vector.weight", "right_head.inner_vector.weight"):
         assert torch.equal(state[name], mix_rows(fresh[name], theirs[name], rows)[0])

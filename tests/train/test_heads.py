@@ -10,16 +10,11 @@ from tiny_corpus import TinyCorpus, metrics, write_tiny_corpus
 
 from wenet_hs.build import load_experiment
 from wenet_hs.config.load import load_config
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 
 pytestmark = pytest.mark.slow
 
-HEADS: dict[str, type[OutputHead]] = {
-    "softmax": SoftmaxHead,
-    "hsoftmax": HSoftmaxHead,
-    "class": ClassHead,
-    "adaptive": AdaptiveHead,
-}
+HEADS = {"softmax": SoftmaxHead, "hsoftmax": HSoftmaxHead, "class": ClassHead, "adaptive": AdaptiveHead}
 LONGER = ("max_epoch=5", "save_interval=10", "dataset_conf.spec_aug=false", "scheduler_conf.warmup_steps=2")
 
 
@@ -45,10 +40,7 @@ BY_HEART = (
     "encoder_conf.cnn_module_norm=layer_norm",
     "dataset_conf={spec_aug: false, cache_features: true, fbank_conf: {num_mel_bins: 20}, batch_conf: {batch_size: 8}}",
     "model_conf={ctc_weight: 0.3}",
-    "optim_conf.lr=0.005",
-    "scheduler_conf.warmup_steps=20",
-    "max_epoch=400",
-    "save_interval=400",
+    *("optim_conf.lr=0.005", "scheduler_conf.warmup_steps=20", "max_epoch=400", "save_interval=400"),
 )
 
 

@@ -140,16 +140,12 @@ def test_a_terminal_shows_a_progress_bar_below_the_log_lines(tmp_path: Path, mon
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "__stderr__", terminal)
-    handler = logging.StreamHandler(terminal)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        with monitored(tmp_path, Progress(step=3)) as monitor:
-            monitor.step(stats())
-            logging.getLogger("elsewhere").warning("a line of the log")
-        assert handler.stream is terminal
-    finally:
-        root.removeHandler(handler)
+    handler, root = logging.StreamHandler(terminal), logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [*root.handlers, handler])
+    with monitored(tmp_path, Progress(step=3)) as monitor:
+        monitor.step(stats())
+        logging.getLogger("elsewhere").warning("a line of the log")
+    assert handler.stream is terminal
     shown = terminal.getvalue()
     assert "step 3/9 loss 0.500 | 3 s/s | wait 25%" in shown
     line = next(line for line in shown.splitlines() if "a line of the log" in line)
