@@ -51,8 +51,8 @@ def kept(model_dir: Path, **settings: Any) -> list[int]:
 
 
 def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None:
-    values = {1: (5.0, 0.7), 2: (1.0, 0.2), 3: (2.0, 0.9), 4: (4.0, 0.1), 5: (3.0, 0.3)}
-    for step, (loss, accuracy) in values.items():
+    values = ((5.0, 0.7), (1.0, 0.2), (2.0, 0.9), (4.0, 0.1), (3.0, 0.3))
+    for step, (loss, accuracy) in enumerate(values, 1):
         save(tmp_path, step, facts={"loss": loss, "accuracy": accuracy})
     assert kept(tmp_path, keep_checkpoints=1) == [2, 5]
     assert kept(tmp_path, keep_checkpoints=1, keep_best=0) == [5]

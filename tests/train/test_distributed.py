@@ -34,22 +34,15 @@ from wenet_hs.train.state import TrainState
 CPU = torch.device("cpu")
 NO_DROPOUT = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
 PLAIN: dict[str, Any] = {"encoder_conf": NO_DROPOUT, "decoder_conf": NO_DROPOUT, "accum_grad": 2, "grad_clip": 1e9}
+CHECKPOINTED = {"encoder_conf": {**NO_DROPOUT, "gradient_checkpointing": True}}
+SPARSE = {"head": "hsoftmax", "head_conf": {"tree": "t", "sparse_grad": True, "route": "torch-path"}}
+BIDIRECTIONAL = {"decoder": "bitransformer", "decoder_conf": {**NO_DROPOUT, "r_num_blocks": 1}}
 CASES: dict[str, dict[str, Any]] = {
     "batch norm": {},
     "a cluster that only one early batch needs": {"head": "adaptive", "head_conf": {"tree": "t"}},
-    "sparse rows": {
-        "head": "hsoftmax",
-        "head_conf": {"tree": "t", "sparse_grad": True, "route": "torch-path"},
-        "model_conf": {"lsm_kind": "node"},
-    },
-    "only CTC, with gradient checkpointing": {
-        "encoder_conf": {**NO_DROPOUT, "gradient_checkpointing": True},
-        "model_conf": {"ctc_only_steps": 5},
-    },
-    "a right-to-left decoder of weight 0": {
-        "decoder": "bitransformer",
-        "decoder_conf": {**NO_DROPOUT, "r_num_blocks": 1},
-    },
+    "sparse rows": {**SPARSE, "model_conf": {"lsm_kind": "node"}},
+    "only CTC, with gradient checkpointing": {**CHECKPOINTED, "model_conf": {"ctc_only_steps": 5}},
+    "a right-to-left decoder of weight 0": BIDIRECTIONAL,
 }
 ROWS = small_batch([60, 41, 33, 52], [5, 2, 4, 6])
 ROWS = replace(ROWS, targets=ROWS.targets.where(ROWS.targets < 0, torch.tensor([[6], [10], [10], [10]])))

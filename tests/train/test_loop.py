@@ -96,12 +96,11 @@ def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
     (stats,) = run_epoch(state_of(config, **PLAIN), batches, config)
     num_targets = (5 + 1 + 2 + 1) + (7 + 1)
     assert stats.num_targets == num_targets
-    for found, name in ((stats.loss, "total"), (stats.loss_att, "attention"), (stats.loss_ctc, "ctc")):
-        assert found == pytest.approx(sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6)
+    bits = stats.bits_per_unit * math.log(2)
+    found = (stats.loss, stats.loss_att, stats.loss_ctc, stats.accuracy, bits)
+    for mean, name in zip(found, ("total", "attention", "ctc", "num_correct", "nll"), strict=True):
+        assert mean == pytest.approx(sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6), name
     assert stats.loss == pytest.approx(0.3 * stats.loss_ctc + 0.7 * stats.loss_att, rel=1e-6)
-    assert stats.accuracy == sum(int(part.num_correct) for part in losses) / num_targets
-    bits = sum(float(part.nll) for part in losses) / math.log(2) / num_targets
-    assert stats.bits_per_unit == pytest.approx(bits, rel=1e-6)
 
 
 def test_the_gradient_is_clipped_to_grad_clip(monkeypatch: pytest.MonkeyPatch) -> None:
