@@ -29,10 +29,9 @@ def recognizer(folder: Path) -> Recognizer:
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("audio") / "clip.wav"
-    soundfile.write(path, noise(0.8), 16000, subtype="FLOAT")
-    return path
+def clip(folder: Path) -> Path:
+    soundfile.write(folder / "clip.wav", noise(0.8), 16000, subtype="FLOAT")
+    return folder / "clip.wav"
 
 
 def test_every_kind_of_input_gives_the_same_text(recognizer: Recognizer, clip: Path) -> None:
@@ -56,9 +55,8 @@ def test_integers_channels_and_other_rates(recognizer: Recognizer, tmp_path: Pat
     left, right = noise(0.8, seed=1), noise(0.8, seed=2)
     stereo = recognizer.transcribe((np.stack([left, right]), 16000))
     assert stereo == recognizer.transcribe(((left + right) / 2, 16000))
-    slow = noise(0.8, rate=44100)
-    soundfile.write(tmp_path / "44k.wav", slow, 44100, subtype="FLOAT")
-    resampled = recognizer.transcribe((slow, 44100))
+    soundfile.write(tmp_path / "44k.wav", noise(0.8, rate=44100), 44100, subtype="FLOAT")
+    resampled = recognizer.transcribe((noise(0.8, rate=44100), 44100))
     assert resampled.duration == pytest.approx(0.8, abs=1e-3)
     assert resampled.text == recognizer.transcribe(tmp_path / "44k.wav").text
 
@@ -151,9 +149,7 @@ def test_wrong_audio(recognizer: Recognizer, source: Any, message: str) -> None:
         recognizer.transcribe(source)
 
 
-def test_wrong_files_folders_modes_and_devices(
-    folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path
-) -> None:
+def test_wrong_files_modes_and_devices(folder: Path, recognizer: Recognizer, clip: Path, tmp_path: Path) -> None:
     (tmp_path / "page.wav").write_text("<html>")
     for name, fault in (("gone.wav", "missing; restore the file"), ("page.wav", "not audio that can be read")):
         with pytest.raises(DataError, match=f"{name}: {fault}"):

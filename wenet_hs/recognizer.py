@@ -102,11 +102,9 @@ class Recognizer:
         name = str(source) if isinstance(source, str | Path) else "the audio"
         if is_silent(waveform_N):
             logger.warning("%s: %.3f s of silence: its text was not spoken", name, duration_s)
-        segments = [
-            segment
-            for batch in plan_batches(pieces, _BATCH_SIZE)
-            for segment in self._decode(waveform_N, batch, mode, name)
-        ]
+        segments: list[Segment] = []
+        for batch in plan_batches(pieces, _BATCH_SIZE):
+            segments += self._decode(waveform_N, batch, mode, name)
         joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._experiment.tokenizer)
         return Transcript(
             text=joined.nbest[0].text,
@@ -178,7 +176,6 @@ def _read(source: Source, to_rate: int) -> Tensor:
     mono_N = samples if samples.dim() == 1 else samples.mean(dim=0)
     peak = float(mono_N.abs().max())
     if not peak <= _MAX_PEAK:
-        raise ValueError(
-            f"waveform: a peak of {peak:g}; floats must be finite and in [-1, 1], integers keep their dtype"
-        )
+        rule = "floats must be finite and in [-1, 1], integers keep their dtype"
+        raise ValueError(f"waveform: a peak of {peak:g}; {rule}")
     return resample(mono_N.contiguous(), rate, to_rate)

@@ -129,7 +129,7 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     tree = Tree.huffman([1.0] * 512)
     head = HSoftmaxHead(4, tree, sparse_grad=True)
     cost = head.loss(torch.randn(2, 4), torch.tensor([3, 3]), smoothing, "node").sum()
-    (gradient,) = torch.autograd.grad(cost, head.inner_vector.weight, retain_graph=True)
+    (gradient,) = torch.autograd.grad(cost, head.inner_vector.weight)
     assert gradient.is_sparse and gradient.is_coalesced()
     nodes, _ = tree.paths()
     assert gradient.indices()[0].tolist() == sorted(nodes[3, :9])
@@ -137,11 +137,6 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     assert not of_no_rows[0].to_dense().any()
     assert head.sparse_parameters() == [head.inner_vector.weight]
     assert HSoftmaxHead(4, tree).sparse_parameters() == []
-    before = head.inner_vector.weight.detach().clone()
-    cost.backward()
-    torch.optim.SparseAdam(head.sparse_parameters()).step()
-    moved = (head.inner_vector.weight != before).any(-1).nonzero()[:, 0]
-    assert moved.tolist() == sorted(nodes[3, :9])
 
 
 @pytest.mark.parametrize("route", ["auto", "torch-path"])

@@ -123,15 +123,6 @@ def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, c
 
 
 @njit(cache=True)
-def _child(trie_M5: Any, node: Any, unit: Any) -> Any:
-    """The child of a node by this unit, or -1."""
-    child = trie_M5[node, _CHILD]
-    while child >= 0 and trie_M5[child, _UNIT] != unit:
-        child = trie_M5[child, _SIBLING]
-    return child
-
-
-@njit(cache=True)
 def _select(
     beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
 ) -> Any:
@@ -147,7 +138,9 @@ def _select(
             next_sums_N3[index, _BLANK] = sums_N3[source, _TOTAL] + blank_log_prob
             next_sums_N3[index, _LABEL] = repeated_N[source]
         else:
-            parent, node = node, _child(trie_M5, node, unit)
+            parent, node = node, np.int64(trie_M5[node, _CHILD])
+            while node >= 0 and trie_M5[node, _UNIT] != unit:
+                node = np.int64(trie_M5[node, _SIBLING])
             if node < 0:
                 node = num_nodes
                 num_nodes += 1

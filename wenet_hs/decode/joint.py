@@ -105,9 +105,8 @@ class FinishedListSearch(BeamSearch):
         order_BN = totals_BC.argsort(dim=1, descending=True, stable=True)[:, :beam_size]
         self._scores_BN = totals_BC.gather(1, order_BN)
         impossible_BN = self._scores_BN.isneginf()
-        self._decoder_scores_BN = (
-            decoder_scores_BNK.flatten(1).gather(1, order_BN).masked_fill(impossible_BN, -math.inf)
-        )
+        decoder_scores_BN = decoder_scores_BNK.flatten(1).gather(1, order_BN)
+        self._decoder_scores_BN = decoder_scores_BN.masked_fill(impossible_BN, -math.inf)
         parents_BN, units_BN = order_BN // ids_BNK.size(2), ids_BNK.flatten(1).gather(1, order_BN)
         if self._ctc is not None:
             self._ctc.advance(parents_BN, units_BN)

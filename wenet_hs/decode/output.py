@@ -203,10 +203,24 @@ def write_speed(
     if not found.audio_seconds:
         path.unlink(missing_ok=True)
         return {}
-    modes = {mode: _speed(found, stages_of[mode]) for mode in found.segments}
+    audio_seconds, modes = sum(found.audio_seconds.values()), dict[str, dict[str, Any]]()
+    for mode in found.segments:
+        walls = [sum(seconds[stage] for stage in stages_of[mode]) for seconds in found.seconds.values()]
+        modes[mode] = {
+            "wall_seconds": max(walls),
+            "rtf": max(walls) / audio_seconds,
+            "sum_seconds": sum(walls),
+            "sum_rtf": sum(walls) / audio_seconds,
+        }
+        by_lang = {
+            lang: sum(found.seconds_by_lang[lang][stage] for stage in stages_of[mode]) / found.audio_seconds[lang]
+            for lang in sorted(filter(None, found.audio_seconds))
+        }
+        if by_lang:
+            modes[mode]["sum_rtf_by_lang"] = by_lang
     stages = dict.fromkeys(stage for seconds in found.seconds.values() for stage in seconds)
     report = {
-        "audio_seconds": sum(found.audio_seconds.values()),
+        "audio_seconds": audio_seconds,
         "num_ranks": len(found.seconds),
         "seconds": {stage: sum(seconds[stage] for seconds in found.seconds.values()) for stage in stages},
         "modes": modes,
@@ -214,19 +228,3 @@ def write_speed(
     }
     write_atomic(path, json.dumps(report, indent=2) + "\n")
     return {mode: speed["rtf"] for mode, speed in modes.items()}
-
-
-def _speed(found: Recognition, stages: Sequence[str]) -> dict[str, Any]:
-    walls = [sum(seconds[stage] for stage in stages) for seconds in found.seconds.values()]
-    audio_seconds = sum(found.audio_seconds.values())
-    by_lang = {
-        lang: sum(found.seconds_by_lang[lang][stage] for stage in stages) / found.audio_seconds[lang]
-        for lang in sorted(filter(None, found.audio_seconds))
-    }
-    return {
-        "wall_seconds": max(walls),
-        "rtf": max(walls) / audio_seconds,
-        "sum_seconds": sum(walls),
-        "sum_rtf": sum(walls) / audio_seconds,
-        **({"sum_rtf_by_lang": by_lang} if by_lang else {}),
-    }
