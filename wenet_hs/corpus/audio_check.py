@@ -191,9 +191,8 @@ def parallel_map(
         on_crash: returns the result of an item that ends its process (a segmentation fault, or more than 120 s).
     """
     results = _map_in_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
-    with Progress(
-        console=Console(stderr=True), auto_refresh=False
-    ) as progress:  # no thread: the pool may fork meanwhile
+    # Without a thread that refreshes it, because the pool may fork meanwhile.
+    with Progress(console=Console(stderr=True), auto_refresh=False) as progress:
         task = progress.add_task(description, total=len(items))
         shown_s = 0.0
         for result in results:
