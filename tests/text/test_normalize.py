@@ -99,7 +99,9 @@ def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
     assert all(count <= unicodedata.normalize("NFC", text).count(c) for c, count in removed.items())
     without = remove_punctuation(text, lang)  # the same, except for the case
     assert remove_punctuation(without, lang) == without
-    assert normalize(without, lang) == once
+    # A mark without its letter finds another one when punctuation goes: Turkish I’ and an acute become í, not ı́.
+    if not {"Mn", "Cf"} & {unicodedata.category(character) for character in unicodedata.normalize("NFC", text)}:
+        assert normalize(without, lang) == once
 
 
 @settings(max_examples=50)
