@@ -96,7 +96,7 @@ def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
     assert normalize(once, lang) == once == " ".join(once.split())
     assert normalize(unicodedata.normalize("NFD", text), lang) == once
     assert unicodedata.is_normalized("NFC", once)
-    assert all(count <= unicodedata.normalize("NFC", text).count(c) for c, count in removed.items())
+    assert removed.total() <= len(unicodedata.normalize("NFC", text))
     without = remove_punctuation(text, lang)  # the same, except for the case
     assert remove_punctuation(without, lang) == without
     # A mark without its letter finds another one when punctuation goes: Turkish I’ and an acute become í, not ı́.
