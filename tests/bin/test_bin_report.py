@@ -47,7 +47,7 @@ def test_the_page_and_the_printed_lines(
     ("options", "message"),
     [
         ("--exp exp/z", "exp/z: no such experiment folder; check --exp"),
-        ("--exp exp/c", "exp/c: no train.yaml, metrics.jsonl or test/<mode>/score.json; is it an experiment folder?"),
+        ("--exp exp/c", "exp/c: contains no train.yaml, metrics.jsonl or test/<mode>/score.json; give the --model"),
         ("--test decoded --mode joint", "--mode joint: no experiment is scored in this mode; scored modes are: att"),
         ("--test decoded --audio_mb -1", "--audio_mb -1.0: must be at least 0; 0 is none"),
         ("--test decoded --audio_mb nan", "--audio_mb nan: must be a finite number of at least 0; 0 is none"),

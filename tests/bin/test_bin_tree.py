@@ -242,8 +242,14 @@ def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
         ("show --max_leaves 8", "--max_leaves: is used with --svg and --png only; add one of them"),
         ("show --max_leaves 0 --svg x.svg", "--max_leaves 0: must be at least 1"),
         ("show --data_list none.list --units abc.txt", "none.list: cannot be read"),
-        ("show --data_list list --units abd.txt", "abd.txt: not the units of tree.json (unit 5 is 'd' against 'c')"),
-        ("show --data_list list --units abcd.txt", "abcd.txt: not the units of tree.json (7 units against 6); name"),
+        (
+            "show --data_list list --units abd.txt",
+            "abd.txt: not the units of tree.json (unit 5 is 'd' here and 'c' in the tree)",
+        ),
+        (
+            "show --data_list list --units abcd.txt",
+            "abcd.txt: not the units of tree.json (7 units here and 6 in the tree); give",
+        ),
     ],
 )
 def test_a_fault_is_one_line(line: str, message: str, capsys: Capsys) -> None:

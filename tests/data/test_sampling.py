@@ -138,7 +138,7 @@ def test_several_lists_are_one_table(tmp_path: Path) -> None:
     write_data_list(tmp_path / "b", UTTERANCES[30:])
     table = open_lists([tmp_path / "a", tmp_path / "b"])
     assert list(table) == UTTERANCES and table.list_starts == (0, 30)
-    with pytest.raises(DataError, match="^--cv_data: utterance 'k0' is in more than one list; give each a unique key"):
+    with pytest.raises(DataError, match="^--cv_data: utterance 'k0' is in two lists; remove it from one, or rename"):
         open_lists([tmp_path / "a", tmp_path / "b", tmp_path / "a"], flag="--cv_data")
 
 

@@ -148,7 +148,7 @@ UNREADABLE = ": not a readable NumPy file of numbers and text ("
         ("x.txt", "a 1 2\nb 3 nan\n", ":2: a value is NaN or infinite; leave the unit out if it has no vector"),
         ("x.txt", "a 1 two\n", ":1: 'two' is not a number; expected a unit and its vector"),
         ("x.txt", "é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
-        ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: announces 9 vectors, but 2 follow; copy the file again"),
+        ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: the first line says 9 vectors, but there are 2; copy the file again"),
         ("x.txt", "2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
         ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":2: 2 numbers, expected a unit and 1 numbers"),
         ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save word2vec's binary form as text"),

@@ -142,13 +142,16 @@ def _decode(
     settings: dict[str, Any],
     world: World,
 ) -> None:
-    """Decode the list together with the other ranks; rank 0 writes the results."""
+    """Decode the list together with the other ranks; rank 0 writes the results.
+
+    `settings`: what must be the same when an interrupted run is continued, by flag or name.
+    """
     if world.is_first:
         _warn_unknown_units(utterances, experiment.tokenizer)
     folder = result_dir / "partial"
     with progress_bar("decode", is_shown=world.is_first) as advance:
         found = recognize(experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance)
-    if found is None:
+    if found is None:  # only rank 0 has the results
         return
     write_results(result_dir, utterances, found, experiment.tokenizer)
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}

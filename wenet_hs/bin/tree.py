@@ -208,12 +208,15 @@ def _printable(value: object) -> str:
 
 
 def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tuple[str, ...]]:
+    """The rows of `language_costs`: the mean code length of each language's units, in bits per unit."""
     table = UnitTable.read(args.units)
     if table.units != tree.units:
         pairs = enumerate(zip(table.units, tree.units, strict=False))
-        found = next((f"unit {i} is {a!r} against {b!r}" for i, (a, b) in pairs if a != b), None)
-        found = found or f"{len(table)} units against {tree.num_units}"
-        raise DataError(f"{args.units}: not the units of {args.tree} ({found}); name the units.txt of this tree")
+        found = next((f"unit {i} is {a!r} here and {b!r} in the tree" for i, (a, b) in pairs if a != b), None)
+        found = found or f"{len(table)} units here and {tree.num_units} in the tree"
+        raise DataError(
+            f"{args.units}: not the units of {args.tree} ({found}); give the units.txt that the tree was built with"
+        )
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
     _check_bpe_model(kind, args.bpe_model)

@@ -201,7 +201,7 @@ def read_yaml(path: Path | str) -> Settings:
 
 
 def parse_yaml(text: str, place: Place) -> Settings:
-    """Reads one YAML document that begins at `place`; if that has no line, it is the place of every value.
+    """Reads one YAML document. `place`: line 1 of its file, or for a short text the flag that has it, without a line.
 
     Raises ConfigError on a syntax error.
     """

@@ -65,7 +65,8 @@ def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str 
     keys, counts = np.unique(joined.columns["key"], return_counts=True)
     if (counts > 1).any():
         key = keys[counts > 1][0]
-        raise DataError(f"{flag}: utterance {key!r} is in more than one list; give each a unique key")
+        what = f"{flag}: utterance {key!r} is in two lists"
+        raise DataError(f"{what}; remove it from one, or rename it if they are different utterances")
     return joined
 
 
@@ -112,7 +113,7 @@ def _version(shard: str) -> str:
         status = Path(shard).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
     except (SourceError, OSError):
-        return ""  # the index is written again, which names the fault
+        return ""  # the index is then written again, and reading the shard for it raises the error
 
 
 def _write_index(path: Path, folder: Path, shards: Sequence[str], pool: Executor) -> None:

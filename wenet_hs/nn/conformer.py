@@ -210,13 +210,13 @@ class Encoder(nn.Module):
         norm_eps: float = 1e-5,
         recompute: bool = False,
     ) -> None:
-        """`recompute`: see `run_layer`."""
+        """`recompute`: compute the activations of each layer again in the backward pass, which saves memory."""
         super().__init__()
         self.recompute, self.output_size, self.normalize_before = recompute, output_size, normalize_before
         self.global_cmvn = global_cmvn
         self.embed = embed
         self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)
-        self.encoders = nn.ModuleList(layers)
+        self.encoders = nn.ModuleList(layers)  # WeNet's name, so that its checkpoints load
 
     def subsampled_length(self, length: int) -> int:
         """How many encoder frames `length` feature frames give; 0 where they are too few for one."""

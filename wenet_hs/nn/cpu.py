@@ -96,7 +96,7 @@ class Dropout(nn.Dropout):
 
 
 def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor:
-    """1 / keep with probability `keep`, else 0; both rounded to a multiple of 2^-16, so that their product is one.
+    """Factors of dropout: each is 1/p with probability p, else 0; p is `keep` rounded to a multiple of 2^-16.
 
     `dtype`: float32, bfloat16 or float16.
     """

@@ -111,9 +111,8 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     modes = sort_modes(path.parent.name for path in (folder / test).glob("*/score.json"))
     scores = {mode: read_report(folder / test / mode / "score.json") for mode in modes}
     if not (settings or curves or scores):
-        raise DataError(
-            f"{folder}: no train.yaml, metrics.jsonl or {test}/<mode>/score.json; is it an experiment folder?"
-        )
+        what = f"{folder}: contains no train.yaml, metrics.jsonl or {test}/<mode>/score.json"
+        raise DataError(f"{what}; give the --model_dir of a training")
     outdated = []
     for mode, report in scores.items():  # speed and confidences belong to the new text
         path = folder / test / mode / "text"

@@ -162,7 +162,8 @@ def _step(state: TrainState, window: list[Batch], started: float, config: Experi
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
     sums = sum(losses, LossSum()).over_ranks(state.world)
-    may_be_scale = loss_scale > SMALLEST_SCALE and math.isfinite(sums.total)  # a smaller one may avoid it
+    # The gradient may have overflowed because of the loss scale of fp16, which is then lowered.
+    scale_may_be_cause = loss_scale > SMALLEST_SCALE and math.isfinite(sums.total)
     update_started = time.perf_counter()
     precision.unscale(state.optimizer)
     grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
@@ -177,7 +178,7 @@ def _step(state: TrainState, window: list[Batch], started: float, config: Experi
         for value, before in statistics:
             value.copy_(before)
         progress.skipped_steps += 1
-        progress.skipped_in_a_row += int(not may_be_scale)
+        progress.skipped_in_a_row += int(not scale_may_be_cause)
         suspects = find_suspects(window, [one.total for one in losses], state.world)
     progress.batch += counts.num_batches
     progress.clips_drawn += counts.num_drawn

@@ -156,6 +156,7 @@ def _articulatory(source: TreeSource) -> Tree:
 
 
 def _classes(source: TreeSource) -> NaryTree:
+    """Bins of units, or the top of the binary tree that `by` names, built with the other options."""
     inner = dict(source.options)
     by, num_classes = inner.pop("by", BINS), inner.pop("num_classes", None)
     if by == BINS:

@@ -241,7 +241,8 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if num_expected not in (None, number - 1):
-        raise DataError(f"{path}:1: announces {num_expected} vectors, but {number - 1} follow; copy the file again")
+        what = f"{path}:1: the first line says {num_expected} vectors, but there are {number - 1}"
+        raise DataError(f"{what}; copy the file again, or correct the line")
     return rows
 
 
