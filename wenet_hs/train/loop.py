@@ -97,7 +97,7 @@ class LossSum:
 
 
 class WindowCounts(NamedTuple):
-    """Sums over the batches of an accumulation window, on all ranks."""
+    """Sums over the batches of a window (`accum_grad` batches) on all ranks; for the kinds of clips see `Progress`."""
 
     num_batches: int
     num_targets: int

@@ -114,7 +114,7 @@ class Progress:
     skipped_steps: int = 0
     """Steps skipped because a loss or a gradient was not finite."""
     skipped_in_a_row: int = 0
-    """How many of the latest steps were skipped, over epochs and resumes."""
+    """How many of the latest steps were skipped for another cause than the loss scale, over epochs and resumes."""
     clips_drawn: int = 0
     """Clips drawn from the training list so far, with those that could not be read."""
     bad_clips: int = 0
