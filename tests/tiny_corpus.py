@@ -122,6 +122,10 @@ def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
     return copy
 
 
+def newest(model_dir: Path) -> Path:
+    return list_checkpoints(model_dir / "checkpoints")[-1]
+
+
 def outcome(model_dir: Path) -> dict[str, Any]:
     """What is the same for two equal trainings: the last checkpoint, final.pt and the metrics."""
     return {**bits(model_dir), "metrics": metrics(model_dir)}
@@ -129,10 +133,10 @@ def outcome(model_dir: Path) -> dict[str, Any]:
 
 def bits(model_dir: Path) -> dict[str, Any]:
     """The step of the last checkpoint, and SHA-256 of its files and of final.pt."""
-    newest = list_checkpoints(model_dir / "checkpoints")[-1]
-    files = {name: newest / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {"final": model_dir / "final.pt"}
+    last = newest(model_dir)
+    files = {name: last / name for name in ("model.pt", "optimizer.pt", "rng.pt")} | {"final": model_dir / "final.pt"}
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    return {"step": step_of(newest), **sums}
+    return {"step": step_of(last), **sums}
 
 
 def metrics(model_dir: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from small_models import small_config
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, weights_of
+from torch import Tensor
 
 from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
@@ -32,18 +33,16 @@ from wenet_hs.train.average import (
 def save(
     model_dir: Path,
     step: int,
-    *,
     facts: dict[str, float] | None = None,
-    measured_at: int | None = None,
     units: str = "a",
     interim: bool = False,
-    **weights: torch.Tensor,
+    **w: Tensor,
 ) -> Path:
-    """A checkpoint of these weights; `facts` are the metrics of the last validation, at this step or `measured_at`."""
-    validations = [] if facts is None else [{"step": measured_at or step, **facts}]
+    """A checkpoint of these weights; `facts` are the metrics of the last validation, at this step if they name none."""
+    validations = [] if facts is None else [{"step": step, **facts}]
     progress = {"step": step, "interim": interim, "validations": validations}
     state = json.dumps({"progress": progress, "fingerprint": {"units.txt": units}}).encode()
-    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": dump_dict(weights), "state.json": state})
+    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": dump_dict(w), "state.json": state})
 
 
 def kept(model_dir: Path, **settings: Any) -> list[int]:
@@ -64,7 +63,7 @@ def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None
 
 def test_checkpoints_without_a_measurement_are_not_among_the_best(tmp_path: Path) -> None:
     save(tmp_path, 1, facts={"loss": 2.0})
-    save(tmp_path, 2, facts={"loss": 0.5}, measured_at=1)
+    save(tmp_path, 2, facts={"loss": 0.5, "step": 1})
     (save(tmp_path, 3, facts={"loss": 1.0}) / "state.json").write_bytes(b"\x00")
     save(tmp_path, 4)
     assert kept(tmp_path, keep_checkpoints=1) == [1, 4]

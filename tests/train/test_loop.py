@@ -67,7 +67,7 @@ def with_nan(batch: Batch) -> Batch:
 
 
 @pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
-def test_micro_batches_of_unequal_size_give_the_gradient_of_one_batch(
+def test_micro_batches_of_unequal_size_give_the_clipped_gradient_of_one_batch(
     monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     conf = {"tree": "t", "route": "torch-nodes", "search": "torch"}
@@ -76,14 +76,16 @@ def test_micro_batches_of_unequal_size_give_the_gradient_of_one_batch(
     rows = [row_of(whole, index) for index in range(4)]
     expected: tuple[dict[str, Tensor], StepStats] | None = None
     for batches, accum_grad in (([whole], 1), ([rows[0], row_of(whole, 1, 2, 3)], 2), (rows, 4)):
-        config = small_config(accum_grad=accum_grad, grad_clip=1e9, **sections)
+        config = small_config(accum_grad=accum_grad, grad_clip=0.125, **sections)
         state = state_of(config, **sections)
         grads = gradients(monkeypatch, state)
         (stats,) = run_epoch(state, batches, config)
         assert stats.num_targets == whole.num_targets == 25
         assert stats.audio_seconds == pytest.approx(1.86)
         expected = expected or (grads, stats)
-        torch.testing.assert_close(grads, expected[0], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(grads, expected[0], rtol=1e-5, atol=1e-7)
+        clipped_norm = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads.values()))
+        assert stats.grad_norm > clipped_norm == pytest.approx(0.125, rel=1e-4), "the norm before clipping is reported"
         assert stats.loss == pytest.approx(expected[1].loss, rel=1e-5)
         assert stats.grad_norm == pytest.approx(expected[1].grad_norm, rel=1e-5)
 
@@ -101,17 +103,6 @@ def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
     for mean, name in zip(found, ("total", "attention", "ctc", "num_correct", "nll"), strict=True):
         assert mean == pytest.approx(sum(float(getattr(part, name)) for part in losses) / num_targets, rel=1e-6), name
     assert stats.loss == pytest.approx(0.3 * stats.loss_ctc + 0.7 * stats.loss_att, rel=1e-6)
-
-
-def test_the_gradient_is_clipped_to_grad_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in (1e9, 0.125):
-        config = small_config(grad_clip=limit, **PLAIN)
-        state = state_of(config, **PLAIN)
-        grads = gradients(monkeypatch, state)
-        (stats,) = run_epoch(state, [PAIR], config)
-        norm = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads.values()))
-        assert stats.grad_norm > 0.125, "the norm before clipping is reported"
-        assert norm == pytest.approx(min(limit, stats.grad_norm), rel=1e-4)
 
 
 def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps() -> None:
@@ -282,9 +273,7 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
         other.restore(path)
 
 
-def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough_and_emulated_fp16_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     options = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=Path("m"))
 
     def resolved(dtype: str, width: int, device: str) -> str:
@@ -295,7 +284,4 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough_and_emulated_
     for native, expected in ((True, ["bf16", "fp32", "bf16"]), (False, ["fp32"] * 3)):
         monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
         assert [resolved("auto", *size) for size in sizes] == expected
-    monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)
-    assert resolved("fp16", 256, "cuda") == "fp16"
-    with pytest.raises(ConfigError, match=r"^c\.yaml: dtype: fp16 is emulated by this processor, .*; use bf16 or fp32"):
-        resolved("fp16", 256, "cpu")
+    assert resolved("fp16", 256, "cuda") == "fp16"  # bin/test_bin_train.py: refused where it is emulated

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from small_models import small_batch, small_config, small_model
-from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
+from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
@@ -42,10 +42,6 @@ VARIANTS: tuple[tuple[str, ...], ...] = (
     ("hsoftmax", "accum_grad=2", "max_epoch=3", *SPARSE),
     ("hsoftmax", "dtype=bf16", "optim=adamw", DYNAMIC),
 )
-
-
-def newest(folder: Path) -> Path:
-    return list_checkpoints(folder / "checkpoints")[-1]
 
 
 @pytest.mark.slow
@@ -93,7 +89,8 @@ def test_resume_skips_a_damaged_checkpoint_and_keeps_the_newest_and_the_best(
     with caplog.at_level(logging.INFO):
         tiny_corpus.train(copy, "keep_checkpoints=2")
     assert outcome(copy) == outcome(trained)
-    assert "using step-00000006 (1 steps older)" in caplog.text
+    fault = "sha256 of model.pt differs from the manifest"
+    assert f"{fault}; using step-00000006 (1 steps older); kept as step-00000007.bad" in caplog.text
     assert "step-00000006 (epoch 1, step 6)" in caplog.text
     assert damaged.with_name("step-00000007.bad").is_dir() and not incomplete.exists()
     losses = {record["step"]: record["loss"] for record in outcome(trained)["metrics"] if record["kind"] == "valid"}
