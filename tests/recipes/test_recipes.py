@@ -67,7 +67,6 @@ def test_mini(tmp_path: Path) -> None:
 
 @pytest.mark.recipe
 def test_mini_on_two_processes(tmp_path: Path) -> None:
-    """By torchrun: statistics of the same bits, the same steps over as much speech, and every result is there."""
     options = ["--langs", "es uk", "--hours", "0.02", "--data", str(tmp_path / "data"), "--override", FEW_STEPS]
     options += ["--head", "hsoftmax", "--modes", "ctc_greedy_search attention"]
     two, one = tmp_path / "two" / "hsoftmax", tmp_path / "one" / "hsoftmax"

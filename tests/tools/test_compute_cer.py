@@ -57,7 +57,6 @@ def test_every_switch_of_wenets(call: Call) -> None:
 
 
 def test_switches_mean_what_they_mean_to_wenet(call: Call) -> None:
-    """All but 0 is on, `--v` takes any whole number, and a padding may be written in capitals."""
     spelled = "--char=true --cs=TRUE --rt=2 --v=3 --padding-symbol=Underline"
     assert call(spelled) == call("--char=1 --cs=1 --rt=1 --v=2 --padding-symbol=underline")
     assert call("--v=true") == call("--v=1")

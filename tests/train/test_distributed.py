@@ -163,7 +163,6 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
 
 
 def ending(run: Callable[[], object]) -> str:
-    """How a run ended."""
     try:
         run()
     except WenetHsError as error:

@@ -123,7 +123,6 @@ def test_heads_of_two_classes_share_nothing(tmp_path: Path) -> None:
 
 
 def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> None:
-    """Both directions are treated alike; the report is JSON."""
     chosen = sections("hsoftmax", "adaptive", **BIDIRECTIONAL)
     theirs = write_base(tmp_path / "exp", (BINARY, BINARY), chosen)
     table = UnitTable.from_units("bcdefghij")
@@ -185,9 +184,6 @@ def test_a_checkpoint_of_the_original_tree_head_contains_its_tree(tmp_path: Path
     assert torch.equal(loaded_state["head.inner_vector.weight"], old.state_dict()["head.inner_vector.weight"])
 
 
-# Errors
-
-
 def test_weights_without_a_unit_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_base(tmp_path / "exp")
     for name in ("units.txt", "train.yaml"):
@@ -243,9 +239,6 @@ def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: p
     load_base_weights(models[2], tmp_path, TABLE)
     assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
     assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
-
-
-# With a training
 
 
 def test_training_starts_with_the_weights_of_a_model_with_other_units(

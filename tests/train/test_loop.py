@@ -136,9 +136,6 @@ def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide(
     assert sums.per_target()["loss"] == sums.total / 18
 
 
-# Steps that are not finite
-
-
 def test_a_step_that_is_not_finite_changes_nothing() -> None:
     config = small_config(**ONE_LAYER)  # batch norm: its running statistics would keep the NaN
     state = state_of(config)
@@ -187,9 +184,6 @@ def test_an_infinite_loss_with_a_finite_gradient_is_skipped(monkeypatch: pytest.
     assert find_suspects([PAIR, bad], [1.0, 1.0], World()) == ("utt0", "utt1", *first), "only the gradient is infinite"
 
 
-# Memory and compiler
-
-
 def test_an_out_of_memory_error_names_the_batch_and_the_step_or_the_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     line = "out of memory with 2 utterances of up to 40 frames and 5 units, the longest utt0; lower batch_size or max_"
     of_gpu = ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
@@ -214,9 +208,6 @@ def test_an_error_of_the_compiler_is_one_line_and_others_are_unchanged() -> None
     ):
         with pytest.raises(kind, match=match), translate_torch_errors(PAIR, "step 1"):
             raise error
-
-
-# Mixed precision
 
 
 def test_every_dtype_learns_the_same_from_a_batch() -> None:

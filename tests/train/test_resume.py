@@ -119,9 +119,6 @@ def test_training_ends_with_its_schedule_or_its_time(tiny_corpus: TinyCorpus, tm
         assert (folder / "checkpoints" / "finished.json").is_file()
 
 
-# --resume
-
-
 def test_training_resumes_from_a_named_checkpoint(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

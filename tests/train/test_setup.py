@@ -87,9 +87,6 @@ def test_the_folder_is_complete_and_can_be_moved(tiny_corpus: TinyCorpus, tmp_pa
     assert [(again / name).read_bytes() for name in files] == [(moved / name).read_bytes() for name in files]
 
 
-# A resumed run must be the same
-
-
 def fault_lines(corpus: TinyCorpus, model_dir: Path, *overrides: str, head: str = "softmax") -> list[str]:
     with pytest.raises(ConfigError) as caught:
         corpus.train(model_dir, *overrides, head=head)
@@ -157,9 +154,6 @@ def test_changed_lists_are_refused_and_moved_audio_in_two_lists_is_the_same(
     write_data_list(tmp_path / "b.list", moved[4:])
     tiny_corpus.train(copy, train_data=(tmp_path / "a.list", tmp_path / "b.list"))
     assert outcome(copy) == outcome(trained)
-
-
-# Data
 
 
 def relist(path: Path, *more: Utterance, keep: int = 99) -> None:
@@ -259,11 +253,7 @@ def test_devices() -> None:
             find_device(device)
 
 
-# freeze
-
-
 def test_frozen_parameters_do_not_change(tiny_corpus: TinyCorpus, trained: Path, tmp_path: Path) -> None:
-    """Weights and running statistics are bit-equal, the optimizer has no state of them, a resume must not change it."""
     names = ["encoder.embed", "encoder.encoders.0", "ctc.head.output.bias"]
     folder = tiny_corpus.train(tmp_path / "m", f"freeze={json.dumps(names)}", ONE_STEP, checkpoint=trained)
     before, after = weights_of(trained), weights_of(folder)
@@ -326,9 +316,6 @@ def test_wrong_names_to_freeze() -> None:
     message = "^step 1: no parameter that freeze leaves to train has a part in the loss at CTC weight 1; remove a name"
     with pytest.raises(ConfigError, match=message):
         next(run_epoch(state, [small_batch([40], [3])], config))
-
-
-# compile
 
 
 def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
