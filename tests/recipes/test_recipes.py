@@ -125,7 +125,7 @@ def test_ucla_with_other_heads_over_another_tree(tmp_path: Path) -> None:
     assert all((tmp_path / "exp" / name / "tree.json").read_bytes() == used for name in names)
     for stage in ("2", "4"):
         run_recipe("ucla", *options, "--head", "hsoftmax", "--tree", "brown", "--stage", stage, "--stop_stage", stage)
-        assert Tree.load(tmp_path / "exp" / "hsoftmax-brown" / "tree.json").kind == "brown"
+    assert Tree.load(tmp_path / "exp" / "hsoftmax-brown" / "tree.json").kind == "brown"
 
 
 @pytest.mark.recipe
