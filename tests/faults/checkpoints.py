@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import torch
@@ -77,7 +78,6 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
 
 
 def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
-    """Returns how many checkpoints were reported in total."""
     started = time.perf_counter()
     save_and_rotate(folder, 1, size)
     longest = 3 * (time.perf_counter() - started)
@@ -175,9 +175,7 @@ def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> in
 VARIANTS = {
     "softmax": "",
     "softmax a2": "accum_grad=2",
-    "softmax w2": "num_workers=2",
-    "hsoftmax": "head=hsoftmax head_conf.tree={0}/tree.json",
-    "hsoftmax a2 w2": "head=hsoftmax head_conf.tree={0}/tree.json accum_grad=2 num_workers=2",
+    "hsoftmax w2": "head=hsoftmax head_conf.tree={0}/tree.json num_workers=2",
     "class": "head=class head_conf.tree={0}/classes.json",
     "adaptive": "head=adaptive head_conf.tree={0}/classes.json",
 }
@@ -273,18 +271,15 @@ def _make_damages(
     originals: dict[str, bytes], flips: int, cuts: int, generator: random.Random
 ) -> Iterator[tuple[str, str, bytes | None]]:
     """(file, what, new content or None for a deletion): deletions, cuts and flips, each file equally often."""
-    names = list(originals)
-    yield from ((name, "deleted", None) for name in names)
-    for number in range(cuts):
-        name = names[number % len(names)]
-        length = generator.randrange(len(originals[name]))
-        yield name, f"cut at byte {length}", originals[name][:length]
-    for number in range(flips):
-        name = names[number % len(names)]
+    yield from ((name, "deleted", None) for name in originals)
+    for number, name in enumerate(islice(cycle(originals), cuts + flips)):
         content = bytearray(originals[name])
         position, bit = generator.randrange(len(content)), generator.randrange(8)
-        content[position] ^= 1 << bit
-        yield name, f"bit {bit} of byte {position} flipped", bytes(content)
+        if number < cuts:
+            yield name, f"cut at byte {position}", bytes(content[:position])
+        else:
+            content[position] ^= 1 << bit
+            yield name, f"bit {bit} of byte {position} flipped", bytes(content)
 
 
 # ---- full disks
@@ -324,15 +319,22 @@ def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> st
 
 
 def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tally) -> int:
-    """Save a second checkpoint on a tmpfs with room for the first and a part of the second.
-
-    Returns the number of disks, 0 if none can be mounted.
-    """
+    """Save a second checkpoint on a tmpfs with room for the first and a part of the second. Returns how many disks."""
     disk.mkdir()
 
     def mount(options: str) -> bool:
         line = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)]
         return subprocess.run(line, capture_output=True, check=False).returncode == 0
+
+    def save(seems_free: int | None) -> str:
+        if seems_free is not None:
+            usage = shutil.disk_usage("/")._replace(free=seems_free)
+            shutil.disk_usage = lambda path: usage
+        try:
+            ckpt.save_checkpoint(disk / "checkpoints", 2, files)
+        except CheckpointError as error:
+            return str(error)
+        return ""
 
     if os.geteuid() != 0 or not shutil.which("mount") or not mount("size=64m"):
         return 0
@@ -343,31 +345,11 @@ def _fill_disks(disk: Path, files: dict[str, bytes], num_sizes: int, tally: Tall
             size = used + (needed * (number // 2) // num_sizes) // page * page
             where = f"disk of {size} bytes{' that fills while writing' if number % 2 else ''}"
             tally.check(mount(f"remount,size={size}"), f"{where}: cannot be made")
-            _check_save(first, files, where, tally, hide=bool(number % 2))
+            message, _ = run_child(partial(save, 2**60 if number % 2 else None))
+            is_named = "disk full while writing" in str(message) and f"checkpoint: {first.name};" in str(message)
+            tally.check(is_named and "\n" not in str(message), f"{where}: message {message!r}")
+            left, fault = [path.name for path in first.parent.iterdir()], ckpt.verification_error(first)
+            tally.check(left == [first.name] and fault is None, f"{where}: left {left}, {fault}")
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
     return 2 * num_sizes
-
-
-def _check_save(first: Path, files: dict[str, bytes], where: str, tally: Tally, *, hide: bool) -> None:
-    """Save a second checkpoint on a full disk: one line names the disk, the first checkpoint stays.
-
-    With `hide`, the free space seems sufficient.
-    """
-
-    def save() -> str:
-        if hide:
-            usage = shutil.disk_usage("/")._replace(free=2**60)
-            shutil.disk_usage = lambda path: usage
-        try:
-            ckpt.save_checkpoint(first.parent, 2, files)
-        except CheckpointError as error:
-            return str(error)
-        return ""
-
-    message, _ = run_child(save)
-    is_named = "disk full while writing" in str(message) and f"checkpoint: {first.name};" in str(message)
-    tally.check(is_named and "\n" not in str(message), f"{where}: message {message!r}")
-    left = [path.name for path in first.parent.iterdir()]
-    fault = ckpt.verification_error(first)
-    tally.check(left == [first.name] and fault is None, f"{where}: left {left}, {fault}")

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faulty corpora: damaged tables of Common Voice, damaged clips."""
 
-import contextlib
 import io
 import os
 import random
 import resource
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,11 +47,10 @@ def mutate_tables(folder: Path, tally: Tally, tables: int) -> str:
     """
     language, out = folder / "corpus" / "ca", folder / "out"
     (language / "clips").mkdir(parents=True)
-    durations = ["clip\tduration[ms]"]
-    for number in range(NUM_CLIPS):
-        (language / "clips" / f"c{number}.mp3").touch()
-        durations.append(f"c{number}.mp3\t2000")
-    (language / "clip_durations.tsv").write_text("\n".join(durations) + "\n")
+    names = [f"c{number}.mp3" for number in range(NUM_CLIPS)]
+    for name in names:
+        (language / "clips" / name).touch()
+    (language / "clip_durations.tsv").write_text("clip\tduration[ms]\n" + "".join(f"{n}\t2000\n" for n in names))
     flags = "--langs ca --ratio 1 --max_rejected 1 --check_audio exists --num_workers 0"
     args = parse_prepare(f"commonvoice --corpus '{folder}/corpus' --out '{out}' {flags}")
     counts: Counter[str] = Counter()
@@ -82,7 +80,7 @@ def mutate_tables(folder: Path, tally: Tally, tables: int) -> str:
     return f"{tables} tables | {rows_in} | {counts['refused']} tables refused"
 
 
-TABLE_DAMAGES = ("pieces", "fields", "repeats", "Windows", "cut", "overwritten", "header")
+TABLE_DAMAGES = ("pieces", "fields", "Windows", "cut", "overwritten", "header")
 
 
 def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
@@ -97,13 +95,10 @@ def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
             for _ in range(rng.randint(1, 4)):
                 fields = rng.choice(rows).removesuffix(b"\n").split(b"\t")
                 name, sentence, place = rng.choice(_NAMES), rng.choice(_SENTENCES), rng.randrange(len(fields))
-                start, end, new = rng.choice(((place, place + 1, []), (place, place, [sentence]), (1, 2, [name])))
+                changes = ((place, place + 1, []), (place, place, [sentence]), (1, 2, [name]), (0, 0, []))
+                start, end, new = rng.choice(changes)  # the last one repeats the row
                 fields[start:end] = new
                 rows.insert(rng.randrange(len(rows) + 1), b"\t".join(fields) + b"\n")
-            return HEADER + b"".join(rows)
-        case "repeats":
-            rows += rng.choices(rows, k=rng.randint(1, 5))
-            rng.shuffle(rows)
             return HEADER + b"".join(rows)
         case "Windows":
             whole = b"\xef\xbb\xbf" * rng.randint(0, 2) + content.replace(b"\n", b"\r\n")
@@ -124,8 +119,6 @@ def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
 # ---- clips
 
 RATE = 16000
-MAX_GROWTH_MB = 500
-HANG_S = 300
 _EDGES_S = 0.05  # headers contain no audio, and an mp3 begins and ends within frames
 
 
@@ -153,19 +146,17 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
         path = folder / f"{number}.{clip.format.lower()}"
         path.write_bytes(clip.content)
         utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=clip.duration_s))
-    with _quiet_decoders():
-        checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
-        rejected = {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}
-        trained, _ = run_child(lambda: _read_batches(utterances))
-    num_crashes = sum(reason.startswith("crash") for reason in rejected.values()) + (trained is None)
+    read, code = run_child(lambda: _read_clips(folder, utterances))
+    if not tally.check(read is not None, f"training crashed or hung: exit code {code}"):
+        return f"{clips} clips | training crashed or hung"
+    rejected, used, quarantined, keys = read["rejected"], read["used"], read["quarantined"], {u.key for u in utterances}
+    num_crashes = sum(reason.startswith("crash") for reason in rejected.values())
     tally.check(not num_crashes, f"{num_crashes} decoders crashed or hung")
-    trained = trained or {"used": set(), "quarantined": set(), "left_out": [], "finite": True, "grown_mb": 0}
-    used, quarantined, keys = trained["used"], trained["quarantined"], {u.key for u in utterances}
-    tally.check(not trained["left_out"], f"left out before they were read: {trained['left_out']}")
+    tally.check(not read["left_out"], f"left out before they were read: {read['left_out']}")
     tally.check(used ^ quarantined == keys, f"used and quarantined, or neither: {sorted(keys - (used ^ quarantined))}")
     tally.check(quarantined <= set(rejected), f"prepare accepted: {sorted(quarantined - set(rejected))}")
-    is_sound = trained["finite"] and trained["grown_mb"] <= MAX_GROWTH_MB
-    tally.check(is_sound, f"features are not finite, or memory grew by {trained['grown_mb']} MB")
+    is_sound = read["finite"] and read["grown_mb"] <= 500
+    tally.check(is_sound, f"features are not finite, or memory grew by {read['grown_mb']} MB")
     total, caught = Counter(clip.kind for clip in damaged), Counter(damaged[int(key)].kind for key in rejected)
     noticed_s = [max(0.1, 0.02 * clip.duration_s) + _EDGES_S for clip in damaged]
     lost = {str(number) for number, clip in enumerate(damaged) if clip.lost_s > noticed_s[number]}
@@ -174,21 +165,8 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
     return (
         f"{clips} clips = {len(used)} used + {len(quarantined)} quarantined | {num_crashes} crashes or hangs | "
         f"lost audio caught {len(lost & set(rejected))}/{len(lost)} | caught of all: {by_kind} | prepare rejects "
-        f"{len(rejected)} | memory +{trained['grown_mb']} MB"
+        f"{len(rejected)} | memory +{read['grown_mb']} MB"
     )
-
-
-@contextlib.contextmanager
-def _quiet_decoders() -> Iterator[None]:
-    """Discard what libmpg123 writes to the stderr of the process."""
-    kept = os.dup(2)
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _make_whole(name: str, seconds: float, seed: int) -> Clip:
@@ -213,12 +191,10 @@ def _damage(kind: str, rng: random.Random, whole: Clip) -> Clip:
             end = size if kind == "truncated" else end
             del content[start:end]
             lost_s = whole.duration_s * (end - start) / size
-        case "zeroed":
-            content[start:end] = bytes(end - start)
         case "flipped":
             content[start] ^= 1 << rng.randrange(8)
-        case "scribbled":
-            content[start:end] = rng.randbytes(end - start)
+        case "zeroed" | "scribbled":
+            content[start:end] = bytes(end - start) if kind == "zeroed" else rng.randbytes(end - start)
         case "header":  # the first 64 bytes declare sizes, rates and channels
             for _ in range(rng.randint(1, 4)):
                 content[rng.randrange(64)] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -234,10 +210,13 @@ def _damage(kind: str, rng: random.Random, whole: Clip) -> Clip:
     return whole._replace(content=bytes(content), kind=kind, lost_s=lost_s)
 
 
-def _read_batches(utterances: Sequence[Utterance]) -> dict[str, Any]:
-    """An epoch of training data: used keys, quarantined keys, and the growth of memory."""
+def _read_clips(folder: Path, utterances: Sequence[Utterance]) -> dict[str, Any]:
+    """What `prepare` rejects, and of an epoch of training data the used and quarantined keys and the memory."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libmpg123 writes to it
+    checker = ClipChecker(folder / "checked.jsonl", num_workers=1)
+    rejected = {clip.key: clip.reason for clip in checker.check(utterances, "clips")[1]}
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(HANG_S)
+    signal.alarm(300)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     config = DatasetConf(
         max_bad_clips=1.0, spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=8)
@@ -246,6 +225,7 @@ def _read_batches(utterances: Sequence[Utterance]) -> dict[str, Any]:
     dataset = SpeechDataset(utterances, tokenizer, config, training=True, seed=0, subsampled_length=lambda n: n // 4)
     made = list(batches(dataset, dataset.plan(0), 0))
     return {
+        "rejected": rejected,
         "used": {key for batch in made for key in batch.keys},
         "quarantined": {clip.key for batch in made for clip in batch.quarantined},
         "left_out": [key for key, _ in dataset.rejected],

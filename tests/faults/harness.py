@@ -175,9 +175,9 @@ class Program:
         if (code := self.wait()) != 0:
             raise SystemExit(f"exit code {code}:\n{self.log.read_text()}")
 
-    def wait_until(self, is_reached: Callable[[], bool]) -> bool:
+    def wait_until(self, is_reached: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
         """Wait for a condition. Returns False if the program ended first, or made no progress in time."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while not is_reached():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 return False
@@ -194,10 +194,9 @@ class Program:
 
 def _read(path: Path) -> str:
     """The content of a file of /proc; empty if the process has just ended."""
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""
 
 
 def start_training(

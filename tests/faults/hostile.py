@@ -27,9 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def hostile_files(folder: Path, tally: Tally, pickles: int, yamls: int = 50, arrays: int = 20) -> str:
     """Loading a model, a config or an array never runs code.
 
-    Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files
-    as embeddings. Each ends in one line and exit code 2. `pickle.loads` in a
-    separate process shows how many pickles work. Then the source is searched for ways to read a pickle.
+    Pickles are tried as final.pt and as each file of a checkpoint, YAML files as config and train.yaml, NumPy files as
+    embeddings. `pickle.loads` in another process shows how many pickles work. The source has no way to read a pickle.
     """
     bed = TestBed(folder, tally)
     num_working = sum(bed.try_pickle(*chosen) for chosen in choose_pickles(bed.marker, pickles, tally))
@@ -91,7 +90,6 @@ class TestBed:
             for descriptor in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
             pickle.loads(plain)
-            os._exit(0)
 
         run_child(load_unsafely)
         is_working, what = self.take_marker(), f"pickle {name} as {place}"
@@ -129,12 +127,9 @@ def make_calls(marker: Path) -> list[tuple[str, str, tuple[object, ...]]]:
     path = str(marker)
     code, shell = f"open({path!r}, 'w').close()", f"touch {path}"
     return [
-        *((module, "system", (shell,)) for module in ("os", "posix")),
-        *(("os", "mkdir", (path,)), ("os", "popen", (shell,)), ("subprocess", "call", (["touch", path],))),
-        *(("builtins", name, (code,)) for name in ("exec", "eval")),
-        *((module, "open", (path, "w")) for module in ("builtins", "io", "codecs")),
-        *(("pathlib", "Path.touch", (marker,)), ("timeit", "timeit", (code,)), ("cProfile", "run", (code,))),
-        *(("shutil", "copyfile", ("/dev/null", path)), ("logging", "FileHandler", (path,))),
+        *(("posix", "system", (shell,)), ("os", "mkdir", (path,)), ("subprocess", "call", (["touch", path],))),
+        *(("builtins", "exec", (code,)), ("io", "open", (path, "w")), ("pathlib", "Path.touch", (marker,))),
+        *(("timeit", "timeit", (code,)), ("logging", "FileHandler", (path,))),
         *(("numpy", "save", (path, 0)), ("torch", "save", (0, path)), ("torch.utils.collect_env", "run", (shell,))),
     ]
 
@@ -149,7 +144,6 @@ def make_pickles(module: str, function: str, arguments: tuple[object, ...]) -> I
         yield f"{name} by GLOBAL and REDUCE", b"c" + called + pushed + b"tR."
         yield f"{name} by INST", pushed + b"i" + called + b"."
         yield f"{name} by OBJ", b"(c" + called + pushed[1:] + b"o."
-        yield f"{name} as a value in a dict", b"\x80\x02}X\x01\x00\x00\x00wc" + called + pushed + b"tRs."
         yield f"{name} with its result as a state", b"\x80\x02}c" + called + pushed + b"tRb."
     yield f"{name} by STACK_GLOBAL", b"\x80\x04" + stacked + pushed + b"tR."
     if name == "logging.FileHandler":
@@ -175,7 +169,6 @@ def make_yamls(marker: Path) -> Iterator[tuple[str, bytes]]:
     command, code = f"touch {marker}", f"\"open('{marker}','w')\""
     tags = (
         *(f"!!python/object/{kind}:os.system ['{command}']" for kind in ("apply", "new")),
-        f"!!python/object/apply:os.mkdir ['{marker}']",
         *(f"!!python/object/apply:builtins.{name} [{code}]" for name in ("exec", "eval")),
         f"!!python/object/new:type {{args: [x, !!python/tuple [], {{}}], state: '{command}'}}",
         *("!!python/name:os.system", "!!python/module:os", "!!python/object:pathlib.Path {}", "!!python/tuple [1, 2]"),

@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from harness import Program, Tally, last_step, start_training
+from harness import PATIENCE_S, Program, Tally, last_step, start_training
 from model_folders import write_clip, write_model_folder
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
@@ -38,13 +38,10 @@ def kill_training(folder: Path, tally: Tally, kills: int) -> str:
     at = []
     for instant in sorted(tally.generator.uniform(0, num_steps) for _ in range(kills)):
         program, before = start_training(corpus, killed, *overrides), last_step(killed)
-        deadline = time.monotonic() + tally.generator.uniform(0.2, 4.0)
+        wanted = max(int(instant), before + 1)
         # If the step was reached before this start, the kill comes somewhere in the start.
-        program.wait_until(
-            lambda instant=instant, before=before, deadline=deadline: (  # type: ignore[misc]
-                last_step(killed) >= int(instant) and (last_step(killed) != before or time.monotonic() > deadline)
-            )
-        )
+        patience_s = PATIENCE_S if before < int(instant) else tally.generator.uniform(0.2, 4.0)
+        program.wait_until(lambda: last_step(killed) >= wanted, patience_s)  # noqa: B023
         time.sleep((instant - int(instant)) * 0.1)  # a step with its checkpoint takes about as long
         tally.check(program.process.poll() is None, f"it ended before it was killed: {program.log.read_text()[-300:]}")
         program.process.kill()

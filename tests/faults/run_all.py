@@ -80,17 +80,20 @@ NOT_COVERED = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Test the chosen faults. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}")
+    parser.add_argument(
+        "faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}"
+    )
     parser.add_argument("--trials", type=int, help="number of trials (default: as in the note)")
     parser.add_argument("--quick", action="store_true", help="few trials: do the tests work at all?")
     parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args(argv)
-    unknown = [name for name in args.faults if name not in FAULTS]
-    if unknown:
+    if unknown := set(args.faults) - set(FAULTS):
         parser.error(f"no such fault: {' '.join(unknown)}; choose from {' '.join(FAULTS)}")
     out = None if args.out is None else args.out.with_suffix("")
-    results = read_results(out) if args.faults else {}
+    results: dict[str, Row] = {}
+    if args.faults and out is not None and out.with_suffix(".json").exists():
+        results = {row["promise"]: row for row in json.loads(out.with_suffix(".json").read_text("utf-8"))["results"]}
     for name in args.faults or FAULTS:
         results[FAULTS[name].promise] = run(name, trials=args.trials, quick=args.quick, seed=args.seed)
         if out is not None:
@@ -128,14 +131,6 @@ def run(name: str, *, trials: int | None, quick: bool, seed: int) -> Row:
         **{"promise": fault.promise, "command": command, "figure": figure},
         **{"seconds": seconds, "exit_code": 1 if violations else 0, "commit": commit},
     }
-
-
-def read_results(out: Path | None) -> dict[str, Row]:
-    """The rows of an existing note, by promise."""
-    path = None if out is None else out.with_suffix(".json")
-    if path is None or not path.exists():
-        return {}
-    return {row["promise"]: row for row in json.loads(path.read_text("utf-8"))["results"]}
 
 
 def write_note(results: Mapping[str, Row], out: Path | None, *, quick: bool) -> None:

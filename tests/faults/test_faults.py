@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -53,12 +54,8 @@ def test_a_save_that_is_not_atomic_is_noticed(tmp_path: Path, monkeypatch: pytes
     save = ckpt.save_checkpoint
 
     def save_in_place(folder: Path, step: int, files: dict[str, bytes]) -> Path:
-        path, made = folder / f"step-{step:08d}", save(folder.parent / "elsewhere", step, files)
-        path.mkdir(parents=True, exist_ok=True)
-        for item in made.iterdir():
-            with (path / item.name).open("wb") as file:
-                file.write(item.read_bytes())
-        return path
+        made = save(folder.parent / "elsewhere", step, files)
+        return Path(shutil.copytree(made, folder / made.name, dirs_exist_ok=True))
 
     monkeypatch.setattr(ckpt, "save_checkpoint", save_in_place)
     tally = Tally()

@@ -93,7 +93,7 @@ CHANGES = {
     "units.txt": ("swapped", "deleted", "added", "NFD", "renamed"),
     "tree.json": ("other counts", "added", "swapped", "NFD"),
     "global_cmvn": ("one value", "another size"),
-    "final.pt": ("deleted", "renamed", "shortened", "a number", "added"),
+    "final.pt": ("deleted", "renamed", "shortened", "a number"),
 }
 
 
@@ -139,18 +139,9 @@ def change_weights(path: Path, kind: str, generator: random.Random) -> None:
     """Change final.pt; only the weights may tell."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
     name = generator.choice([name for name, value in state.items() if value.dim() > 0])
-    embedding = "decoder.embed.0.weight"
-    match kind:
-        case "deleted":
-            del state[name]
-        case "renamed":
-            state[name + ".other"] = state.pop(name)
-        case "shortened":
-            state[name] = state[name].reshape(-1)[:-1]
-        case "a number":
-            state[name] = 1.0
-        case "added":
-            state[embedding] = torch.cat([state[embedding], state[embedding][:1]])
+    weight = state.pop(name)
+    others = {"renamed": {name + ".other": weight}, "shortened": {name: weight.reshape(-1)[:-1]}, "a number": {name: 1}}
+    state |= others.get(kind, {})
     torch.save(state, path)
     path.with_suffix(".json").unlink()
 
@@ -271,7 +262,7 @@ def damage_line(content: bytes, generator: random.Random) -> tuple[bytes, str]:
 
 # ---- scores of other utterances
 
-HYPOTHESIS_CHANGES = ("drop", "double", "rename", "add", "empty")
+HYPOTHESIS_CHANGES = ("drop", "double", "add", "empty")
 
 
 def scored_sets(folder: Path, tally: Tally, mutations: int, pairs: int = 5000) -> str:
@@ -316,10 +307,8 @@ def change_hypothesis(
                 del lines[at]
             case "double":
                 lines.insert(generator.randrange(len(lines)), (key, generator.choice((text, "other"))))
-            case "rename":
-                lines[at] = (generator.choice((key.upper(), key + "0", key[:-1], "ü" + key)), text)
             case "add":
-                lines.insert(at, (f"new{generator.randrange(99)}", text))
+                lines.insert(at, (generator.choice((key.upper(), key + "0", key[:-1], "ü" + key)), text))
             case "empty":
                 lines[at] = (key, "")
     return lines
