@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faulty corpora: damaged tables of Common Voice, damaged clips."""
 
-import io
 import os
 import random
 import resource
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import soundfile
 from harness import Tally, run_child
 from made_up_release import parse_prepare
+from model_folders import write_clip
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.corpus import commonvoice
@@ -84,7 +83,6 @@ TABLE_DAMAGES = ("pieces", "fields", "Windows", "cut", "overwritten", "header")
 
 
 def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
-    """The content of a damaged table."""
     content = bytearray(HEADER + b"".join(rows))
     match kind:
         case "pieces":  # separators, quotes and broken bytes
@@ -118,7 +116,6 @@ def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
 
 # ---- clips
 
-RATE = 16000
 _EDGES_S = 0.05  # headers contain no audio, and an mp3 begins and ends within frames
 
 
@@ -139,11 +136,14 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
 
     `prepare` and training read damaged clips. Nothing crashes, hangs or fills the memory.
     """
-    wholes = [_make_whole(name, s, tally.seed) for name in ("WAV", "FLAC", "MP3") for s in (0.8, 1.3, 2.1)]
+    wholes = []
+    for suffix, seconds in product(("wav", "flac", "mp3"), (0.8, 1.3, 2.1)):
+        written = write_clip(folder / f"whole.{suffix}", seconds, tally.seed)
+        wholes.append(Clip(suffix, Path(written.wav).read_bytes(), seconds))
     damaged = [_damage(KINDS[i % len(KINDS)], tally.generator, tally.generator.choice(wholes)) for i in range(clips)]
     utterances = []
     for number, clip in enumerate(damaged):
-        path = folder / f"{number}.{clip.format.lower()}"
+        path = folder / f"{number}.{clip.format}"
         path.write_bytes(clip.content)
         utterances.append(Utterance(key=str(number), wav=str(path), txt="a", duration=clip.duration_s))
     read, code = run_child(lambda: _read_clips(folder, utterances))
@@ -169,15 +169,6 @@ def mutate_clips(folder: Path, tally: Tally, clips: int) -> str:
     )
 
 
-def _make_whole(name: str, seconds: float, seed: int) -> Clip:
-    """Noise with a tone, which compression cannot make small."""
-    times = np.arange(round(seconds * RATE)) / RATE
-    noise = np.random.default_rng(seed).normal(size=len(times))
-    file = io.BytesIO()
-    soundfile.write(file, 0.3 * np.sin(2 * np.pi * 440 * times) + 0.05 * noise, RATE, format=name)
-    return Clip(name, file.getvalue(), len(times) / RATE)
-
-
 KINDS = ("truncated", "holed", "zeroed", "flipped", "scribbled", "header", "huge", "page", "noise", "empty")
 
 
@@ -200,7 +191,7 @@ def _damage(kind: str, rng: random.Random, whole: Clip) -> Clip:
                 content[rng.randrange(64)] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         case "huge":  # far more audio is declared than there is
             frames = max(content.find(b"Xing"), content.find(b"Info")) + 8
-            sizes = {"WAV": rng.choice((4, 16, 24, 40)), "FLAC": 22, "MP3": frames}  # WAV: of the file, of `fmt `, …
+            sizes = {"wav": rng.choice((4, 16, 24, 40)), "flac": 22, "mp3": frames}  # WAV: of the file, of `fmt `, …
             place = sizes[whole.format]
             content[place : place + 4] = b"\xff\xff\xff\x7f"
         case "page" | "noise" | "empty":  # page: a server's answer instead of the file

@@ -67,7 +67,6 @@ class Ended:
         return self.code == 2 and self.crash is None and bool(self.err.strip()) and "Traceback" not in self.err
 
     def summary(self) -> str:
-        """For a violation."""
         return f"exit {self.code}: {(self.crash or self.err or self.log)[-400:]!r}"
 
 
@@ -171,7 +170,6 @@ class Program:
             return self.process.wait()
 
     def finish(self) -> None:
-        """Wait for its success."""
         if (code := self.wait()) != 0:
             raise SystemExit(f"exit code {code}:\n{self.log.read_text()}")
 

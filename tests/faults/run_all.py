@@ -45,7 +45,6 @@ class Fault(NamedTuple):
 
     @property
     def promise(self) -> str:
-        """What must hold."""
         return (self.test.__doc__ or "").splitlines()[0].rstrip(".")
 
 
@@ -80,9 +79,7 @@ NOT_COVERED = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Test the chosen faults. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}"
-    )
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"default: all of {' '.join(FAULTS)}")
     parser.add_argument("--trials", type=int, help="number of trials (default: as in the note)")
     parser.add_argument("--quick", action="store_true", help="few trials: do the tests work at all?")
     parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")

@@ -119,7 +119,6 @@ def change_file(path: Path, generator: random.Random) -> str:
 
 
 def change_units(names: list[str], kind: str, generator: random.Random) -> list[str]:
-    """Another list of units."""
     first, other = generator.sample(range(3, len(names)), 2)
     match kind:
         case "swapped":
@@ -297,7 +296,6 @@ def scored_sets(folder: Path, tally: Tally, mutations: int, pairs: int = 5000) -
 def change_hypothesis(
     hypothesis: dict[str, str], changes: Sequence[str], generator: random.Random
 ) -> list[tuple[str, str]]:
-    """The lines of a changed hypothesis file."""
     lines = list(hypothesis.items())
     for change in changes:
         at = generator.randrange(len(lines))
