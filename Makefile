@@ -41,7 +41,7 @@ recipes: setup
 	$(BIN)/python -m pytest -m recipe
 
 slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto -m slow
 
 clean:
 	rm -rf .venv build dist *.egg-info
