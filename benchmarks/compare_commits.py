@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs two commits of the package on this machine and compares their results: trees, weights, texts, scores.
 
-    python benchmarks/compare_commits.py --base b912059 --work compare --ucla /data/ucla
+    python benchmarks/compare_commits.py --base b912059 --work ../compare --ucla /data/ucla
 
 Each side runs the same commands in a folder of its own, one core each, side by side. The base side is checked out with
 `git worktree` and its results are kept in --work for the next comparison. Compared are the data lists, units, trees of
@@ -143,23 +143,24 @@ def main() -> None:
     parser.add_argument("--name", default="new", help="name of the new side's folder in --work")
     args = parser.parse_args()
     suffix = "-quick" if args.quick else ""
-    checkout, base, new = args.work / f"checkout-{args.base}", args.work / (args.base + suffix), args.work / args.name
-    args.work.mkdir(parents=True, exist_ok=True)
-    if not checkout.exists():
-        subprocess.run(["git", "worktree", "add", "--detach", checkout, args.base], cwd=ROOT, check=True)
+    work = args.work.resolve()  # git runs in another folder
+    checkout, base, new = work / f"checkout-{args.base}", work / (args.base + suffix), work / args.name
+    work.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(new, ignore_errors=True)
     corpora = args.ucla and args.ucla.resolve(), args.speech and args.speech.resolve()
 
     def run_base() -> None:
-        with (args.work / f"{base.name}.lock").open("w") as lock:  # another comparison may be computing it
+        with (work / f"{args.base}.lock").open("w") as lock:  # another comparison may be computing it
             fcntl.flock(lock, fcntl.LOCK_EX)
+            if not checkout.exists():
+                subprocess.run(["git", "worktree", "add", "--detach", checkout, args.base], cwd=ROOT, check=True)
             if not (base / "complete").exists():
                 shutil.rmtree(base, ignore_errors=True)
-                Side(checkout.resolve(), base.resolve(), quick=args.quick).run(*corpora)
+                Side(checkout, base, quick=args.quick).run(*corpora)
 
     with ThreadPoolExecutor(2) as pool:
         of_base = pool.submit(run_base)
-        Side(args.package.resolve(), new.resolve(), quick=args.quick).run(*corpora)
+        Side(args.package.resolve(), new, quick=args.quick).run(*corpora)
         of_base.result()
     paths = list(results(base))
     differences = [(path, text) for path in paths if (text := difference(base / path, new / path))]

@@ -97,9 +97,11 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
     _check_flags(args)
     sizes = {}
     if args.corpus.is_file():
-        for lang, (validated, clip, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
+        for lang, (validated_h, mean_h, num_validated, num_released) in read_statistics(
+            args.corpus, args.langs
+        ).items():
             num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-            sizes[lang] = LanguageHours(validated, num_test * clip, num_released * clip)
+            sizes[lang] = LanguageHours(validated_h, num_test * mean_h, num_released * mean_h)
     else:
         with TemporaryDirectory() as folder:
             checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)

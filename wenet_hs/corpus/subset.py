@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many hours of each language to train on: the smoothed downsampling of the paper, section 3.1."""
+"""How many hours of each language to train on (section 3.1 of the paper), and the statistics of Common Voice."""
 
 import json
 import math

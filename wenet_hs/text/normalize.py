@@ -33,14 +33,14 @@ _EVERYWHERE = (
 )
 
 
-# What a language keeps besides letters: patterns that match one character each, and its replacement (None: it is kept);
-# the first match counts.
-_Spelling = tuple[tuple[str, str | None], ...]
+# The characters that a language keeps besides letters: patterns that match one character each, and its replacement
+# (None: it is kept); the first match counts.
+_LanguageRules = tuple[tuple[str, str | None], ...]
 _ELISION = (_BEFORE + _TYPED_OR_LETTER, "'")
 """An apostrophe may end a word (un po'). It must then be distinguished from a closing quotation mark."""
 _LETTER_APOSTROPHE = (_INSIDE % _TYPED_OR_LETTER, "ʼ")
-_DEFAULT: _Spelling = ((_INSIDE % _TYPED, "'"),)
-_RULES: dict[str, _Spelling] = {
+_DEFAULT: _LanguageRules = ((_INSIDE % _TYPED, "'"),)
+_RULES: dict[str, _LanguageRules] = {
     "ca": ((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), _ELISION),
     "fr": (_ELISION,),
     "it": (_ELISION,),
@@ -76,6 +76,8 @@ def normalize_phones(text: str) -> str:
 def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -> tuple[str, Counter[str]]:
     """Like `normalize`, with the frequencies of the removed characters; white space is not counted.
 
+    With `keep_case` the text keeps its upper case; the rules match it in lower case.
+
     A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
     """
     code = (lang or "").replace("_", "-").partition("-")[0].lower()
@@ -88,25 +90,27 @@ def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -
             return text, removed
 
 
-def _normalize_once(text: str, rules: _Spelling, *, keep_case: bool, has_dotless_i: bool) -> tuple[str, Counter[str]]:
+def _normalize_once(
+    text: str, rules: _LanguageRules, *, keep_case: bool, has_dotless_i: bool
+) -> tuple[str, Counter[str]]:
     """The text after one pass, and the frequencies of the characters that the pass removed."""
     text = unicodedata.normalize("NFC", text)
     text = text if keep_case else _lower(text, has_dotless_i)
     lower = text  # the patterns are in lower case
     if keep_case:  # a letter whose lower case is several characters stays, so that positions do not change
         lower = "".join(low if len(low := character.lower()) == 1 else character for character in text)
-    spelling: dict[int, str] = {}  # position of a character that belongs to the spelling of a word → its replacement
+    replacements: dict[int, str] = {}  # of characters for which a rule matches, by position
     for pattern, written in _patterns(rules):
         for match in pattern.finditer(lower):
-            spelling.setdefault(match.start(), match.group() if written is None else written)
+            replacements.setdefault(match.start(), match.group() if written is None else written)
     if _ELISION in rules:
         for position in _closing_quotes(lower):
-            spelling.pop(position, None)
+            replacements.pop(position, None)
     pieces = []
     removed: Counter[str] = Counter()
     for position, character in enumerate(text):
-        piece, is_removed = (spelling[position], False) if position in spelling else _replacement(character)
-        pieces.append(piece.upper() if position in spelling and character.isupper() else piece)
+        piece, is_removed = (replacements[position], False) if position in replacements else _replacement(character)
+        pieces.append(piece.upper() if position in replacements and character.isupper() else piece)
         if is_removed:
             removed[character] += 1
     return unicodedata.normalize("NFC", " ".join("".join(pieces).split())), removed
@@ -120,7 +124,7 @@ def _lower(text: str, has_dotless_i: bool) -> str:
 
 
 @cache
-def _patterns(rules: _Spelling) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
+def _patterns(rules: _LanguageRules) -> tuple[tuple["regex.Pattern[str]", str | None], ...]:
     return tuple((regex.compile(pattern), written) for pattern, written in (*rules, *_EVERYWHERE))
 
 

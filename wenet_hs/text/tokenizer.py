@@ -102,7 +102,7 @@ class BpeTokenizer(Tokenizer):
 
 
 def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
-    """The tokenizer of a kind, one of `KINDS`; `bpe` needs its sentencepiece model."""
+    """The tokenizer of a kind, one of `KINDS`. Raises ValueError for another, or for `bpe` without its model."""
     if kind == "bpe" and bpe_model is not None:
         return BpeTokenizer(table, bpe_model)
     if kind == "char":

@@ -125,7 +125,7 @@ class WindowCounts(NamedTuple):
 def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
     """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
 
-    `batches` are those of this rank. A window and its facts are those of all ranks, except seconds and quarantined.
+    `batches` are those of this rank. The values of a step are those of all ranks, except its times and `quarantined`.
 
     Raises DataError after MAX_SKIPPED_IN_A_ROW steps whose loss or gradient was not finite, and ConfigError naming the
     batch for which the memory is too small.

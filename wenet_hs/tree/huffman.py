@@ -243,8 +243,9 @@ def add_unplaced(rows: Ints, placed: Ints, frequencies: NDArray[np.float64]) -> 
 
     Other units that occur form a Huffman tree together with the given tree, which counts as one leaf of its total
     weight. Other units that never occur form a Huffman tree of their own, the sibling of the least frequent unit that
-    occurs (ties by id), as in Huffman's tree. The lighter child of each new node is on the left; of equal weights the
-    one with the lowest unit id. If no unit occurs, all count as equal.
+    occurs (ties by id), as in Huffman's tree. The lighter child of each new node is on the left; equal weights are
+    ordered as in `huffman_children`, where the given tree is a leaf with its lowest unit id. If no unit occurs, all
+    count as equal.
 
     Args:
         rows: (S-1, 2); the last row is the root.

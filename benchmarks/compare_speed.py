@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmarks of two checkouts in turns and compares the figures of their tables.
+
+    python benchmarks/compare_speed.py --base ../base --work ../speed --out benchmarks/notes/compare_speed
+
+Each repeat runs a benchmark of the base, then the same one of this checkout (every other repeat in the opposite
+order), each with the scripts and the package of its own side. A figure is the time of the base divided by the new time,
+the median over the repeats: above 1 the new side is faster. `table` compares the ratios that a table prints (a head
+to softmax, ours to WeNet), `time` the times and speeds beside them. The results of each run are kept in --work, so an
+interrupted comparison goes on.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from paired import markdown_table, number, publish
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCHMARKS: dict[str, tuple[str, ...]] = {
+    "head_training": ("--threads", "2", "--rounds", "3"),
+    "head_search": ("--threads", "2", "--rounds", "5"),
+    "recognize": ("--threads", "2"),
+    "training_speed": ("--threads", "2"),
+    "scoring": ("--threads", "1"),
+}
+TIMES = ("ms", "rtf")
+SPEEDS = ("audio_seconds_a_second", "data")
+RATIOS = ("ratio", "ratio_lists", "gain")
+LIMIT = 0.1  # a figure is listed on its own if it is worse by more than this
+
+
+def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str, float]]:
+    """The figures of a benchmark's JSON: whether it is a `table` or a `time` figure, its name, and its speed."""
+    if isinstance(record, list):
+        for item in record:
+            yield from figures(item, where)
+    elif isinstance(record, dict):
+        names = (*where, *(str(value) for value in record.values() if isinstance(value, str | int)))
+        for key, value in record.items():
+            sides = value if isinstance(value, Mapping) else {"": value}
+            if key not in (*TIMES, *SPEEDS, *RATIOS):
+                if isinstance(value, dict | list) and key != "conditions":
+                    yield from figures(value, (*names, *([] if isinstance(value, list) else [key])))
+                continue
+            for side, amount in sides.items():
+                kind = "table" if key in RATIOS else "time"
+                yield kind, ", ".join(filter(None, (*names, key, side))), 1 / amount if key in TIMES else amount
+
+
+def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
+    """The figures of one run of a benchmark, from its result if it has run already."""
+    if not out.with_suffix(".json").exists():
+        print(f"{benchmark} of {side}", flush=True)
+        command = [sys.executable, side / f"benchmarks/{benchmark}.py", *BENCHMARKS[benchmark], "--out", out]
+        with out.with_suffix(".log").open("w", encoding="utf-8") as log:
+            env = os.environ | {"PYTHONPATH": str(side)}
+            subprocess.run(command, cwd=side, env=env, stdout=log, stderr=log, check=True)
+    record = json.loads(out.with_suffix(".json").read_text("utf-8"))
+    return {(kind, name): speed for kind, name, speed in figures({**record, "title": None})}
+
+
+def compare(benchmark: str, base: Path, work: Path, repeats: int) -> dict[tuple[str, str], list[float]]:
+    """For each figure that both sides have, the new speed divided by that of the base in each repeat."""
+    changes: dict[tuple[str, str], list[float]] = {}
+    for repeat in range(repeats):
+        sides = {"base": base, "new": ROOT}
+        measured = {
+            name: run(benchmark, sides[name], work / f"{benchmark}-{name}-{repeat}")
+            for name in (sorted(sides) if repeat % 2 == 0 else sorted(sides, reverse=True))
+        }
+        for key, speed in measured["base"].items():
+            if key in measured["new"]:
+                changes.setdefault(key, []).append(measured["new"][key] / speed)
+    return changes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", type=Path, required=True, help="checkout of the base")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the results of each run")
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="benchmarks to run")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each side (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    rows, slower, facts = [], [], {}
+    for benchmark in args.only:
+        changes = compare(benchmark, args.base.resolve(), args.work.resolve(), args.repeats)
+        facts[benchmark] = {f"{kind}: {name}": values for (kind, name), values in changes.items()}
+        for kind in ("table", "time"):
+            medians = {name: statistics.median(values) for (of, name), values in changes.items() if of == kind}
+            within = sum(abs(value - 1) <= LIMIT for value in medians.values())
+            worse = [name for name, value in medians.items() if value < 1 - LIMIT]
+            middle = statistics.median(medians.values())
+            rows.append([benchmark, kind, str(len(medians)), f"{middle:.2f}", str(within), str(len(worse))])
+            slower += [
+                [benchmark, kind, name, number(medians[name]), " ".join(map(number, changes[kind, name]))]
+                for name in worse
+            ]
+    header = ["benchmark", "figures", "number", "median, new to base", "within 10 %", "slower by more"]
+    text = (
+        f"{args.repeats} runs of each side in turns. Above 1 the new side is faster.\n\n{markdown_table(header, rows)}"
+    )
+    if slower:
+        header = ["benchmark", "figure", "name", "new to base", "each repeat"]
+        text += f"\n\nSlower by more than {LIMIT:.0%}:\n\n{markdown_table(header, slower)}"
+    publish("Speed of two checkouts", text, {"changes": facts}, device="cpu", out=args.out)
+
+
+if __name__ == "__main__":
+    main()
