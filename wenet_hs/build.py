@@ -220,10 +220,10 @@ def check_routes(config: ExperimentConfig, device: torch.device) -> None:
 def build_head(
     conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, *, section: str = "head_conf"
 ) -> OutputHead:
-    """Builds a head with new weights, drawn from a generator of its own.
+    """Builds a head with new weights, drawn with a seed of their own.
 
-    Only the seed of that generator comes from torch's: all heads of one experiment seed leave the same random numbers
-    to the modules built after them and to training.
+    torch's random state then continues as if only that seed had been drawn: all heads of one experiment seed leave the
+    same random numbers to the modules built after them and to training.
 
     Args:
         tree: for every head except the softmax; a binary tree or a class tree is converted as needed.

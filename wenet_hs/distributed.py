@@ -94,22 +94,39 @@ class World:
         """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
         if self.store is None:
             return
-        key = f"barrier/{self.store.add(f'barriers/{self.rank}', 1)}"  # the same on all ranks
+        key = self._next_key()
         if self.store.add(f"{key}/arrived", 1) == self.size:
             self.store.set(f"{key}/done", "1")
-        while not self.store.check([f"{key}/done"]):
-            if self.store.check(["error"]):
-                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
-            time.sleep(_POLL_S)
+        self._wait_for(f"{key}/done")
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """Rank 0 runs the block, then the other ranks do. There is no time limit: it may have to read a corpus."""
+        """Rank 0 runs the block, then the other ranks do. There is no time limit: it may have to read a corpus.
+
+        Rank 0 does not wait for the others: its next collective notices within the time limit if one of them has died.
+        """
+        if self.store is None:
+            yield
+            return
+        key = f"{self._next_key()}/done"
         if not self.is_first:
-            self.barrier()
+            self._wait_for(key)
         yield
         if self.is_first:
-            self.barrier()
+            self.store.set(key, "1")
+
+    def _next_key(self) -> str:
+        """A key of the store, the same on all ranks for the same call."""
+        assert self.store is not None
+        return f"wait/{self.store.add(f'waits/{self.rank}', 1)}"
+
+    def _wait_for(self, key: str) -> None:
+        """Wait until the key is set. Raises RankLost if a rank ends with an error in the meantime."""
+        assert self.store is not None
+        while not self.store.check([key]):
+            if self.store.check(["error"]):
+                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
+            time.sleep(_POLL_S)
 
 
 @contextmanager

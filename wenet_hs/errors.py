@@ -38,8 +38,8 @@ class Stopped(WenetHsError):
 
 def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:
     """The first names, at most `most`, and the number of the others, for a message of one line."""
-    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
-    return separator.join([*names[:most], *more])
+    shown = separator.join(names[:most])
+    return f"{shown}, and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:

@@ -91,12 +91,11 @@ def read_lines(path: Path | str) -> list[str]:
 
 def remove_incomplete_line(path: Path) -> bytes:
     """The content of a file without an incomplete last line of a killed run, which is removed; empty for no file."""
-    if not path.exists():
-        return b""
-    with path.open("r+b") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
-    return content[: content.rfind(b"\n") + 1]
+    content = path.read_bytes() if path.exists() else b""
+    size = content.rfind(b"\n") + 1
+    if size < len(content):
+        os.truncate(path, size)
+    return content[:size]
 
 
 @contextmanager

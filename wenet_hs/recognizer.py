@@ -86,7 +86,8 @@ class Recognizer:
                 averaged and any rate is resampled.
             mode: a decoding mode: a name from `wenet_hs.decode.MODES`.
             max_segment_s: longer audio is cut at pauses; 0: never.
-        Raises: DataError if a file cannot be read; ValueError for a wrong waveform or mode.
+        Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
+        ValueError for a wrong waveform or mode.
         """
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:

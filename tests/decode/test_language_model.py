@@ -130,7 +130,7 @@ def test_units_that_the_file_does_not_know_are_named(tmp_path: Path, caplog: pyt
     model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL))
     assert not caplog.text
     model_of(tmp_path, ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5"))
-    assert "lm.arpa: does not know 6 of the 8 units (▁ c d e f and 1 more), so the searches avoid them" in caplog.text
+    assert "lm.arpa: does not know 6 of the 8 units (▁ c d e f, and 1 more), so the searches avoid them" in caplog.text
     with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
         model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL))
 

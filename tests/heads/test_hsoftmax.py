@@ -90,21 +90,21 @@ COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 def choose(num_units: int, mean_path: float = 8.0, route: RouteOption = "auto", **options: Any) -> Route:
     head = HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, num_units + 1)), route=route)
     head._mean_path = mean_path
-    return head.cost_route(**{"device_type": "cpu", "dtype": torch.float32, "every_unit": False} | options)
+    return head.cost_route(**{"device_type": "cpu", "dtype": torch.float32, "all_units": False} | options)
 
 
 def test_choice_of_a_route() -> None:
     assert choose(10_000) == choose(150) == "path"
     assert choose(150, 75.0) == "nodes"  # a comb
-    assert choose(10_000, every_unit=True) == "nodes"
+    assert choose(10_000, all_units=True) == "nodes"
     assert choose(10_000, dtype=torch.float64) == choose(150, route="torch-path") == "torch-path"
     assert choose(150, dtype=torch.float64) == "torch-nodes"
     assert choose(10_000, device_type="cuda") == "torch-path"
     assert choose(2_000, device_type="cuda") == "torch-nodes"  # 13 · 256 numbers for a path
-    assert choose(10_000, device_type="cuda", every_unit=True) == "torch-nodes"
-    assert choose(10_000, route="nodes") == choose(10_000, route="path", every_unit=True) == "nodes"
+    assert choose(10_000, device_type="cuda", all_units=True) == "torch-nodes"
+    assert choose(10_000, route="nodes") == choose(10_000, route="path", all_units=True) == "nodes"
     assert choose(150, 75.0, route="path") == "path"
-    assert choose(10_000, route="torch-path", every_unit=True) == choose(150, route="torch-nodes") == "torch-nodes"
+    assert choose(10_000, route="torch-path", all_units=True) == choose(150, route="torch-nodes") == "torch-nodes"
 
 
 def test_settings_are_checked_and_printed() -> None:

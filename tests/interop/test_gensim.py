@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.interop.gensim import from_gensim, gensim_tree, load_gensim, tree_over
+from wenet_hs.interop.gensim import from_gensim, load_gensim, read_gensim_tree, tree_over
 from wenet_hs.tree import Tree
 
 gensim_models = pytest.importorskip("gensim.models")
@@ -110,7 +110,7 @@ def test_a_file_is_read_only_if_it_is_trusted(model: Any, tmp_path: Path, monkey
     model.save(str(path))
     with pytest.raises(ConfigError, match=r"w2v.model: gensim's format is a pickle, .* any code .* add --trust_pickle"):
         load_gensim(path, trust_pickle=False)
-    assert gensim_tree(load_gensim(path, trust_pickle=True))[0] == gensim_tree(model)[0]
+    assert read_gensim_tree(load_gensim(path, trust_pickle=True))[0] == read_gensim_tree(model)[0]
     path.write_bytes(b"not a pickle")
     with pytest.raises(DataError, match=r"w2v.model: not a word2vec model of gensim \(.*\); give what `model.save`"):
         load_gensim(path, trust_pickle=True)

@@ -110,6 +110,7 @@ def test_each_fault_of_the_structure_is_one_line(tmp_path: Path, text: str | Non
         ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 1 has inner node 2; with 3 units"),
         ([[0, 1], [0, 1], [0, 2], [2, 0]], [[1, 1], [1, -1], [-1, 1], [-1, 0]], "path of unit 3 contradicts that of"),
         ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 has an empty path"),
+        ([[0, 0, 1], [0, 1, 0], [0, 0, 0]], [[1, 0, 1], [1, -1, 0], [-1, 0, 0]], "unit 0 has padding before its end"),
     ],
 )
 def test_paths_that_are_not_a_tree_are_refused(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
@@ -149,6 +150,11 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     decisions = torch.sigmoid(hidden.double() @ state["hsoftmax.inner_vector.weight"].double().T)
     expected = (decisions[:, index] * sign + bias).prod(-1)
     torch.testing.assert_close(head.log_probs(hidden).double().exp(), expected, rtol=1e-5, atol=1e-9)
+    state["decoder.embed.0.weight"] = state["decoder.embed.0.weight"][:-2]
+    with pytest.raises(
+        CheckpointError, match="^state_dict: its tree has 11 units, but its decoder has 9; take another"
+    ):
+        load_model(tmp_path / "train.yaml", state)
 
 
 @pytest.mark.parametrize(

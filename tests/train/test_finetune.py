@@ -175,6 +175,7 @@ def test_a_checkpoint_of_the_original_tree_head_contains_its_tree(tmp_path: Path
         state[f"hsoftmax.path_{name}"] = torch.from_numpy(values.astype(np.int64))
     torch.save(state, tmp_path / "final.pt")
     TABLE.write(tmp_path / "units.txt")
+    Tree.huffman([1, 2]).save(tmp_path / "tree.json")  # it does not belong to these weights
     dump_config(small_config(tokenizer_conf={"special_tokens": {"<sos>": 2, "<eos>": 2}}), tmp_path / "train.yaml")
     permuted = UnitTable((*TABLE.units[:3], *reversed(TABLE.units[3:])), SPECIAL)
     children = np.where(BINARY.children >= 13, 33 - BINARY.children, BINARY.children)
@@ -260,6 +261,26 @@ def test_training_starts_with_the_weights_of_a_model_with_other_units(
     assert all(torch.equal(started[name][:7], final[name][[0, 1, 2, 3, 4, 6, 7]]) for name in parts)
     differing = [name for name, value in final.items() if not torch.equal(started[name], value)]
     assert sorted(name for name in differing if "running_" not in name and "num_batches" not in name) == sorted(parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.pt", b"x", "sha256 of model.pt differs from the manifest"),
+        ("model.pt", None, "model.pt cannot be read .*"),
+        ("manifest.json", b"{", "manifest.json is damaged"),
+        ("manifest.json", b'{"format": "other/1"}', "manifest.json is of format 'other/1', expected .*"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    tmp_path: Path, trained: Path, name: str, content: bytes | None, message: str
+) -> None:
+    damaged = shutil.copytree(list_checkpoints(trained / "checkpoints")[-1], tmp_path / "step-00000001")
+    (damaged / name).unlink()
+    if content is not None:
+        (damaged / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"^--checkpoint {damaged}: {message}; use another checkpoint$"):
+        load_base_weights(built(TABLE, **SOFTMAX), damaged, TABLE)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from small_models import row_of, small_batch, small_config, small_model
 from torch import Tensor
 
 from wenet_hs.checkpoint import save_checkpoint
+from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
@@ -276,3 +277,13 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(monkeypatch: 
         monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
         assert [resolved("auto", *size) for size in sizes] == expected
     assert resolved("fp16", 256, "cuda") == "fp16"  # bin/test_bin_train.py: refused where it is emulated
+
+
+def test_a_resumed_run_does_not_take_emulated_fp16_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump_config(small_config(dtype="fp16"), tmp_path / "train.yaml")
+    options = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=tmp_path)
+    monkeypatch.setattr(setup, "has_native_fp16", lambda device: False)
+    with pytest.raises(ConfigError, match="c.yaml: dtype: fp16 is emulated"):
+        setup.resolve_dtype(small_config(dtype="auto"), options, CPU, is_resumed=True)

@@ -17,13 +17,17 @@ from tiny_corpus import TinyCorpus, cut_back, metrics
 from wenet_hs.config.load import load_config
 from wenet_hs.report.collect import read_curves
 from wenet_hs.train.loop import StepStats
-from wenet_hs.train.monitor import PROGRESS, Monitor
+from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.state import Progress
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TIMES = {"seconds", "wait_seconds", "compute_seconds"}
-TRAIN = LOSSES | TIMES | {"grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", *PROGRESS}
+TRAIN = (
+    LOSSES
+    | TIMES
+    | {"grad_norm", "lr", "num_targets", "audio_seconds", "padding_share", "loss_scale", *PROGRESS_FIELDS}
+)
 SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 
 

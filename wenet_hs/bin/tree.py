@@ -242,11 +242,11 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 def _import(args: argparse.Namespace) -> None:
     units = UnitTable.read(args.units).units
     if args.gensim:
-        from wenet_hs.interop.gensim import gensim_tree, load_gensim, tree_over  # imports torch, as below
+        from wenet_hs.interop.gensim import load_gensim, read_gensim_tree, tree_over  # imports torch, as below
 
         model = load_gensim(args.gensim, trust_pickle=args.trust_pickle)
         try:
-            tree = tree_over(gensim_tree(model)[0], units, add_missing=args.add_missing)
+            tree = tree_over(read_gensim_tree(model)[0], units, add_missing=args.add_missing)
         except DataError as error:
             raise DataError(f"{args.gensim}: {error}") from error
         left_out = tree.options["left_out"]

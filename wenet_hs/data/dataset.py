@@ -33,6 +33,8 @@ from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+MAX_CACHED_S = 600
+"""Features of longer utterances are not kept."""
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
 
@@ -104,8 +106,10 @@ class SpeechDataset:
     def cache_in(self, path: Path) -> None:
         """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
-        # Two frames more than the list states: a clip may be a little longer.
-        frames = [count_frames(self._durations, self._conf, speed) + 2 for speed in speeds]
+        # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
+        # reserved for more than MAX_CACHED_S.
+        durations = np.minimum(self._durations, MAX_CACHED_S)
+        frames = [count_frames(durations, self._conf, speed) + 2 for speed in speeds]
         self.cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
 
     @property

@@ -63,7 +63,7 @@ class BeamSearch(ABC):
         self._min_units_B = torch.minimum((frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units)
         self._lm, self._lm_weight = lm if options.lm_weight else None, options.lm_weight
         self._length_bonus = options.length_bonus
-        self._lm_states = torch.empty(shape, device=memory.device)
+        self._lm_states = torch.zeros(shape, device=memory.device)
         """(B, N, …), without a language model unused."""
         if self._lm is not None:
             self._lm_states = torch.unflatten(self._lm.start(self.live.numel()).to(memory.device), 0, shape)

@@ -92,7 +92,7 @@ def recognize(
     """
     world = world or World()
     partial = PartialResults(folder)
-    batches, done, failed = _share_plan(partial, utterances, job, settings or {}, world)
+    batches, done, failed = _share_plan(partial, utterances, job, {"format": _FORMAT, **(settings or {})}, world)
     numbers = assign_batches(batches, done, world.size)[world.rank]
     total = sum(len(batches[number]) for number in numbers)
     on_progress(0, total)
@@ -189,6 +189,7 @@ class DecodedBatch:
         return any(isinstance(piece, str) for piece in self.pieces)
 
 
+_FORMAT = "wenet_hs.partial/2"
 _BATCHES = TypeAdapter(list[list[Piece]])
 _DECODED_BATCH = TypeAdapter(DecodedBatch)
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Language models over units: the interface for the searches, n-gram models from ARPA files, and KenLM binary files.
 
-Dimension key: M hypotheses, K candidates per hypothesis, V units, W words of the file.
+Dimension key: M hypotheses, K candidates per hypothesis, Q queries, V units, G n-grams, C contexts (context 0
+is the empty one).
 """
 
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
-_CACHED_CONTEXTS = 4096
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 Words = tuple[int, ...]
@@ -90,7 +88,7 @@ class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
     A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
-    context of the model.
+    context of the model. All queries of a step are answered by one search in a sorted table.
     """
 
     def __init__(self, path: Path, units: UnitTable) -> None:
@@ -107,48 +105,48 @@ class NgramModel(LanguageModel):
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
         self._words_V, self._num_words = words_V, len(file.words) + 1
-        self._backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
-        self._contexts = list(self._backoffs)
-        self._numbers = {words: number for number, words in enumerate(self._contexts)}
-        self._begin = self._longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
-        ngrams = defaultdict[Words, list[tuple[int, float]]](list)
-        for words, log_prob in file.log_probs.items():
-            ngrams[words[:-1]].append((words[-1], log_prob))
-        self._ngrams = {context: tuple(map(np.array, zip(*found, strict=True))) for context, found in ngrams.items()}
-        """Context → last words and log-probabilities of its n-grams."""
-        self._row = lru_cache(maxsize=_CACHED_CONTEXTS)(self._log_probs_after)
+        backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
+        contexts = {words: number for number, words in enumerate(backoffs)}
+
+        def longest_context(words: Words) -> int:
+            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
+
+        self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
+        self._backoffs_C = np.array(list(backoffs.values()))
+        self._shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
+        # Per n-gram, sorted by key: context and last word as one number, log-probability, and the context after it.
+        keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
+        order_G = keys_G.argsort()
+        self._keys_G, self._log_probs_G = keys_G[order_G], np.array(list(file.log_probs.values()))[order_G]
+        self._next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
 
     def start(self, count: int) -> Tensor:
         return torch.full((count,), self._begin)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        rows = zip(states.tolist(), ids.cpu().numpy(), strict=True)
-        return torch.from_numpy(np.stack([self._row(state)[ids_K] for state, ids_K in rows])).to(ids.device)
+        log_probs_Q, _ = self._look_up(states.repeat_interleave(ids.size(1)), ids.flatten())
+        return torch.from_numpy(log_probs_Q).view(ids.shape).to(ids.device, torch.float32)
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        pairs = zip(states.tolist(), self._words_V[ids.cpu().numpy()].tolist(), strict=True)
-        return torch.tensor(
-            [self._longest_context((*self._contexts[state], word)) for state, word in pairs], device=ids.device
-        )
+        _, contexts_M = self._look_up(states, ids)
+        return torch.from_numpy(contexts_M).to(ids.device)
 
-    def _longest_context(self, words: Words) -> int:
-        """The number of the longest suffix of the words that is a context."""
-        while words not in self._numbers:
-            words = words[1:]
-        return self._numbers[words]
-
-    def _log_probs_after(self, state: int) -> NDArray[np.float32]:
-        """(V,) log-probabilities of all units after a context."""
-        context = self._contexts[state]
-        log_probs_W, is_open_W = np.zeros(self._num_words), np.ones(self._num_words, np.bool_)
-        for begin in range(len(context) + 1):
-            suffix = context[begin:]
-            if suffix in self._ngrams:
-                words, log_probs = self._ngrams[suffix]
-                log_probs_W[words] += np.where(is_open_W[words], log_probs, 0.0)
-                is_open_W[words] = False
-            np.add(log_probs_W, self._backoffs.get(suffix, 0.0), out=log_probs_W, where=is_open_W)
-        return log_probs_W[self._words_V].astype(np.float32)
+    def _look_up(self, states: Tensor, ids: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
+        contexts_Q, words_Q = states.cpu().numpy(), self._words_V[ids.cpu().numpy()]
+        log_probs_Q, next_Q = np.zeros(len(words_Q)), np.zeros(len(words_Q), np.int64)
+        open_Q = np.arange(len(words_Q))  # queries that no n-gram has answered yet
+        while len(open_Q):
+            keys_Q = contexts_Q * self._num_words + words_Q
+            entries_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
+            is_found = self._keys_G[entries_Q] == keys_Q
+            log_probs_Q[open_Q[is_found]] += self._log_probs_G[entries_Q[is_found]]
+            next_Q[open_Q[is_found]] = self._next_contexts_G[entries_Q[is_found]]
+            open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
+            log_probs_Q[open_Q] += self._backoffs_C[contexts_Q]
+            is_open = contexts_Q > 0
+            open_Q, words_Q, contexts_Q = open_Q[is_open], words_Q[is_open], self._shorter_C[contexts_Q[is_open]]
+        return log_probs_Q, next_Q
 
 
 # ---- ARPA files

@@ -80,7 +80,7 @@ class OutputHead(nn.Module, ABC):
 
     @abstractmethod
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v). Without `on_all` the other is 1."""
+        """(N, D), (N,) → (N,) nats: -on_target·log p(target) - on_all·Σ_v log p(v); on_target is 1 if on_all is 0."""
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to one."""

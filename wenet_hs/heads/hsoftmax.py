@@ -109,7 +109,7 @@ class HSoftmaxHead(OutputHead):
 
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
         """The cost of each row (N,), computed by the route of `cost_route`."""
-        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=weights.on_all != 0)
+        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=weights.on_all != 0)
         if route == "nodes":
             from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes
 
@@ -145,7 +145,7 @@ class HSoftmaxHead(OutputHead):
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
-        if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, every_unit=True) == "nodes":
+        if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True) == "nodes":
             from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
@@ -218,12 +218,12 @@ class HSoftmaxHead(OutputHead):
         """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
         return self.sparse_grad and weight_ID is self.inner_vector.weight
 
-    def cost_route(self, device_type: str, dtype: torch.dtype, *, every_unit: bool) -> Route:
+    def cost_route(self, device_type: str, dtype: torch.dtype, *, all_units: bool) -> Route:
         """The route of a cost: `route`, or the fastest one. It does not depend on the number of targets.
 
         Args:
             device_type, dtype: of the computation, float32 or float64.
-            every_unit: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
+            all_units: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
                 and becomes its route of all nodes.
         Raises:
             ValueError: `route` is a kernel that cannot run here.
@@ -233,7 +233,7 @@ class HSoftmaxHead(OutputHead):
             here = f"{dtype} on {device_type}"
             raise ValueError(f'route: "{self.route}" is a Numba kernel for float32 on a CPU, here is {here}')
         uses_kernels = can_run and not self.route.startswith("torch")
-        if every_unit or self.route.endswith("nodes"):
+        if all_units or self.route.endswith("nodes"):
             is_path = False
         elif self.route.endswith("path"):
             is_path = True
@@ -253,7 +253,7 @@ class HSoftmaxHead(OutputHead):
         if route == "auto":
             weight = self.inner_vector.weight
             dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-            chosen = [self.cost_route(weight.device.type, dtype, every_unit=every_unit) for every_unit in (False, True)]
+            chosen = [self.cost_route(weight.device.type, dtype, all_units=all_units) for all_units in (False, True)]
             route += ": " + " and ".join(chosen)
         return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
 

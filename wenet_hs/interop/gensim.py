@@ -55,7 +55,7 @@ def from_gensim(model: Any) -> tuple[Tree, HSoftmaxHead]:
 
     Raises DataError if the model has no such tree, or a damaged one.
     """
-    tree, found = gensim_tree(model)
+    tree, found = read_gensim_tree(model)
     head = HSoftmaxHead(int(model.wv.vector_size), tree)
     with torch.no_grad():
         head.inner_vector.weight.copy_(torch.from_numpy(np.asarray(model.syn1)[found.rows]))
@@ -105,7 +105,7 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
     return Tree(tree.kind, tuple(units), breadth_first(pairs), frequencies, {**tree.options, **counts})
 
 
-def gensim_tree(model: Any) -> tuple[Tree, RenumberedTree]:
+def read_gensim_tree(model: Any) -> tuple[Tree, RenumberedTree]:
     """The tree that `from_gensim` returns, and gensim's number of each of its inner nodes."""
     words = tuple(map(str, model.wv.index_to_key))
     if not getattr(model, "hs", 0) or getattr(model, "syn1", None) is None or "code" not in model.wv.expandos:

@@ -58,6 +58,9 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
         return RenumberedTree(NO_ROWS, np.zeros(0, dtype=np.int64))
     if not is_step.any(1).all():
         raise ValueError(f"unit {int(np.argmin(is_step.any(1)))} has an empty path, so no other unit could have one")
+    if (is_step[:, 1:] & ~is_step[:, :-1]).any():
+        unit = int(np.argmax((is_step[:, 1:] & ~is_step[:, :-1]).any(1)))
+        raise ValueError(f"the path of unit {unit} has padding before its end")
     units, _ = np.nonzero(is_step)
     here = nodes[is_step].astype(np.int64)
     outside = np.flatnonzero((here < 0) | (here >= num_units - 1))
@@ -214,9 +217,15 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
         raise CheckpointError(f"state_dict: {error}; {_OTHER}") from error
 
 
-def saved_tree(state: Mapping[str, Tensor]) -> Tree:
-    """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all frequencies are 1."""
+def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
+    """The tree of a checkpoint as a `Tree`; the names of its units are their ids, and all frequencies are 1.
+
+    Raises CheckpointError if it is not a tree over `num_units` units.
+    """
     children = _tree_of_state(state).children
+    if len(children) + 1 != num_units:
+        what = f"{where}: its tree has {len(children) + 1} units, but its decoder has {num_units}"
+        raise CheckpointError(f"{what}; {_OTHER}")
     ones = np.ones(len(children) + 1)
     return Tree.build("original", lambda _: children, ones, options={"source": "hsoftmax original"})
 

@@ -40,7 +40,7 @@ def load_model(
     if not max(special.blank, special.sos, special.eos) < num_units:
         what = f"{where}: {num_units} units, but {train_yaml} has special ids {special}"
         raise CheckpointError(f"{what}; use the train.yaml with which these weights were trained")
-    tree = saved_tree(theirs) if is_original(theirs) else None
+    tree = saved_tree(theirs, num_units, where) if is_original(theirs) else None
     model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
     return model.eval()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
+from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.errors import CheckpointError, list_names
@@ -96,6 +97,26 @@ class FineTuneReport:
         logger.info("parameters: %d taken; in part: %s", self.parameters_taken, listed(parts))
 
 
+class UnitMap(NamedTuple):
+    """The old id of each new unit, (V,) each, -1 for a new unit. No old id comes twice in `outputs`."""
+
+    inputs: Ints
+    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
+    outputs: Ints
+    """For the heads. Their targets contain <eos>, but not <sos>."""
+
+
+class RowMapping(NamedTuple):
+    """The old row that each row of a new parameter takes."""
+
+    name: str
+    """The name of the old parameter inside its head."""
+    source: Ints
+    """(R,) old rows, -1 where the new row keeps its random values."""
+    is_flipped: NDArray[np.bool_] | None = None
+    """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
+
+
 def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
     """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
 
@@ -138,7 +159,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
 
 
 def _report(
-    base: "BaseModel", units: UnitTable, unit_map: "UnitMap", counts: Mapping[str, RowCount], num_parameters: int
+    base: "BaseModel", units: UnitTable, unit_map: UnitMap, counts: Mapping[str, RowCount], num_parameters: int
 ) -> FineTuneReport:
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
@@ -155,7 +176,7 @@ def _report(
     )
 
 
-def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: "UnitMap") -> dict[str, "RowMapping"]:
+def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> dict[str, RowMapping]:
     """The row mappings of heads and embeddings, by the names of the parameters of `model`."""
     same_units = base.num_units == model.num_units and bool((np.stack(unit_map) == np.arange(model.num_units)).all())
     names = model.state_dict().keys()
@@ -173,7 +194,7 @@ def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: "UnitMap") -> 
     return {name: mapping for name, mapping in found.items() if name in names and mapping.name in base.state}
 
 
-def mix_rows(own: Tensor, theirs: Tensor, mapping: "RowMapping") -> tuple[Tensor, RowCount]:
+def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, RowCount]:
     """The mapped rows of `theirs`, and the other rows of `own`: (R, …) in the dtype of `own`.
 
     If the other dimensions differ, or rows are missing, it returns `theirs`, and `load_weights` reports the shape.
@@ -255,7 +276,12 @@ def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
 
 def read_base_model(checkpoint: Path) -> BaseModel:
     """Read the model of `--checkpoint` with the files next to its weights."""
-    path = checkpoint / "final.pt" if checkpoint.is_dir() and not (checkpoint / "model.pt").exists() else checkpoint
+    path = checkpoint
+    if (checkpoint / MANIFEST).exists():
+        if fault := verification_error(checkpoint):
+            raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
+    elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
+        path = checkpoint / "final.pt"
     raw = load_state(path)
     home, table_path, config = _find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)
@@ -271,12 +297,13 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     trees: dict[str, AnyTree] = {}
     for section, name in TREE_FILES.items():
         named = name if config is None else Path(getattr(head_confs(config)[section], "tree", "")).name
-        if named and (home / named).is_file():
+        has_own_tree = section == "head_conf" and is_original(raw)
+        if named and (home / named).is_file() and not has_own_tree:
             trees[section] = load_tree(home / named)
             if table is not None:
                 check_tree(trees[section], table.units, home / named)
     if is_original(raw):
-        tree = saved_tree(raw)
+        tree = saved_tree(raw, state_sizes(state, str(path))[0], str(path))
         trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
     return BaseModel(path, state, home, table_path, table, config, trees, is_original(raw))
 
@@ -297,26 +324,6 @@ def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]
         if config is not None:
             return folder, None, config
     return start, None, None
-
-
-class UnitMap(NamedTuple):
-    """The old id of each new unit, (V,) each, -1 for a new unit. No old id comes twice in `outputs`."""
-
-    inputs: Ints
-    """For the decoder's embedding. Its inputs contain <sos>, but not <eos>."""
-    outputs: Ints
-    """For the heads. Their targets contain <eos>, but not <sos>."""
-
-
-class RowMapping(NamedTuple):
-    """The old row that each row of a new parameter takes."""
-
-    name: str
-    """The name of the old parameter inside its head."""
-    source: Ints
-    """(R,) old rows, -1 where the new row keeps its random values."""
-    is_flipped: NDArray[np.bool_] | None = None
-    """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
 
 
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:

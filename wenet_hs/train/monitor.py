@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
 
-A record of a step has the fields of StepStats and PROGRESS, and `peak_memory_mb`, the maximum memory of tensors on the
-GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`; `wait_share`, the
-share of time spent waiting for data; `outside_share`, the share outside forward, backward and optimizer, with the wait.
+A record of a step has the fields of StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of tensors
+on the GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`;
+`wait_share`, the share of time spent waiting for data; `outside_share`, the share outside forward, backward and
+optimizer, with the wait.
 """
 
 import json
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROGRESS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
+PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
+"""Fields of `Progress` in the record of a step."""
 
 
 class Monitor:
@@ -92,7 +94,7 @@ class Monitor:
         facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
         if step % self._log_interval == 0:
-            record = {name: getattr(self._progress, name) for name in PROGRESS} | asdict(stats) | speed
+            record = {name: getattr(self._progress, name) for name in PROGRESS_FIELDS} | asdict(stats) | speed
             del record["suspects"], record["quarantined"]  # named in warnings
             logger.info(
                 "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",

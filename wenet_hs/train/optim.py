@@ -157,7 +157,7 @@ class Precision:
 
     def __init__(self, dtype: str, device: torch.device) -> None:
         """dtype: fp32, bf16 or fp16; `resolve_dtype` replaces `auto`."""
-        self._dtype, self._device = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(dtype), device
+        self._dtype, self._device = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype], device
         self._scaler = GradScaler(device.type) if dtype == "fp16" else None
 
     @property

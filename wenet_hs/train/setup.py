@@ -31,7 +31,7 @@ from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.shards import DataType, open_lists
 from wenet_hs.devices import has_native_bf16, has_native_fp16
-from wenet_hs.distributed import World
+from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.model import AsrModel
@@ -83,20 +83,26 @@ def resolve_dtype(
     """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
 
     `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
-    Raises ConfigError for fp16 where the device would emulate it.
+    Raises ConfigError as `check_dtype`.
     """
+    if config.dtype != "auto":
+        return config
+    recorded = options.model_dir / "train.yaml"
+    if is_resumed and recorded.is_file():
+        config = config.model_copy(update={"dtype": load_config(recorded).dtype})
+        check_dtype(config, options, device)
+        return config
+    is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
+    return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) and is_wide else "fp32"})
+
+
+def check_dtype(config: ExperimentConfig, options: TrainOptions, device: torch.device) -> None:
+    """Raises ConfigError for fp16 where the device would emulate it."""
     if config.dtype == "fp16" and not has_native_fp16(device):
         raise ConfigError(
             f"{options.config}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use bf16 or "
             "fp32, or --device cuda"
         )
-    if config.dtype != "auto":
-        return config
-    recorded = options.model_dir / "train.yaml"
-    if is_resumed and recorded.is_file():
-        return config.model_copy(update={"dtype": load_config(recorded).dtype})
-    is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
-    return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) and is_wide else "fp32"})
 
 
 def prepare_folder(
@@ -261,14 +267,18 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
     """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
 
     The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
+    The first rank of each machine reserves the space. Machines may share the folder, but not the files.
     Raises DataError if a file cannot be made.
     """
-    token = world.all_gather(uuid.uuid4().hex)[0]
-    paths = [Path(tempfile.gettempdir()) / f"wenet_hs-features-{token}-{number}.bin" for number in range(len(sets))]
+    name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"
+    paths = [Path(tempfile.gettempdir()) / f"{name}-{number}.bin" for number in range(len(sets))]
+    is_first_of_machine = int_from_environment("LOCAL_RANK", 0) == 0
     try:
-        for dataset, path in zip(sets, paths, strict=True):
-            dataset.cache_in(path)
-        world.barrier()
+        for is_turn in (is_first_of_machine, not is_first_of_machine):
+            if is_turn:
+                for dataset, path in zip(sets, paths, strict=True):
+                    dataset.cache_in(path)
+            world.any(False)  # waits for all ranks, with a time limit
     finally:
         for path in paths:
             path.unlink(missing_ok=True)

@@ -50,7 +50,14 @@ from wenet_hs.train.average import (
 from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.loop import run_epoch, validate
 from wenet_hs.train.monitor import Monitor
-from wenet_hs.train.setup import TrainOptions, load_parts, open_feature_caches, prepare_folder, resolve_dtype
+from wenet_hs.train.setup import (
+    TrainOptions,
+    check_dtype,
+    load_parts,
+    open_feature_caches,
+    prepare_folder,
+    resolve_dtype,
+)
 from wenet_hs.train.state import TrainState
 
 __all__ = ["TrainOptions", "Training", "train"]
@@ -117,6 +124,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     """Train on this rank. The model is freed at the end, as `join_process_group` asks for."""
     checkpoints = options.model_dir / "checkpoints"
     config = load_config(options.config, options.override_config)
+    check_dtype(config, options, world.device)
     if world.is_first:
         remove_incomplete(checkpoints)
     found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
@@ -199,22 +207,24 @@ class Training:
         if self.world.any(self.world.is_first and is_finished and self._is_over()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
-        if self.config.dataset_conf.cache_features:
-            open_feature_caches([self.train_set, self.valid_set], self.world)
         with self._monitor() if self.world.is_first else nullcontext() as monitor, self.stop:
+            if self.config.dataset_conf.cache_features:  # `stop` lets a signal wait until its files are unlinked
+                open_feature_caches([self.train_set, self.valid_set], self.world)
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
             while not self._is_over():
                 self._run_epoch(monitor)
-            if progress.step <= self.config.scheduler_conf.warmup_steps and self.config.scheduler == "warmup_cosine":
-                logger.warning(
-                    "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps",
-                    *(progress.step, self.config.scheduler_conf.warmup_steps),
-                )
             if self.world.is_first:
+                self._warn_about_warmup()
                 self._write_final()
                 write_atomic(finished, self._ending)
+
+    def _warn_about_warmup(self) -> None:
+        step, warmup_steps = self.state.progress.step, self.config.scheduler_conf.warmup_steps
+        if step <= warmup_steps and self.config.scheduler == "warmup_cosine":
+            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+            logger.warning(message, step, warmup_steps)
 
     @property
     def _checkpoints(self) -> Path:

@@ -162,6 +162,8 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
 
     A node with too many children shows the most probable ones; the others are one more row.
     """
+    if max_leaves < 1:
+        raise ValueError(f"max_leaves: must be at least 1, got {max_leaves}")
     shown, hidden = _open_branches(tree, max_leaves)
     levels, ends = {0: 0}, []  # `ends` are the nodes that are drawn as rows, from top to bottom
     stack = [0]
@@ -274,6 +276,8 @@ def tree_page(
         table: code lengths by language, a row of headings first; empty for no table.
         max_units: the number of units on the page, at least 1.
     """
+    if max_units < 1:
+        raise ValueError(f"max_units: must be at least 1, got {max_units}")
     return _render_template(
         "explorer.html",
         title=f"{tree.kind} tree of {tree.num_units:,} units",

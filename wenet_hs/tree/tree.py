@@ -233,6 +233,9 @@ class UnitTree:
         arrays = ("offsets", "children", "frequencies")
         return is_equal and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
 
+    def __hash__(self) -> int:
+        return hash((self.kind, self.units, self.offsets.tobytes(), self.children.tobytes()))
+
 
 class Tree(UnitTree):
     """A binary tree over `units`; `children` (V-1, 2) are the left and the right child of each inner node."""
@@ -289,6 +292,8 @@ class Tree(UnitTree):
     @classmethod
     def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
+        if seed < 0:
+            raise ValueError(f"seed: must be at least 0, got {seed}")
         # NumPy guarantees the stream of raw numbers to be stable, but not `Generator.permutation`.
         order = np.argsort(np.random.PCG64(seed).random_raw(len(frequencies)), kind="stable")
         return cls.build("random", lambda _: balanced_children(order), frequencies, units, {"seed": seed})

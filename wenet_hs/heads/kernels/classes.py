@@ -112,7 +112,9 @@ def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
 def _costs_of_all_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
     """The costs (N,) of `cost_of_all_edges`. The scores become their derivatives."""
     offsets, edge_nodes, node_edges, leaves = tables
-    target, every, smoothing = weights  # of CostWeights; with other names the last bits differ
+    target, every, smoothing = (
+        weights  # of CostWeights. The compiler orders sums by these names: others change the last bits
+    )
     num_inner, num_edges = len(offsets) - 1, len(leaves)
     costs = np.empty(len(scores_NE), np.float32)
     for row in prange(len(scores_NE)):
