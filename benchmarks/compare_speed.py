@@ -4,10 +4,11 @@
     python benchmarks/compare_speed.py --base ../base --work ../speed --out benchmarks/notes/compare_speed
 
 Each repeat runs a benchmark of the base, then the same one of this checkout (every other repeat in the opposite
-order), each with the scripts and the package of its own side. A figure is the time of the base divided by the new time,
-the median over the repeats: above 1 the new side is faster. `table` compares the ratios that a table prints (a head
-to softmax, ours to WeNet), `time` the times and speeds beside them. The results of each run are kept in --work, so an
-interrupted comparison goes on.
+order), each with the scripts and the package of its own side. A figure is the time of the base divided by the new
+time: above 1 the new side is faster. `ratio` compares the ratios that a table prints (a head to softmax, ours to
+WeNet), `time` the times and speeds beside them. Single figures vary by much more than their medians between two
+processes: those are listed that are worse by more than 10 % in every repeat. The results of each run are kept in
+--work, so an interrupted comparison goes on.
 """
 
 import argparse
@@ -37,7 +38,7 @@ LIMIT = 0.1  # a figure is listed on its own if it is worse by more than this
 
 
 def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str, float]]:
-    """The figures of a benchmark's JSON: whether it is a `table` or a `time` figure, its name, and its speed."""
+    """The figures of a benchmark's JSON: its group (a ratio or a time, and of which side), its name, and its speed."""
     if isinstance(record, list):
         for item in record:
             yield from figures(item, where)
@@ -50,8 +51,9 @@ def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str
                     yield from figures(value, (*names, *([] if isinstance(value, list) else [key])))
                 continue
             for side, amount in sides.items():
-                kind = "table" if key in RATIOS else "time"
-                yield kind, ", ".join(filter(None, (*names, key, side))), 1 / amount if key in TIMES else amount
+                group = "ratio" if key in RATIOS else "time"
+                group += f" of {side}" if side else ""
+                yield group, ", ".join(filter(None, (*names, key, side))), 1 / amount if key in TIMES else amount
 
 
 def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
@@ -63,7 +65,7 @@ def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
             env = os.environ | {"PYTHONPATH": str(side)}
             subprocess.run(command, cwd=side, env=env, stdout=log, stderr=log, check=True)
     record = json.loads(out.with_suffix(".json").read_text("utf-8"))
-    return {(kind, name): speed for kind, name, speed in figures({**record, "title": None})}
+    return {(group, name): speed for group, name, speed in figures({**record, "title": None})}
 
 
 def compare(benchmark: str, base: Path, work: Path, repeats: int) -> dict[tuple[str, str], list[float]]:
@@ -93,24 +95,22 @@ def main() -> None:
     rows, slower, facts = [], [], {}
     for benchmark in args.only:
         changes = compare(benchmark, args.base.resolve(), args.work.resolve(), args.repeats)
-        facts[benchmark] = {f"{kind}: {name}": values for (kind, name), values in changes.items()}
-        for kind in ("table", "time"):
-            medians = {name: statistics.median(values) for (of, name), values in changes.items() if of == kind}
-            within = sum(abs(value - 1) <= LIMIT for value in medians.values())
-            worse = [name for name, value in medians.items() if value < 1 - LIMIT]
-            middle = statistics.median(medians.values())
-            rows.append([benchmark, kind, str(len(medians)), f"{middle:.2f}", str(within), str(len(worse))])
-            slower += [
-                [benchmark, kind, name, number(medians[name]), " ".join(map(number, changes[kind, name]))]
-                for name in worse
-            ]
-    header = ["benchmark", "figures", "number", "median, new to base", "within 10 %", "slower by more"]
+        facts[benchmark] = {f"{group}: {name}": values for (group, name), values in changes.items()}
+        for group in sorted({group for group, _ in changes}):
+            of_group = {name: values for (of, name), values in changes.items() if of == group}
+            medians = [statistics.median(values) for values in of_group.values()]
+            quartiles = statistics.quantiles(medians, n=4) if len(medians) > 1 else medians * 3
+            worse = {name: values for name, values in of_group.items() if max(values) < 1 - LIMIT}
+            spread = f"{quartiles[0]:.2f} to {quartiles[2]:.2f}"
+            rows.append([benchmark, group, str(len(medians)), f"{quartiles[1]:.2f}", spread, str(len(worse))])
+            slower += [[benchmark, name, " ".join(map(number, values))] for name, values in worse.items()]
+    header = ["benchmark", "figures", "number", "median, new to base", "quartiles", "slower in every repeat"]
     text = (
         f"{args.repeats} runs of each side in turns. Above 1 the new side is faster.\n\n{markdown_table(header, rows)}"
     )
     if slower:
-        header = ["benchmark", "figure", "name", "new to base", "each repeat"]
-        text += f"\n\nSlower by more than {LIMIT:.0%}:\n\n{markdown_table(header, slower)}"
+        text += f"\n\nSlower by more than {LIMIT:.0%} in every repeat:\n\n"
+        text += markdown_table(["benchmark", "figure", "new to base, each repeat"], slower)
     publish("Speed of two checkouts", text, {"changes": facts}, device="cpu", out=args.out)
 
 
