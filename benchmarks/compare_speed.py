@@ -25,7 +25,7 @@ from paired import markdown_table, number, publish
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS: dict[str, tuple[str, ...]] = {
-    "head_training": ("--threads", "2", "--rounds", "3"),
+    "head_training": ("--threads", "2", "--rounds", "5", "--units", "150", "10000", "267735"),
     "head_search": ("--threads", "2", "--rounds", "5"),
     "recognize": ("--threads", "2"),
     "training_speed": ("--threads", "2"),
