@@ -144,13 +144,14 @@ def main() -> None:
     args = parser.parse_args()
     suffix = "-quick" if args.quick else ""
     work = args.work.resolve()  # git runs in another folder
-    checkout, base, new = work / f"checkout-{args.base}", work / (args.base + suffix), work / args.name
+    checkout, base = (work / name.replace("/", "-") for name in (f"checkout-{args.base}", args.base + suffix))
+    new = work / args.name
     work.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(new, ignore_errors=True)
     corpora = args.ucla and args.ucla.resolve(), args.speech and args.speech.resolve()
 
     def run_base() -> None:
-        with (work / f"{args.base}.lock").open("w") as lock:  # another comparison may be computing it
+        with (work / f"{checkout.name}.lock").open("w") as lock:  # another comparison may be computing it
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not checkout.exists():
                 subprocess.run(["git", "worktree", "add", "--detach", checkout, args.base], cwd=ROOT, check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the benchmarks of two checkouts in turns and compares the figures of their tables.
+"""Runs the benchmarks of two checkouts in turns and compares the times, speeds and ratios of their tables.
 
     python benchmarks/compare_speed.py --base ../base --work ../speed --out benchmarks/notes/compare_speed
 
@@ -43,7 +43,8 @@ def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         for item in record:
             yield from figures(item, where)
     elif isinstance(record, dict):
-        names = (*where, *(str(value) for value in record.values() if isinstance(value, str | int)))
+        plain = {key: value for key, value in record.items() if key not in ("title", "errors")}
+        names = (*where, *(str(value) for value in plain.values() if isinstance(value, str | int)))
         for key, value in record.items():
             sides = value if isinstance(value, Mapping) else {"": value}
             if key not in (*TIMES, *SPEEDS, *RATIOS):
@@ -58,14 +59,16 @@ def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str
 
 def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
     """The figures of one run of a benchmark, from its result if it has run already."""
-    if not out.with_suffix(".json").exists():
+    kept, arguments = out.with_suffix(".json"), " ".join(BENCHMARKS[benchmark])
+    if not kept.exists() or arguments not in json.loads(kept.read_text("utf-8"))["conditions"]["command"]:
         print(f"{benchmark} of {side}", flush=True)
         command = [sys.executable, side / f"benchmarks/{benchmark}.py", *BENCHMARKS[benchmark], "--out", out]
         with out.with_suffix(".log").open("w", encoding="utf-8") as log:
             env = os.environ | {"PYTHONPATH": str(side)}
             subprocess.run(command, cwd=side, env=env, stdout=log, stderr=log, check=True)
-    record = json.loads(out.with_suffix(".json").read_text("utf-8"))
-    return {(group, name): speed for group, name, speed in figures({**record, "title": None})}
+    record = json.loads(kept.read_text("utf-8"))
+    print(f"{kept.name}: {record['conditions']['git']}, {record['conditions']['command']}")
+    return {(group, name): speed for group, name, speed in figures(record)}
 
 
 def compare(benchmark: str, base: Path, work: Path, repeats: int) -> dict[tuple[str, str], list[float]]:
@@ -77,9 +80,10 @@ def compare(benchmark: str, base: Path, work: Path, repeats: int) -> dict[tuple[
             name: run(benchmark, sides[name], work / f"{benchmark}-{name}-{repeat}")
             for name in (sorted(sides) if repeat % 2 == 0 else sorted(sides, reverse=True))
         }
-        for key, speed in measured["base"].items():
-            if key in measured["new"]:
-                changes.setdefault(key, []).append(measured["new"][key] / speed)
+        if measured["base"].keys() != measured["new"].keys():
+            print(f"{benchmark}: of one side only: {sorted(measured['base'].keys() ^ measured['new'].keys())}")
+        for key in measured["base"].keys() & measured["new"].keys():
+            changes.setdefault(key, []).append(measured["new"][key] / measured["base"][key])
     return changes
 
 

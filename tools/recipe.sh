@@ -45,9 +45,16 @@ _suffix() {
   done
 }
 
+# The heads stand in the table _HEADS of the config; those whose settings are a TreeHeadConf are built from a tree.
+_schema=${BASH_SOURCE[0]%/*}/../wenet_hs/config/schema.py
+_settings_of() { sed -n "/^_HEADS/,/^}/s/^ *\"$1\": \(.*\),$/\1/p" "$_schema"; }
+_has_tree() { grep -q "^class $(_settings_of "$1")(TreeHeadConf):" "$_schema"; }
+
 _check_options() {
   local _one
-  for _one in $head; do [[ $_one =~ ^(softmax|hsoftmax|class|adaptive)$ ]] || _fail "--head: no head $_one"; done
+  for _one in $head; do
+    [[ $_one =~ ^[a-z_]+$ ]] && [ -n "$(_settings_of "$_one")" ] || _fail "--head: no head $_one"
+  done
   for _one in $seeds; do [[ $_one =~ ^[0-9]+$ ]] || _fail "--seeds: $_one is not a whole number"; done
   [[ $unit =~ ^(char|phone|bpe:[1-9][0-9]*)$ ]] || _fail "--unit $unit: must be char, phone or bpe:N"
   [[ $weighting =~ ^(pooled|per_language)$ ]] || _fail "--weighting $weighting: must be pooled or per_language"
@@ -59,7 +66,7 @@ _check_options() {
 # The folder of one experiment: exp/hsoftmax, or with what differs from the defaults, exp/hsoftmax-brown-bpe_500-seed778.
 experiment() {
   local _name=$1 _seed=$2
-  if [ "$1" != softmax ]; then
+  if _has_tree "$1"; then
     [ "$tree" = huffman ] || _name+=-$tree
     [ "$weighting" = pooled ] || _name+=-$weighting
   fi
@@ -92,7 +99,7 @@ _train() {  # HEAD SEED
   _dir=$(experiment "$1" "$2")
   _settings=("head=$1" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$2"
     "cmvn_conf.cmvn_file=$data/global_cmvn")
-  [ "$1" = softmax ] || _settings+=("head_conf.tree=$tree_file")
+  ! _has_tree "$1" || _settings+=("head_conf.tree=$tree_file")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
   OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$data/train/data.list" --model_dir "$_dir" \

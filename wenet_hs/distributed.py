@@ -101,9 +101,10 @@ class World:
 
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
-        """Rank 0 runs the block, then the other ranks do. There is no time limit: it may have to read a corpus.
+        """Rank 0 runs the block, then the other ranks do.
 
-        Rank 0 does not wait for the others: its next collective notices within the time limit if one of them has died.
+        The others wait for rank 0 without a time limit. Rank 0 does not wait: its next collective notices within the
+        time limit if one of the others has died.
         """
         if self.store is None:
             yield

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import _HEADS, TreeHeadConf
 
 ROOT = Path(__file__).parents[2]
 COMMAND = """#!/usr/bin/env bash
@@ -33,8 +34,9 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("mini", "ucla", "commonvoice"):
         (tmp_path / f"examples/{name}/s0").mkdir(parents=True)
         shutil.copy(ROOT / f"examples/{name}/s0/run.sh", tmp_path / f"examples/{name}/s0/run.sh")
-    for name in ("recipe.sh", "parse_options.sh"):
-        shutil.copy(ROOT / "tools" / name, tmp_path / "tools" / name)
+    (tmp_path / "wenet_hs/config").mkdir(parents=True)
+    for name in ("tools/recipe.sh", "tools/parse_options.sh", "wenet_hs/config/schema.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     command = tmp_path / "bin" / "wenet-hs"
     command.parent.mkdir()
     command.write_text(COMMAND.format(calls=tmp_path / "calls.txt"))
@@ -75,6 +77,13 @@ def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(c
     assert {"tokenizer=char", "seed=777"} <= settings["exp/softmax"]
     report = "report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html"
     assert calls[-1] == report.split()
+
+
+def test_every_head_of_the_config_is_a_choice_and_gets_a_tree_if_it_is_built_from_one(checkout: Path) -> None:
+    _, calls = call(checkout, "mini", "--head", " ".join(_HEADS), "--stage", "4", "--stop_stage", "4")
+    tree = "head_conf.tree=data/tree-huffman.json"
+    found = {next(one for one in train if one.startswith("head="))[5:]: tree in train for train in calls}
+    assert found == {name: issubclass(conf, TreeHeadConf) for name, conf in _HEADS.items()}
 
 
 @pytest.mark.parametrize(

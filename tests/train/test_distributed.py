@@ -84,13 +84,16 @@ def check_collectives(world: World, folder: Path) -> None:
     assert stacked.tolist() == [[1, 1], [2, 2]]
     # The loss of both together is 3 * (1 + 1 + 4 + 4); each rank gets 6 times its own values.
     assert values.grad is not None and values.grad.tolist() == [6.0 * (1 + world.rank)] * 2
+    with world.first_before_others():
+        time.sleep(0.2 * world.is_first)
+        assert world.is_first or (folder / "turn").exists()
+        (folder / "turn").touch()
     deadline = time.monotonic() + 60
     while world.rank and not (folder / "0 went on").exists():  # rank 0 does not wait for the others
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with world.first_before_others():
-        assert world.is_first or (folder / "turn").exists()
-        (folder / "turn").touch()
+        pass
     (folder / f"{world.rank} went on").touch()
     world.barrier()
     with pytest.raises(ConfigError, match=f"^{ALTERED}$"):
@@ -160,7 +163,7 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
         trainer.train(options(folder / "alone"))
         os.environ["WORLD_SIZE"] = "2"
         cut_back(folder / "alone", folder / "changed", 2)
-    trainer.train(options(folder / "changed"))
+    trainer.train(options(folder / "changed", "dataset_conf.cache_features=true"))
     altered = ("optim_conf.lr=0.1",) if rank else ()
     found: dict[str, Any] = {"altered": ending(partial(trainer.train, options(folder / "altered", *altered)))}
     config = folder / "nowhere.yaml" if rank else corpus.config
@@ -244,6 +247,7 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
     assert changed[2] in [one[3] + filler for filler in one[:4]], "the last batch, and one to fill the step"
     assert changed[3:] == whole[2:]
     log = (pair / "log0").read_text()
+    assert log.count("MB for features") == 2, "training and validation set, reserved by the first rank"
     assert "step-00000001: number of ranks was 2, is now 1: the order of batches is the same, batches per step" in log
     assert "step-00000002: number of ranks was 1, is now 2: " in log
 

@@ -279,8 +279,9 @@ def test_a_damaged_checkpoint_is_refused(
     (damaged / name).unlink()
     if content is not None:
         (damaged / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=f"^--checkpoint {damaged}: {message}; use another checkpoint$"):
-        load_base_weights(built(TABLE, **SOFTMAX), damaged, TABLE)
+    for path in (damaged, damaged / "model.pt"):
+        with pytest.raises(CheckpointError, match=f"^--checkpoint {path}: {message}; use another checkpoint$"):
+            load_base_weights(built(TABLE, **SOFTMAX), path, TABLE)
 
 
 @pytest.mark.slow

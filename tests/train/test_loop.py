@@ -285,5 +285,7 @@ def test_a_resumed_run_does_not_take_emulated_fp16_from_its_folder(
     dump_config(small_config(dtype="fp16"), tmp_path / "train.yaml")
     options = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=tmp_path)
     monkeypatch.setattr(setup, "has_native_fp16", lambda device: False)
-    with pytest.raises(ConfigError, match="c.yaml: dtype: fp16 is emulated"):
+    with pytest.raises(
+        ConfigError, match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device cuda, or"
+    ):
         setup.resolve_dtype(small_config(dtype="auto"), options, CPU, is_resumed=True)

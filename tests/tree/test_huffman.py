@@ -125,6 +125,8 @@ def test_a_seed_always_gives_the_same_tree() -> None:
     assert tree == Tree.random([1] * 40, seed=3)
     assert tree.options == {"seed": 3}
     assert tree.codes() != Tree.random([1] * 40, seed=4).codes()
+    with pytest.raises(ValueError, match="^seed: must be at least 0, got -1$"):
+        Tree.random([1] * 40, seed=-1)
 
 
 def test_halving_gives_codes_of_one_or_two_lengths() -> None:

@@ -136,6 +136,9 @@ def test_units_that_are_left_out_are_counted_at_their_node() -> None:
     assert (data["stubs"], data["places"]) == ([(3, 0.125)], {})
     assert "The page has the 3 most probable of 6 units" in tree_page(tree, "", max_units=3)
     assert "The page has" not in tree_page(tree, "")
+    for draw in (lambda: tree_page(tree, "", max_units=0), lambda: tree_svg(tree, max_leaves=0)):
+        with pytest.raises(ValueError, match="^max_(units|leaves): must be at least 1, got 0$"):
+            draw()
     data = page_data(NaryTree.from_rows([[1, 2, 3, 4], [5, 6]], [5, 1, 9, 2, 2]), max_units=2)
     # Kept: units 0 and 2. The root's child 0 (units 3 and 4) and unit 1 are in one stub at the end.
     assert data["rows"] == [[1, 2, 3]]

@@ -89,7 +89,7 @@ def test_a_tree_is_compared_by_its_content_which_nobody_can_change() -> None:
     frequencies = np.array([5.0, 9.0, 12.0, 13.0, 16.0])
     same = Tree.huffman(frequencies, units=list("abcde"))
     frequencies[0] = 9.0
-    assert same == FIVE
+    assert same == FIVE and hash(same) == hash(FIVE)
     for array in (FIVE.children, FIVE.frequencies):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1

@@ -88,7 +88,7 @@ class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
     A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
-    context of the model. All queries of a step are answered by one search in a sorted table.
+    context of the model. All queries of a step are answered together, by a search in a sorted table per backoff.
     """
 
     def __init__(self, path: Path, units: UnitTable) -> None:

@@ -276,9 +276,9 @@ def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
 
 def read_base_model(checkpoint: Path) -> BaseModel:
     """Read the model of `--checkpoint` with the files next to its weights."""
-    path = checkpoint
-    if (checkpoint / MANIFEST).exists():
-        if fault := verification_error(checkpoint):
+    path, folder = checkpoint, checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
+    if (folder / MANIFEST).exists() and not (folder / "final.pt").exists():
+        if fault := verification_error(folder):
             raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = checkpoint / "final.pt"

@@ -83,26 +83,24 @@ def resolve_dtype(
     """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
 
     `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
-    Raises ConfigError as `check_dtype`.
+    Raises ConfigError as `check_dtype` if the recorded one cannot run here.
     """
     if config.dtype != "auto":
         return config
     recorded = options.model_dir / "train.yaml"
     if is_resumed and recorded.is_file():
         config = config.model_copy(update={"dtype": load_config(recorded).dtype})
-        check_dtype(config, options, device)
+        check_dtype(config, recorded, device)
         return config
     is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
     return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) and is_wide else "fp32"})
 
 
-def check_dtype(config: ExperimentConfig, options: TrainOptions, device: torch.device) -> None:
-    """Raises ConfigError for fp16 where the device would emulate it."""
+def check_dtype(config: ExperimentConfig, path: Path, device: torch.device) -> None:
+    """Raises ConfigError for fp16 where the device would emulate it. `path`: the file that states it."""
     if config.dtype == "fp16" and not has_native_fp16(device):
-        raise ConfigError(
-            f"{options.config}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use bf16 or "
-            "fp32, or --device cuda"
-        )
+        what = f"{path}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
+        raise ConfigError(f"{what}; use --device cuda, or bf16 or fp32 in a new --model_dir")
 
 
 def prepare_folder(
@@ -267,7 +265,8 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
     """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
 
     The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
-    The first rank of each machine reserves the space. Machines may share the folder, but not the files.
+    The first rank of each machine reserves the space, within the time limit of a collective. Machines may share the
+    folder, but not the files.
     Raises DataError if a file cannot be made.
     """
     name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"

@@ -124,7 +124,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     """Train on this rank. The model is freed at the end, as `join_process_group` asks for."""
     checkpoints = options.model_dir / "checkpoints"
     config = load_config(options.config, options.override_config)
-    check_dtype(config, options, world.device)
+    check_dtype(config, options.config, world.device)
     if world.is_first:
         remove_incomplete(checkpoints)
     found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
