@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Mini: six languages of SIMULATED speech (espeak-ng); two recognisers that differ only in the output head.
-#   ./run.sh                                      everything, in about ten minutes on two cores
+#   ./run.sh                                      everything, in 8 to 16 minutes on two cores
 #   ./run.sh --stage 2 --head "class adaptive"    other heads on the same speech; --tree brown: another tree
 #   ./run.sh --seeds "777 778 779"                three trainings per head; the report shows mean and spread
 #   ./run.sh --langs "es it" --unit bpe:60        two languages, word pieces: data-es_it, exp-es_it/hsoftmax-bpe_60
