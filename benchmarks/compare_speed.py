@@ -25,10 +25,10 @@ from paired import markdown_table, number, publish
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS: dict[str, tuple[str, ...]] = {
-    "head_training": ("--threads", "2", "--rounds", "5", "--units", "150", "10000", "267735"),
+    "head_training": ("--threads", "2", "--rounds", "5", "--units", "150", "10000"),
     "head_search": ("--threads", "2", "--rounds", "5"),
-    "recognize": ("--threads", "2"),
-    "training_speed": ("--threads", "2"),
+    "recognize": ("--threads", "1", "--rounds", "2", "--rounds_of_heads", "1"),
+    "training_speed": ("--threads", "1", "--rounds", "2"),
     "scoring": ("--threads", "1"),
 }
 TIMES = ("ms", "rtf")
