@@ -57,8 +57,8 @@ def figures(record: Any, where: tuple[str, ...] = ()) -> Iterator[tuple[str, str
                 yield group, ", ".join(filter(None, (*names, key, side))), 1 / amount if key in TIMES else amount
 
 
-def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
-    """The figures of one run of a benchmark, from its result if it has run already."""
+def run(benchmark: str, side: Path, out: Path) -> dict[str, Any]:
+    """The JSON of one run of a benchmark, from its result if it has run already."""
     kept, arguments = out.with_suffix(".json"), " ".join(BENCHMARKS[benchmark])
     if not kept.exists() or arguments not in json.loads(kept.read_text("utf-8"))["conditions"]["command"]:
         print(f"{benchmark} of {side}", flush=True)
@@ -66,25 +66,29 @@ def run(benchmark: str, side: Path, out: Path) -> dict[tuple[str, str], float]:
         with out.with_suffix(".log").open("w", encoding="utf-8") as log:
             env = os.environ | {"PYTHONPATH": str(side)}
             subprocess.run(command, cwd=side, env=env, stdout=log, stderr=log, check=True)
-    record = json.loads(kept.read_text("utf-8"))
-    print(f"{kept.name}: {record['conditions']['git']}, {record['conditions']['command']}")
-    return {(group, name): speed for group, name, speed in figures(record)}
+    record: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+    return record
 
 
-def compare(benchmark: str, base: Path, work: Path, repeats: int) -> dict[tuple[str, str], list[float]]:
-    """For each figure that both sides have, the new speed divided by that of the base in each repeat."""
+def compare(benchmark: str, base: Path, work: Path, repeats: int) -> tuple[dict[tuple[str, str], list[float]], str]:
+    """For each figure that both sides have, the new speed divided by that of the base in each repeat; and the commits."""
     changes: dict[tuple[str, str], list[float]] = {}
+    commits = set[str]()
     for repeat in range(repeats):
         sides = {"base": base, "new": ROOT}
-        measured = {
+        records = {
             name: run(benchmark, sides[name], work / f"{benchmark}-{name}-{repeat}")
             for name in (sorted(sides) if repeat % 2 == 0 else sorted(sides, reverse=True))
+        }
+        commits.add(" and ".join(record["conditions"]["git"] for record in records.values()))
+        measured = {
+            side: {(group, name): speed for group, name, speed in figures(record)} for side, record in records.items()
         }
         if measured["base"].keys() != measured["new"].keys():
             print(f"{benchmark}: of one side only: {sorted(measured['base'].keys() ^ measured['new'].keys())}")
         for key in measured["base"].keys() & measured["new"].keys():
             changes.setdefault(key, []).append(measured["new"][key] / measured["base"][key])
-    return changes
+    return changes, ", ".join(sorted(commits))
 
 
 def main() -> None:
@@ -98,7 +102,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     rows, slower, facts = [], [], {}
     for benchmark in args.only:
-        changes = compare(benchmark, args.base.resolve(), args.work.resolve(), args.repeats)
+        changes, commits = compare(benchmark, args.base.resolve(), args.work.resolve(), args.repeats)
         facts[benchmark] = {f"{group}: {name}": values for (group, name), values in changes.items()}
         for group in sorted({group for group, _ in changes}):
             of_group = {name: values for (of, name), values in changes.items() if of == group}
@@ -106,9 +110,9 @@ def main() -> None:
             quartiles = statistics.quantiles(medians, n=4) if len(medians) > 1 else medians * 3
             worse = {name: values for name, values in of_group.items() if max(values) < 1 - LIMIT}
             spread = f"{quartiles[0]:.2f} to {quartiles[2]:.2f}"
-            rows.append([benchmark, group, str(len(medians)), f"{quartiles[1]:.2f}", spread, str(len(worse))])
+            rows.append([benchmark, commits, group, str(len(medians)), f"{quartiles[1]:.2f}", spread, str(len(worse))])
             slower += [[benchmark, name, " ".join(map(number, values))] for name, values in worse.items()]
-    header = ["benchmark", "figures", "number", "median, new to base", "quartiles", "slower in every repeat"]
+    header = ["benchmark", "commits", "figures", "number", "median, new to base", "quartiles", "slower in every repeat"]
     text = (
         f"{args.repeats} runs of each side in turns. Above 1 the new side is faster.\n\n{markdown_table(header, rows)}"
     )
