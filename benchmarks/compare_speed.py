@@ -62,7 +62,8 @@ def run(benchmark: str, side: Path, out: Path) -> dict[str, Any]:
     kept, arguments = out.with_suffix(".json"), " ".join(BENCHMARKS[benchmark])
     if not kept.exists() or arguments not in json.loads(kept.read_text("utf-8"))["conditions"]["command"]:
         print(f"{benchmark} of {side}", flush=True)
-        command = [sys.executable, side / f"benchmarks/{benchmark}.py", *BENCHMARKS[benchmark], "--out", out]
+        script = str(side / f"benchmarks/{benchmark}.py")
+        command = [sys.executable, script, *BENCHMARKS[benchmark], "--out", str(out)]
         with out.with_suffix(".log").open("w", encoding="utf-8") as log:
             env = os.environ | {"PYTHONPATH": str(side)}
             subprocess.run(command, cwd=side, env=env, stdout=log, stderr=log, check=True)
@@ -71,7 +72,7 @@ def run(benchmark: str, side: Path, out: Path) -> dict[str, Any]:
 
 
 def compare(benchmark: str, base: Path, work: Path, repeats: int) -> tuple[dict[tuple[str, str], list[float]], str]:
-    """For each figure that both sides have, the new speed divided by that of the base in each repeat; and the commits."""
+    """For each figure of both sides, the new speed divided by that of the base in each repeat; and the commits."""
     changes: dict[tuple[str, str], list[float]] = {}
     commits = set[str]()
     for repeat in range(repeats):
@@ -85,7 +86,8 @@ def compare(benchmark: str, base: Path, work: Path, repeats: int) -> tuple[dict[
             side: {(group, name): speed for group, name, speed in figures(record)} for side, record in records.items()
         }
         if measured["base"].keys() != measured["new"].keys():
-            print(f"{benchmark}: of one side only: {sorted(measured['base'].keys() ^ measured['new'].keys())}")
+            number_of = len(measured["base"].keys() ^ measured["new"].keys())
+            print(f"{benchmark}: {number_of} figures are of one side only")
         for key in measured["base"].keys() & measured["new"].keys():
             changes.setdefault(key, []).append(measured["new"][key] / measured["base"][key])
     return changes, ", ".join(sorted(commits))
