@@ -195,7 +195,7 @@ def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--hyp_b half", "B: no hypothesis for 2 utterances that the other decoded"),
+        ("--hyp_b half", "B (half): no hypothesis for 2 utterances that the other decoded"),
         ("--hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
         ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),
         ("--num_resamples 0", "--num_resamples 0: must be at least 1"),

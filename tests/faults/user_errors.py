@@ -166,7 +166,7 @@ def change_settings(model_dir: Path) -> Iterator[str]:
 # ---- damaged lines
 
 
-SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ")
+SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ", "the path in the config")
 """Signs of a path, a flag, an utterance or a key of the config."""
 
 

@@ -108,7 +108,7 @@ def test_differences_of_single_trainings(tmp_path: Path) -> None:
     assert "One training each: the interval covers utterances, not trainings." in text_of(page)
     write_report(folders[1], scored_with(reference, {}))
     text = text_of(build(*folders, mode="attention"))
-    assert "a (A) and b (B) are not compared in attention: B: no hypothesis for 24 utterances that the other" in text
+    assert re.search(r"a \(A\) and b \(B\) are not compared in attention: B \(.*\): no hypothesis for 24", text)
 
 
 def test_systems_with_several_seeds_have_every_seed(tmp_path: Path) -> None:

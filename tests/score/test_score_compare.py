@@ -112,7 +112,7 @@ def test_reports_that_cannot_be_compared_are_refused() -> None:
     report, empty = scored(wrong_every(2)), score({"a": ""}, {"a": "x"}, rules=RULES, num_resamples=0)
     other = score({**REF, "es0": "xyz"}, REF, rules=RULES, langs=LANGS, num_resamples=0)
     for a, b, message in (
-        (report, scored(partial), r"^B: no hypothesis for 3 utterances that the other decoded \(ky17, ky18, ky19\)"),
+        (report, scored(partial), r"^B \(.*\): no hypothesis for 3 utterances .* \(ky17, ky18, ky19\)"),
         (report, scored(wrong_every(2), rules=Rules(metric="cer", spaces="count")), "different references or rules"),
         (report, other, "different references or rules; score both again with the same --ref"),
         (empty, empty, "the reference: contains no units"),

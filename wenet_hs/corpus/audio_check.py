@@ -192,7 +192,8 @@ def parallel_map(
     """
     results = _map_in_pool(function, items, num_workers, on_crash) if num_workers else map(function, items)
     # Without a thread that refreshes it, because the pool may fork meanwhile.
-    with Progress(console=Console(stderr=True), auto_refresh=False) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, auto_refresh=False, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=len(items))
         shown_s = 0.0
         for result in results:

@@ -126,7 +126,11 @@ def _check_comparable(report_a: Report, report_b: Report) -> None:
         raise DataError("the two scorings: different references or rules; score both again with the same --ref")
     only_one = set(report_a.missing) ^ set(report_b.missing)
     if only_one:
-        lacking = [name for name, report in (("A", report_a), ("B", report_b)) if only_one & set(report.missing)]
+        lacking = [
+            f"{name} ({report.name})"
+            for name, report in (("A", report_a), ("B", report_b))
+            if only_one & set(report.missing)
+        ]
         raise DataError(
             f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
             f"({list_names(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
