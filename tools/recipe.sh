@@ -45,16 +45,31 @@ _suffix() {
   done
 }
 
-# The heads stand in the table _HEADS of the config; those whose settings are a TreeHeadConf are built from a tree.
-_schema=${BASH_SOURCE[0]%/*}/../wenet_hs/config/schema.py
-_settings_of() { sed -n "/^_HEADS/,/^}/s/^ *\"$1\": \(.*\),$/\1/p" "$_schema"; }
-_has_tree() { grep -q "^class $(_settings_of "$1")(TreeHeadConf):" "$_schema"; }
+_package=${BASH_SOURCE[0]%/*}/../wenet_hs
+_names_in() { sed -n "/^$2\>/,/^}/s/^    \"\([a-z_]*\)\": .*/\1/p" "$_package/$1"; }  # keys of a table in a source file
+_check_names() {  # OPTION FILE TABLE NAME…
+  local _one _known
+  _known=$(_names_in "$2" "$3")
+  for _one in "${@:4}"; do
+    grep -qx -- "$_one" <<< "$_known" || _fail "$1 $_one: must be one of ${_known//$'\n'/, }"
+  done
+}
+
+# Whether a head is built from a tree: then its settings are a TreeHeadConf.
+_has_tree() {
+  local _settings
+  _settings=$(sed -n "/^_HEADS/,/^}/s/^ *\"$1\": \(.*\),$/\1/p" "$_package/config/schema.py")
+  grep -q "^class $_settings(TreeHeadConf):" "$_package/config/schema.py"
+}
 
 _check_options() {
   local _one
-  for _one in $head; do
-    [[ $_one =~ ^[a-z_]+$ ]] && [ -n "$(_settings_of "$_one")" ] || _fail "--head: no head $_one"
-  done
+  # shellcheck disable=SC2086
+  {
+    _check_names --head config/schema.py _HEADS $head
+    _check_names --tree tree/build.py KINDS "$tree"
+    _check_names --modes decode/modes.py MODES $modes
+  }
   for _one in $seeds; do [[ $_one =~ ^[0-9]+$ ]] || _fail "--seeds: $_one is not a whole number"; done
   [[ $unit =~ ^(char|phone|bpe:[1-9][0-9]*)$ ]] || _fail "--unit $unit: must be char, phone or bpe:N"
   [[ $weighting =~ ^(pooled|per_language)$ ]] || _fail "--weighting $weighting: must be pooled or per_language"

@@ -11,8 +11,11 @@ import pytest
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import _HEADS, TreeHeadConf
+from wenet_hs.decode.modes import MODES
+from wenet_hs.tree.build import KINDS
 
 ROOT = Path(__file__).parents[2]
+TABLES = ("wenet_hs/config/schema.py", "wenet_hs/tree/build.py", "wenet_hs/decode/modes.py")
 COMMAND = """#!/usr/bin/env bash
 printf "%q " "$@" >> {calls}
 echo >> {calls}
@@ -30,12 +33,9 @@ done
 def checkout(tmp_path: Path) -> Path:
     """A checkout with the recipes and tools, and a bin/wenet-hs that appends its arguments to calls.txt."""
     (tmp_path / "conf").mkdir()
-    (tmp_path / "tools").mkdir()
-    for name in ("mini", "ucla", "commonvoice"):
-        (tmp_path / f"examples/{name}/s0").mkdir(parents=True)
-        shutil.copy(ROOT / f"examples/{name}/s0/run.sh", tmp_path / f"examples/{name}/s0/run.sh")
-    (tmp_path / "wenet_hs/config").mkdir(parents=True)
-    for name in ("tools/recipe.sh", "tools/parse_options.sh", "wenet_hs/config/schema.py"):
+    recipes = (f"examples/{name}/s0/run.sh" for name in ("mini", "ucla", "commonvoice"))
+    for name in (*recipes, "tools/recipe.sh", "tools/parse_options.sh", *TABLES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     command = tmp_path / "bin" / "wenet-hs"
     command.parent.mkdir()
@@ -142,7 +142,9 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--head 'softmax hsoftmx'", "--head: no head hsoftmx"),
+        ("--head 'softmax hsoftmx'", "--head hsoftmx: must be one of softmax, hsoftmax, class, adaptive"),
+        ("--tree brwon", f"--tree brwon: must be one of {', '.join(KINDS)}"),
+        ("--modes 'attention beam'", f"--modes beam: must be one of {', '.join(MODES)}"),
         ("--nproc 0", "--nproc 0: must be a whole number from 1 on"),
         ("--jobs x", "--jobs x: must be a whole number from 1 on"),
         ("--seeds '1 b'", "--seeds: b is not a whole number"),

@@ -106,7 +106,7 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
     if not candidates:
         raise CheckpointError(f"{folder}: no checkpoint whose validation measured {by}; use --by last")
     if len(candidates) < num:
-        logger.warning("%s: only %d checkpoints to average instead of %d", model_dir, len(candidates), num)
+        logger.warning("%s: checkpoints to average: %d instead of %d", model_dir, len(candidates), num)
     return candidates[-num:]
 
 

@@ -207,7 +207,7 @@ KINDS: dict[str, TreeKind] = {
         needs_sequences=True,
     ),
     "articulatory": TreeKind(_articulatory, "they are pronounced alike (phones in IPA)"),
-    CLASSES: TreeKind(
+    "classes": TreeKind(
         _classes,
         "bins of equal frequency, or the top of a binary tree",
         {
