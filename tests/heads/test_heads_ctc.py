@@ -13,7 +13,7 @@ from torch import Tensor
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
-from wenet_hs.heads.ctc import Ctc, compact_alphabet
+from wenet_hs.heads.ctc import Ctc, compact_alphabet, constant_output_loss
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.tree import NaryTree, Tree
@@ -160,3 +160,33 @@ def test_autocast_changes_nothing() -> None:
         half, log_probs = ctc.loss(*batch), ctc.log_probs(batch[0])
     assert half.dtype == log_probs.dtype == torch.float32
     assert torch.equal(half, ctc.loss(*batch)) and torch.equal(log_probs, ctc.log_probs(batch[0]))
+
+
+# ---- the plateau
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    utterances=st.lists(st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 3)), min_size=1),
+    seed=st.integers(0, 99),
+)
+def test_no_constant_output_has_a_lower_loss_than_the_plateau(
+    utterances: list[tuple[list[int], int]], seed: int
+) -> None:
+    targets = [ids for ids, _ in utterances]
+    frames = [ctc_frames_needed(ids) + more for ids, more in utterances]
+    plateau = constant_output_loss(targets, frames, 0)
+    torch.manual_seed(seed)
+    probs = torch.cat([torch.distributions.Dirichlet(torch.ones(4)).sample((200,)), torch.eye(4) * 0.96 + 0.01])
+    total = torch.zeros(len(probs))
+    for ids, length in zip(targets, frames, strict=True):
+        log_probs = probs.log()[None].expand(length, -1, -1)
+        rows = torch.tensor([ids]).expand(len(probs), -1), torch.full((len(probs),), length)
+        total += torch.nn.functional.ctc_loss(log_probs, *rows, torch.full((len(probs),), len(ids)), reduction="none")
+    assert plateau <= float(total.min()) / sum(map(len, targets)) + 5e-3
+
+
+def test_plateau_by_hand() -> None:
+    # "a" in two frames: aa, a- or -a; always a. "ab" in two frames: a and b, half the frames each: P = 1/4.
+    assert constant_output_loss([[1]], [2], 0) == pytest.approx(0, abs=5e-3)
+    assert constant_output_loss([[1, 2]], [2], 0) == pytest.approx(math.log(4) / 2, abs=5e-3)

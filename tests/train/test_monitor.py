@@ -41,6 +41,21 @@ def monitored(folder: Path, progress: Progress, *, log_interval: int = 1) -> Mon
     return Monitor(folder, progress, log_interval=log_interval, total_steps=9, device=torch.device("cpu"))
 
 
+def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Progress()
+    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu")}
+    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, ctc_plateau=3.0) as monitor:
+        for progress.step, loss_ctc in ((1, 3.0), (2, 2.4), (3, 2.6)):
+            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc})
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00"
+    )
+    assert [record["ctc_plateau"] for record in records(tmp_path)] == [3.0] * 3
+
+
 def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [record for record in found if not kinds or record["kind"] in kinds]
@@ -57,7 +72,8 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> 
     assert [(record["step"], record["epoch"]) for record in steps] == [(step, (step - 1) // 4) for step in range(1, 9)]
     assert [record["step"] for record in validations] == list(range(1, 9))
     assert all(set(record) == TRAIN | SPEED | {"kind"} for record in steps)
-    assert all(set(record) == LOSSES | {"kind", "step", "epoch", "seconds", "bad_clips"} for record in validations)
+    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "ctc_plateau"}
+    assert all(set(record) == LOSSES | of_validation for record in validations)
     for record in steps:
         seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
         assert 0 < wait < seconds and 0 < compute < seconds - wait
@@ -81,7 +97,7 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = scalars(trained)
-    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips"}}
+    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips", "ctc_plateau"}}
     assert set(found) == {f"train/{name}" for name in (TRAIN | SPEED) - {"step", "epoch"}} | valid
     for tag, values in found.items():
         kind, name = tag.split("/")

@@ -117,6 +117,14 @@ class SpeechDataset:
         """The length of each utterance in feature frames at its own speed, by its duration."""
         return list(count_frames(self._durations, self._conf).tolist())
 
+    def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
+        """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced in the list."""
+        frames = self._encoder_frames(count_frames(self._durations, self._conf))
+        usable = np.flatnonzero((frames >= self._frames_needed) & (self._frames_needed > 0))
+        chosen = usable[:: max(1, -(-len(usable) // limit))].tolist()
+        texts = self._table.columns["txt"]
+        return [self._tokenizer.encode(texts[self._rows[index]]) for index in chosen], frames[chosen].tolist()
+
     def plan(self, epoch: int) -> BatchPlan:
         """The batches of one epoch of training, with the items that `sampling` draws."""
         items = np.arange(len(self)) if self._sampler is None else self._sampler.items(epoch)

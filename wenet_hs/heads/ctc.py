@@ -10,15 +10,20 @@ Dimension key: B batch, T time, L label, D width, V units, K best, C classes of 
 distinct labels.
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.layers import length_mask
 
+PLATEAU_TOLERANCE = 1e-4
+"""`constant_output_loss` ends when an iteration gains less, in nats per label."""
 UNUSED_LOG_PROB = -1e30
 """The log-probability of the padding classes of an utterance. No alignment contains them, and their exp is 0."""
 
@@ -110,3 +115,44 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
         target_classes=torch.zeros_like(sorted_BL).scatter(1, order_BL, class_of_sorted_BL),
         min_frames=target_lengths + repeats_B,
     )
+
+
+def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int) -> float:
+    """The lowest CTC loss that an output can have which is the same in every frame, in nats per label.
+
+    This is the loss of the plateau on which a training starts: the output has learned how frequent the units and blank
+    are, and nothing of the speech. It is computed by expectation maximization: the new probability of a unit is its
+    share of the frames of all alignments.
+
+    Args:
+        targets: the unit ids of each utterance, not empty, and not longer than CTC can align.
+        num_frames: encoder frames of each utterance.
+    """
+    lengths_B = torch.tensor([len(ids) for ids in targets])
+    targets_BL = pad_sequence([torch.tensor(ids) for ids in targets], batch_first=True)
+    frames_B = torch.tensor(num_frames)
+    alphabet = compact_alphabet(targets_BL, lengths_B, blank)
+    counts_V = torch.bincount(targets_BL[length_mask(lengths_B, targets_BL.size(1))]).double()
+    losses = []
+    for blank_share in (0.05, 0.5, 0.95):  # the loss may have several minima
+        probs_V = (1 - blank_share) * counts_V / counts_V.sum()
+        probs_V[blank] = blank_share
+        loss, before = math.inf, math.inf
+        while math.isinf(loss) or before - loss > PLATEAU_TOLERANCE:
+            before = loss
+            loss, probs_V = _reestimate(probs_V, alphabet, frames_B, lengths_B)
+        losses.append(loss)
+    return min(losses)
+
+
+def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor) -> tuple[float, Tensor]:
+    """The loss per label of constant probabilities (V,), and each unit's share of the frames of all alignments (V,)."""
+    valid_BT1 = length_mask(frames_B, int(frames_B.max()))[..., None]
+    log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
+    log_probs_BC = log_probs_V[alphabet.unit_ids].masked_fill(~alphabet.is_used, UNUSED_LOG_PROB)
+    log_probs_BTC = log_probs_BC[:, None].repeat(1, valid_BT1.size(1), 1).requires_grad_()
+    cost = _ctc_loss(log_probs_BTC, frames_B, alphabet.target_classes, lengths_B, 0)
+    (gradient_BTC,) = torch.autograd.grad(cost, log_probs_BTC)
+    shares_BTC = (log_probs_BTC.detach().exp() - gradient_BTC) * valid_BT1  # F.ctc_loss returns p - q
+    shares_V = torch.zeros_like(probs_V).index_add(0, alphabet.unit_ids.flatten(), shares_BTC.sum(1).flatten())
+    return cost.item() / int(lengths_B.sum()), shares_V / shares_V.sum()

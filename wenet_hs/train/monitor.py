@@ -41,17 +41,30 @@ PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_cl
 """Fields of `Progress` in the record of a step."""
 
 
+TAKE_OFF_SHARE, TAKE_OFF_NATS = 0.2, 0.5
+"""CTC should be this far below its plateau, in nats per label, after this share of the steps."""
+
+
 class Monitor:
     """Writes the records of a run. A resumed run continues at its `progress`; later records are deleted."""
 
     def __init__(
-        self, model_dir: Path, progress: Progress, *, log_interval: int, total_steps: int, device: torch.device
+        self,
+        model_dir: Path,
+        progress: Progress,
+        *,
+        log_interval: int,
+        total_steps: int,
+        device: torch.device,
+        ctc_plateau: float | None = None,
     ) -> None:
+        """`ctc_plateau`: `constant_output_loss` of the validation list."""
         self._progress = progress
         self._metrics = _open_truncated(model_dir / "metrics.jsonl", progress.metrics_bytes)
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
+        self._ctc_plateau, self._total_steps = ctc_plateau, total_steps
         console = Console(stderr=True)
         self._bar = ProgressBar(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -108,7 +121,17 @@ class Monitor:
         """Record a validation."""
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
-        self._write("valid", {"step": step, "epoch": epoch, "seconds": seconds, **facts})
+        record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
+        if self._ctc_plateau is not None:
+            record["ctc_plateau"] = self._ctc_plateau
+            is_late = step >= TAKE_OFF_SHARE * self._total_steps
+            if is_late and facts["loss_ctc"] > self._ctc_plateau - TAKE_OFF_NATS:
+                logger.warning(
+                    "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
+                    "train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)",
+                    *(step, facts["loss_ctc"], self._ctc_plateau),
+                )
+        self._write("valid", record)
 
     def sync(self) -> int:
         """Fsync metrics.jsonl. Returns its length in bytes, for the checkpoint."""

@@ -39,6 +39,7 @@ from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.files import locked, write_atomic
+from wenet_hs.heads.ctc import constant_output_loss
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.average import (
     average_weights,
@@ -68,6 +69,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning."""
 SAME_REQUEST_SECONDS = 1.0
 """A launcher and its process group may both deliver one request; a later signal is a second request."""
+
+PLATEAU_UTTERANCES = 200
+"""Validation utterances for the CTC plateau."""
 
 
 class StopRequest:
@@ -269,7 +273,15 @@ class Training:
             log_interval=config.log_interval,
             total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
             device=self.state.device,
+            ctc_plateau=self._ctc_plateau(),
         )
+
+    def _ctc_plateau(self) -> float | None:
+        """The loss of a constant CTC output on the validation list; None without CTC."""
+        targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
+        if not targets or (self.config.model_conf.ctc_weight == 0 and not self.config.model_conf.ctc_only_steps):
+            return None
+        return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
 
     def _run_epoch(self, monitor: Monitor | None) -> None:
         """The rest of one epoch. Saves every `save_interval` steps, or at its end, and at the end of training."""
