@@ -18,12 +18,13 @@ config=${config:?}
 override=                     # more settings for training, as "key=value key=value"
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=${average_num:?}
+eval_set=test                 # the list that stages 6 to 8 decode, score and report: test, or dev for choices
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
 jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
 exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
 
-_defaults() { for _name in config unit seeds ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
+_defaults() { for _name in config unit seeds eval_set ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
 _fail() { echo "$0: $1" >&2; exit 2; }
 _defaults
 _option_files=("$0" "${BASH_SOURCE[0]}")
@@ -73,6 +74,7 @@ _check_options() {
   for _one in $seeds; do [[ $_one =~ ^[0-9]+$ ]] || _fail "--seeds: $_one is not a whole number"; done
   [[ $unit =~ ^(char|phone|bpe:[1-9][0-9]*)$ ]] || _fail "--unit $unit: must be char, phone or bpe:N"
   [[ $weighting =~ ^(pooled|per_language)$ ]] || _fail "--weighting $weighting: must be pooled or per_language"
+  [[ $eval_set =~ ^(test|dev)$ ]] || _fail "--eval_set $eval_set: must be test or dev"
   for _one in nproc jobs; do
     [[ ${!_one} =~ ^[1-9][0-9]*$ ]] || _fail "--$_one ${!_one}: must be a whole number from 1 on"
   done
@@ -123,17 +125,18 @@ _train() {  # HEAD SEED
 }
 
 _evaluate() {  # FOLDER
-  local _mode
+  local _mode _results
   if at 5 "average of $1"; then wenet-hs average --model_dir "$1" --num "$average_num"; fi
   if at 6 "decoding with $1"; then
-    "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/test/data.list" --result_dir "$1/test" \
+    "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/$eval_set/data.list" --result_dir "$1/$eval_set" \
       --modes "${mode_list[@]}"
   fi
-  if at 7 "scores of $1 (in test/*/score.txt)"; then
+  if at 7 "scores of $1 (in $eval_set/*/score.txt)"; then
     for _mode in $modes; do
-      wenet-hs score --metric "$metric" --by lang --ref "$data/test/text" --hyp "$1/test/$_mode/text" \
-        --data_list "$data/test/data.list" --json "$1/test/$_mode/score.json" --name "${1##*/}, $_mode" \
-        --align "$1/test/$_mode/alignment.txt" > "$1/test/$_mode/score.txt"
+      _results=$1/$eval_set/$_mode
+      wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --hyp "$_results/text" \
+        --data_list "$data/$eval_set/data.list" --json "$_results/score.json" --name "${1##*/}, $_mode" \
+        --align "$_results/alignment.txt" > "$_results/score.txt"
     done
   fi
 }
@@ -166,7 +169,8 @@ run_stages() {
   _wait_for 0
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
-    wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --out "$exp/report.html"
+    wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
+      --test "$eval_set" --out "$exp/report$(_suffix eval_set).html"
   fi
 }
 

@@ -56,6 +56,21 @@ def test_test_languages_are_in_no_other_set_and_phones_stay_as_they_are(corpus: 
         prepare(corpus, "--dev_fraction 1.5")
 
 
+def test_dev_languages_are_the_dev_set(corpus: Path) -> None:
+    stats = prepare(corpus, "--test_langs abk --dev_langs xxb")
+    sets = read_lists(corpus.parent / "out")
+    assert {name: {u.lang for u in of} for name, of in sets.items()} == {
+        "train": {"xxa"},
+        "dev": {"xxb"},
+        "test": {"abk"},
+    }
+    assert (stats["options"]["dev_langs"], stats["total"]["utterances"]["dev"]) == (("xxb",), 40)
+    with pytest.raises(ConfigError, match="--dev_langs: abk also in --test_langs; a language belongs to one set only"):
+        prepare(corpus, "--test_langs abk --dev_langs 'xxa abk'")
+    with pytest.raises(DataError, match="does not contain xxq xxz of --dev_langs; choose from: xxa xxb"):
+        prepare(corpus, "--test_langs abk --dev_langs 'xxq xxa xxz'")
+
+
 def test_every_line_is_used_or_rejected(corpus: Path) -> None:
     text = "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\n\u00a0\u2003\nxxc-4 c\n../abk-1 a\n"
     write_language(corpus / "xxc", text, silent="xxc-3")

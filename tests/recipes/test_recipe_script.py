@@ -75,7 +75,8 @@ def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(c
     only = settings["exp/hsoftmax"] ^ settings["exp/softmax"]
     assert only == {"head=softmax", "head=hsoftmax", "head_conf.tree=data/tree-huffman.json"}
     assert {"tokenizer=char", "seed=777"} <= settings["exp/softmax"]
-    report = "report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html"
+    report = "report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --data_list data/test/data.list "
+    report += "--test test --out exp/report.html"
     assert calls[-1] == report.split()
 
 
@@ -120,6 +121,28 @@ def test_phones_are_scored_by_per(checkout: Path) -> None:
     assert flag(calls[1], "--metric") == "per"
 
 
+def test_dev_languages_and_the_list_that_is_decoded(checkout: Path) -> None:
+    options = [
+        "--corpus",
+        "c",
+        "--dev_langs",
+        "wuu cpn",
+        "--eval_set",
+        "dev",
+        "--head",
+        "softmax",
+        "--modes",
+        "attention",
+    ]
+    _, calls = call(checkout, "ucla", *options)
+    prepare, recognize, score, report = calls[0], *calls[-3:]
+    assert (flag(prepare, "--dev_langs"), flag(prepare, "--out")) == ("wuu cpn", "data-wuu_cpn")
+    assert flag(recognize, "--test_data") == flag(score, "--data_list") == "data-wuu_cpn/dev/data.list"
+    assert flag(recognize, "--result_dir") == "exp-wuu_cpn/softmax/dev"
+    assert flag(score, "--json") == "exp-wuu_cpn/softmax/dev/attention/score.json"
+    assert (flag(report, "--test"), flag(report, "--out")) == ("dev", "exp-wuu_cpn/report-dev.html")
+
+
 def test_a_data_folder_of_other_options_is_refused(checkout: Path) -> None:
     options = ["--data", f"{checkout}/d", "--stop_stage", "0"]
     for _ in range(2):  # the same options may be given again
@@ -146,6 +169,7 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
         ("--tree brwon", f"--tree brwon: must be one of {', '.join(KINDS)}"),
         ("--modes 'attention beam'", f"--modes beam: must be one of {', '.join(MODES)}"),
         ("--nproc 0", "--nproc 0: must be a whole number from 1 on"),
+        ("--eval_set train", "--eval_set train: must be test or dev"),
         ("--jobs x", "--jobs x: must be a whole number from 1 on"),
         ("--seeds '1 b'", "--seeds: b is not a whole number"),
         ("--unit bpe", "--unit bpe: must be char, phone or bpe:N"),

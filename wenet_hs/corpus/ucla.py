@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 PAPER_TEST_LANGS = ("bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "abk", "ace")
 """Test languages of the paper, section 3.1."""
+_OPTIONS = ("test_langs", "dev_langs", "dev_fraction", "seed", "max_rejected")
 _AUDIO_SUFFIXES = (".wav", ".flac")
 
 
@@ -34,18 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     text = f"languages of the test set (default: those of Liu et al. 2023, {' '.join(PAPER_TEST_LANGS)})"
     add("--test_langs", type=split_names, default=PAPER_TEST_LANGS, help=text)
+    dev = parser.add_mutually_exclusive_group()
     text = "share of the other languages' utterances that become the dev set (default: %(default)s)"
-    add("--dev_fraction", type=float, default=0.05, help=text)
+    dev.add_argument("--dev_fraction", type=float, default=0.05, help=text)
+    text = "languages whose utterances become the dev set instead; they are in no other set"
+    dev.add_argument("--dev_langs", type=split_names, default=(), help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of the corpus. Returns the content of `stats.json`.
 
-    Test languages are in no other set. Raises DataError when the folder contains another corpus or no test language.
+    Test languages are in no other set, and dev languages neither. Raises DataError when the folder contains another
+    corpus, no test language, or not all dev languages.
     """
     if not 0.0 < args.dev_fraction < 1.0:
         raise ConfigError(f"--dev_fraction {args.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
     folders = _find_languages(args.corpus)
+    _check_dev_langs(args, folders)
     absent = _find_absent(args, folders)
     utterances: dict[str, Utterance] = {}
     rejected: list[Rejected] = []
@@ -57,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     facts = {
         "corpus": "ucla",
         "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
-        "options": {name: getattr(args, name) for name in ("test_langs", "dev_fraction", "seed", "max_rejected")},
+        "options": {name: getattr(args, name) for name in _OPTIONS},
         "num_incomplete": checker.count_incomplete(splits),
         "test_langs_absent": absent,
         "phones": _describe_phones(splits),
@@ -77,6 +83,14 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
         found = ", ".join(sorted(path.name for path in corpus.iterdir())[:8]) or "an empty folder"
         raise DataError(f"{corpus}: expected {expected}, found {found}; check --corpus")
     return folders
+
+
+def _check_dev_langs(args: argparse.Namespace, folders: dict[str, Path]) -> None:
+    if both := " ".join(lang for lang in args.dev_langs if lang in args.test_langs):
+        raise ConfigError(f"--dev_langs: {both} also in --test_langs; a language belongs to one set only")
+    if absent := " ".join(lang for lang in args.dev_langs if lang not in folders):
+        known = " ".join(lang for lang in folders if lang not in args.test_langs)
+        raise DataError(f"{args.corpus}: does not contain {absent} of --dev_langs; choose from: {known}")
 
 
 def _find_absent(args: argparse.Namespace, folders: dict[str, Path]) -> list[str]:
@@ -123,10 +137,13 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
 
 
 def _split(usable: Sequence[Utterance], args: argparse.Namespace) -> dict[str, list[Utterance]]:
-    """Test: all of the test languages. Dev: a random share of the others, at least one utterance."""
+    """Test: all of the test languages. Dev: all of the dev languages, or a random share of the others (at least 1)."""
     test = [utterance for utterance in usable if utterance.lang in args.test_langs]
     others = shuffled((u for u in usable if u.lang not in args.test_langs), args.seed, "dev")
     num_dev = max(1, round(args.dev_fraction * len(others)))
+    if args.dev_langs:
+        others.sort(key=lambda utterance: utterance.lang not in args.dev_langs)
+        num_dev = sum(utterance.lang in args.dev_langs for utterance in others)
     splits = {"train": others[num_dev:], "dev": others[:num_dev], "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
 

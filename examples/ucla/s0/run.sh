@@ -5,21 +5,24 @@
 #   ./run.sh --corpus /data/ucla --stage 2 --head "hsoftmax class" --tree articulatory   phones by their features
 #   ./run.sh --corpus /data/ucla --seeds "777 778 779"  three trainings per head; the report shows mean and spread
 #   ./run.sh --corpus /data/ucla --test_langs "abk ace" other test languages (the default: the ten of Liu et al. 2023)
+#   ./run.sh --corpus /data/ucla --dev_langs "wuu cpn ell col eus" --eval_set dev   make choices without the test set
 #   ./run.sh --corpus /data/ucla --nproc 4              by torchrun: a step has 4 batches, 4 times the speech
 # Stages: 0 lists, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
 test_langs="bin sbc mal kea klu aeb mak fin abk ace"
+dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
 config=$here/../../../conf/ucla.yaml  # YAML of the experiment
 unit=phone                    # char, phone, or bpe:N with N pieces
 average_num=5                 # checkpoints whose mean is the final model
-DATA_OPTIONS="test_langs"
+DATA_OPTIONS="test_langs dev_langs"
 # shellcheck source=tools/recipe.sh
 . "$here/../../../tools/recipe.sh"
 
 prepare_data() {
   [ -n "$corpus" ] || { echo "$0: --corpus DIR is required (try --help)" >&2; exit 2; }
-  wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --seed "$data_seed" --out "$data"
+  wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --dev_langs "$dev_langs" \
+    --seed "$data_seed" --out "$data"
 }
 run_stages
