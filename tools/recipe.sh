@@ -18,7 +18,7 @@ config=${config:?}
 override=                     # more settings for training, as "key=value key=value"
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=${average_num:?}
-eval_set=test                 # the list that stages 6 to 8 decode, score and report: test, or dev for choices
+eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
 jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
@@ -125,7 +125,7 @@ _train() {  # HEAD SEED
 }
 
 _evaluate() {  # FOLDER
-  local _mode _results
+  local _mode _results _score
   if at 5 "average of $1"; then wenet-hs average --model_dir "$1" --num "$average_num"; fi
   if at 6 "decoding with $1"; then
     "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/$eval_set/data.list" --result_dir "$1/$eval_set" \
@@ -134,9 +134,11 @@ _evaluate() {  # FOLDER
   if at 7 "scores of $1 (in $eval_set/*/score.txt)"; then
     for _mode in $modes; do
       _results=$1/$eval_set/$_mode
-      wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --hyp "$_results/text" \
-        --data_list "$data/$eval_set/data.list" --json "$_results/score.json" --name "${1##*/}, $_mode" \
-        --align "$_results/alignment.txt" > "$_results/score.txt"
+      _score=(wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --hyp "$_results/text"
+        --data_list "$data/$eval_set/data.list" --name "${1##*/}, $_mode")
+      "${_score[@]}" --json "$_results/score.json" --align "$_results/alignment.txt" > "$_results/score.txt"
+      ! grep -qsv ^key "$data/implausible.tsv" ||  # the same without clips of implausible duration
+        "${_score[@]}" --exclude "$data/implausible.tsv" > "$_results/score_plausible.txt"
     done
   fi
 }

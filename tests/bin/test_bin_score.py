@@ -58,6 +58,19 @@ def test_one_row_per_language_and_the_files(capsys: Capsys) -> None:
     assert (rows["ca"][2], rows["ky"][2]) == ("3", "2")
 
 
+def test_excluded_utterances_are_in_no_number(capsys: Capsys) -> None:
+    Path("odd.tsv").write_text("key\tduration\nky2\t9.0\nzz\t1.0\n", "utf-8")
+    out, rows = score_rows("--data_list data.list --exclude odd.tsv", capsys)
+    assert "|excluded:1\n" in out and "excluded, because odd.tsv has their keys: ky2\n" in out
+    assert (rows["ky"][1:3], rows["micro"][2:4]) == (["1", "5"], ["3", "15"])
+    Path("odd.tsv").write_text("key\n")
+    out, rows = score_rows("--data_list data.list --exclude odd.tsv", capsys)
+    assert "|excluded:0\n" in out and "has their keys: none" in out and rows["micro"][3] == "21"
+    Path("odd.tsv").write_text("".join(f"{key}\n" for key in REF))
+    message = "odd.tsv: has the keys of all utterances of ref; give a list of a part of them"
+    assert error_line(call("--exclude odd.tsv"), capsys) == message
+
+
 @pytest.mark.parametrize("source", ["--ref mono.list", "--data_list mono.list"])
 def test_a_list_without_languages(source: str, capsys: Capsys) -> None:
     line = f"{source} --by speaker --by length --json score.json"

@@ -134,10 +134,10 @@ def hours_table(corpus: Path, more: str = "--ratio 0.3") -> dict[str, LanguageHo
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """The lists, rejected.tsv and stats.json, and nothing else but the cache of checks."""
+    """The lists, rejected.tsv, implausible.tsv and stats.json, and nothing else but the cache of checks."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     del found[".checked.jsonl"]
-    assert len(found) == 3 * 2 + 2
+    assert len(found) == 3 * 2 + 3
     return found
 
 

@@ -2,12 +2,13 @@
 """Output of `prepare`: lists, rejected.tsv, stats.json."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wenet_hs.corpus.output import Rejected, write_corpus
+from wenet_hs.corpus.output import Rejected, find_implausible, write_corpus
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 
@@ -59,6 +60,25 @@ def test_an_earlier_run_leaves_nothing_that_is_not_true_now(tmp_path: Path) -> N
         write(tmp_path, SPLITS | {"test": []}, REJECTED)
     assert not (tmp_path / "stats.json").exists()
     assert "cut off" in (tmp_path / "rejected.tsv").read_text("utf-8")
+
+
+def test_clips_of_implausible_duration_are_named_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 40 clips with 0.2 to 0.3 s per phone one has 1.6 s and one 0.02 s per phone."""
+    caplog.set_level("INFO")
+    clips = [replace(utterance(f"u{n:02}"), txt="a b c d", duration=0.8 + 0.01 * n) for n in range(40)]
+    clips[7], clips[30] = replace(clips[7], duration=6.4), replace(clips[30], txt="tʃ " * 50, duration=1.0)
+    assert [(u.key, num) for u, num in find_implausible(clips, "phone")] == [("u30", 50), ("u07", 4)]
+    assert find_implausible([replace(u, txt="") for u in clips] + [replace(clips[0], duration=None)], "char") == []
+    splits = {"train": clips[8:], "test": clips[:8]}
+    stats = write_corpus(tmp_path, splits, [], {}, {}, unit="phone")
+    assert (stats["num_implausible"], stats["total"]["utterances"]) == (2, {"train": 32, "test": 8})
+    expected = "key\tduration\tunits\tseconds per unit\nu30\t1.0\t50\t0.020\nu07\t6.4\t4\t1.600\n"
+    assert (tmp_path / "implausible.tsv").read_text("utf-8") == expected
+    assert (
+        "implausible.tsv: 2 of 40 clips have an implausible duration for their transcript; they are kept" in caplog.text
+    )
+    assert write_corpus(tmp_path, {"test": clips[:7]}, [], {}, {})["num_implausible"] == 0
+    assert (tmp_path / "implausible.tsv").read_text("utf-8").count("\n") == 1
 
 
 def test_two_clips_of_one_name_are_refused(tmp_path: Path) -> None:

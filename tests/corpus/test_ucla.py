@@ -123,3 +123,5 @@ def test_the_real_corpus(shared_dir: Path, tmp_path: Path) -> None:
     assert stats["test_langs_absent"] == ["klu", "mak", "fin"]
     assert len(stats["phones"]["unseen_in_test"]) == 30
     assert sum(stats["phones"]["tokens"].values()) == 8626
+    named = [line.split("\t") for line in (tmp_path / "implausible.tsv").read_text("utf-8").splitlines()[1:]]
+    assert named[0] == ["abk-002-053", "6.45", "4", "1.613"] and len(named) < 0.01 * 2031

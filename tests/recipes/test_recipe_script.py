@@ -121,6 +121,27 @@ def test_phones_are_scored_by_per(checkout: Path) -> None:
     assert flag(calls[1], "--metric") == "per"
 
 
+def test_scores_without_clips_of_implausible_duration(checkout: Path) -> None:
+    options = [
+        "--data",
+        f"{checkout}/d",
+        "--stage",
+        "7",
+        "--stop_stage",
+        "7",
+        "--head",
+        "softmax",
+        "--modes",
+        "attention",
+    ]
+    (checkout / "d").mkdir()
+    (checkout / "examples/ucla/s0/exp/softmax/test/attention").mkdir(parents=True)
+    for named, num_scores in (("", 1), ("abk-1\t6.45\n", 2)):
+        (checkout / "d" / "implausible.tsv").write_text(f"key\tduration\n{named}")
+        _, calls = call(checkout, "ucla", *options)
+        assert ["--exclude" in one for one in calls] == [False, True][:num_scores]
+
+
 def test_dev_languages_and_the_list_that_is_decoded(checkout: Path) -> None:
     options = [
         "--corpus",

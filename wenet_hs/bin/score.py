@@ -12,11 +12,12 @@ import argparse
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
@@ -39,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--features", action="store_true", help="per: also the phone feature error rate (needs the extra `trees`)")
     add("--confusions", type=int, metavar="N", help="also the N most frequent substitutions, deletions, insertions")
     add("--allow_extra", action="store_true", help="hypotheses without a reference are not an error (exit code 0)")
+    add(
+        "--exclude",
+        type=Path,
+        help="text or tsv file: leave out the keys in its first column (prepare's implausible.tsv)",
+    )
     add("--num_resamples", type=int, default=1000, help="bootstrap resamples for the intervals (default: 1000)")
     add("--name", default="", help="name of the scoring, printed above the table")
     add("--json", type=Path, help="also write everything, including each utterance, to this file")
@@ -67,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
     rules = rules_of(args)
     reference, utterances = read_reference(args)
     hypothesis = read_hypothesis(args.hyp)
+    excluded = _exclude(args, reference, hypothesis) if args.exclude else []
     names = str(args.ref), str(args.hyp)
     langs = read_languages(args, reference, utterances, required=LANG in args.by)
     report = score(
@@ -79,6 +86,8 @@ def run(args: argparse.Namespace) -> None:
         allow_extra=True,
         num_resamples=args.num_resamples,
     )
+    if args.exclude:
+        report = replace(report, signature=f"{report.signature}|excluded:{len(excluded)}")
     report = _add_groupings(report, args, utterances)
     confusions = count_confusions(report.utterances.values(), rules, args.confusions) if args.confusions else None
     if args.json:
@@ -89,10 +98,24 @@ def run(args: argparse.Namespace) -> None:
     elif args.align:
         write_atomic(args.align, format_alignments(report))
     print(format_report(report, args.by, confusions), end="")
+    if args.exclude:
+        print(f"excluded, because {args.exclude} has their keys: {list_names(excluded, most=20) or 'none'}")
     absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())
     if absent and args.data_list:
         print(f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}")
     check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
+
+
+def _exclude(args: argparse.Namespace, reference: dict[str, str], hypothesis: dict[str, str]) -> list[str]:
+    """Remove the utterances of --exclude from both. Returns the keys that the reference had."""
+    keys = {line.split()[0] for line in read_lines(args.exclude) if line.strip()}
+    excluded = [key for key in reference if key in keys]
+    if len(excluded) == len(reference):
+        raise DataError(f"{args.exclude}: has the keys of all utterances of {args.ref}; give a list of a part of them")
+    for key in keys:
+        reference.pop(key, None)
+        hypothesis.pop(key, None)
+    return excluded
 
 
 def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequence[Utterance]) -> Report:

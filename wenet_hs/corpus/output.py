@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of `prepare`, the same for every corpus: OUT/{train,dev,test}/{data.list,text}, rejected.tsv, stats.json.
 
+implausible.tsv names clips that are in the lists, but far too long or too short for their transcript.
+
 stats.json is written last: if it exists, the folder is complete. The same input gives the same bytes, with any number
 of workers.
 """
 
 import json
+import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Literal
 
 from wenet_hs.corpus.splits import count_shared
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 
+logger = logging.getLogger(__name__)
+
 SPLITS = ("train", "dev", "test")
+_IMPLAUSIBLE = 6.0
+"""Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ def write_corpus(
     langs: Mapping[str, Mapping[str, Any]],
     *,
     max_rejected: float = 1.0,
+    unit: Literal["char", "phone"] = "char",
 ) -> dict[str, Any]:
     """Write a prepared corpus. Returns the content of `stats.json`.
 
@@ -62,6 +72,7 @@ def write_corpus(
         splits: utterances of each set; a set that is not wanted is omitted.
         facts, langs: what `stats.json` contains about the corpus and each language besides their counts.
         max_rejected: accepted share of faulty clips.
+        unit: what a transcript contains: characters, or phones with spaces between them.
 
     Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.
     """
@@ -90,14 +101,39 @@ def write_corpus(
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
+    implausible = find_implausible([u for utterances in splits.values() for u in utterances], unit)
+    lines = (f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n" for u, num in implausible)
+    write_atomic(out / "implausible.tsv", "key\tduration\tunits\tseconds per unit\n" + "".join(lines))
+    if implausible:
+        message = "%s: %d of %d clips have an implausible duration for their transcript; they are kept in the lists"
+        logger.info(message, out / "implausible.tsv", len(implausible), sum(map(len, splits.values())))
     by_lang = {}
     for lang, of_lang in langs.items():
         sets = {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()}
         by_lang[lang] = {**of_lang, **_count(sets, [clip for clip in rejected if clip.lang == lang])}
     num_in = total.pop("num_in")
-    content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "langs": by_lang, "total": total}
+    content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "num_implausible": len(implausible)}
+    content |= {"langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
+
+
+def find_implausible(utterances: Sequence[Utterance], unit: Literal["char", "phone"]) -> list[tuple[Utterance, int]]:
+    """The utterances whose seconds per unit are far from the median of all, farthest first, with their units.
+
+    A duration is far if log(seconds per unit) differs from the median by more than `_IMPLAUSIBLE` times the median
+    absolute difference, which outliers hardly change.
+    """
+    counted = [(u, len(u.txt.split() if unit == "phone" else "".join(u.txt.split()))) for u in utterances]
+    counted = [(u, num) for u, num in counted if num and u.duration]
+    if not counted:
+        return []
+    logs = [math.log((u.duration or 0.0) / num) for u, num in counted]
+    center = median(logs)
+    distances = [abs(value - center) for value in logs]
+    spread = median(distances)
+    far = [one for one in zip(distances, counted, strict=True) if one[0] > _IMPLAUSIBLE * spread > 0.0]
+    return [pair for _, pair in sorted(far, key=lambda one: (-one[0], one[1][0].key))]
 
 
 def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:

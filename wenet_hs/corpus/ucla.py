@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "phones": _describe_phones(splits),
     }
     langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
-    return write_corpus(args.out, splits, rejected + unusable, facts, langs, max_rejected=args.max_rejected)
+    limit = args.max_rejected
+    return write_corpus(args.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone")
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
