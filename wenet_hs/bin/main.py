@@ -28,6 +28,7 @@ COMMANDS = {
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "recognize": "decode a data list",
+    "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",
     "score": "error rates of a decoded list",
     "compare": "paired bootstrap test of two systems",

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Combine the n-best lists of several models into one: OUT/text and OUT/hyps.jsonl, as `recognize` writes them.
+
+Example: wenet-hs combine --nbest exp/softmax/test/joint exp/hsoftmax/test/joint --out exp/combined/test/joint
+
+The models must have decoded the same list and must have the same units. docs/recognition.md has the formula.
+"""
+
+import argparse
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from wenet_hs.bin.main import check_at_least, main_of
+from wenet_hs.decode.combine import CRITERIA, DEFAULT_SCALE, combine, read_nbest_lists, write_combined
+from wenet_hs.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("--nbest", type=Path, nargs="+", required=True, metavar="DIR", help="folders with a hyps.jsonl, one per model")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    add("--weights", type=float, nargs="+", metavar="W", help="weight of each model, above 0 (default: equal weights)")
+    scale_help = f"factor of all scores before they become probabilities (default: {DEFAULT_SCALE:g})"
+    add("--scale", type=float, default=DEFAULT_SCALE, help=scale_help)
+    by_help = "the highest posterior, or the least expected number of wrong units (default: posterior)"
+    add("--by", choices=CRITERIA, default=CRITERIA[0], help=by_help)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read, combine, write."""
+    weights = args.weights or [1.0] * len(args.nbest)
+    if len(weights) != len(args.nbest) or not all(0 < weight < math.inf for weight in weights):
+        found = " ".join(f"{weight:g}" for weight in weights)
+        raise ConfigError(f"--weights {found}: expected {len(args.nbest)} numbers above 0, one per folder of --nbest")
+    check_at_least(args, 0, "scale")
+    folders = [folder.resolve() for folder in args.nbest]
+    if args.out.resolve() in folders or len(set(folders)) < len(folders):
+        raise ConfigError("--nbest and --out: the same folder twice; give each model once, and another folder to write")
+    systems = read_nbest_lists(args.nbest)
+    combined, num_changed = [], 0
+    for of_utterance in zip(*(system.values() for system in systems), strict=True):
+        nbest = combine([one.nbest for one in of_utterance], weights, scale=args.scale, by=args.by)
+        combined.append(replace(of_utterance[0], nbest=nbest))
+        num_changed += nbest[0].units != of_utterance[0].nbest[0].units
+    write_combined(args.out, combined)
+    print(f"{args.out / 'text'}: {len(combined)} utterances; {num_changed} differ from {args.nbest[0]}")
+
+
+if __name__ == "__main__":
+    main_of(__name__)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Combination of the n-best lists of several models: a weighted sum of log-posteriors, or the fewest expected errors.
+
+The scores of a list become log-posteriors: scale · score - log Σ exp(scale · score) over the list. So models whose
+scores have different levels count the same. A hypothesis that a list lacks has a score below all of that list: the beam
+of that model has lost it. It gets the list's lowest log-posterior minus FLOOR_MARGIN. The weighted sums are normalised
+over all hypotheses of the utterance, so combined lists can be combined again.
+
+Hypotheses are equal if their units are.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from wenet_hs.decode.output import Alternative
+from wenet_hs.errors import DataError, list_names
+from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.manifest import write_text
+from wenet_hs.score.edit_distance import count_errors
+
+DEFAULT_SCALE = 1.0
+"""Scores are natural logarithms, so with 1 a list has the probabilities of its model, limited to the list."""
+FLOOR_MARGIN = 1.0
+"""Nats between the lowest hypothesis of a list and one that the list lacks. 0 would be the upper limit of its score."""
+CRITERIA = ("posterior", "expected_errors")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NBestList:
+    """A line of `hyps.jsonl`: the hypotheses of an utterance, best first."""
+
+    key: str
+    lang: str | None = None
+    nbest: Sequence[Alternative]
+
+
+_LINE = TypeAdapter(NBestList)
+
+
+def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
+    """The n-best lists of each folder by key, in the order of the first folder.
+
+    Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different utterances, or if a model
+        has other units than the first: then no hypothesis of the one is a hypothesis of the other.
+    """
+    systems = [_read_folder(folder / "hyps.jsonl") for folder in folders]
+    first_name, first = folders[0], systems[0]
+    for name, system in zip(folders[1:], systems[1:], strict=True):
+        for lacking, other_name, keys in (
+            (name, first_name, first.keys() - system.keys()),
+            (first_name, name, system.keys() - first.keys()),
+        ):
+            if keys:
+                raise DataError(
+                    f"{lacking}: lacks {len(keys)} utterances of {other_name} ({list_names(sorted(keys))}); decode the "
+                    "same list with all models"
+                )
+        pairs = [({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest}) for key in first]
+        if not any((ours & theirs) - {()} for ours, theirs in pairs) and any((a | b) - {()} for a, b in pairs):
+            raise DataError(
+                f"{name}: no hypothesis has the same units as one of {first_name}; combine models of one unit table"
+            )
+    return [{key: system[key] for key in first} for system in systems]
+
+
+def _read_folder(path: Path) -> dict[str, NBestList]:
+    found: dict[str, NBestList] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            one = _LINE.validate_json(line)
+        except ValueError:
+            one = None
+        scores = {hypothesis.units: hypothesis.score for hypothesis in one.nbest} if one else {}
+        if one is None or not 0 < len(one.nbest) == len(scores) or not all(map(math.isfinite, scores.values())):
+            what = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
+            raise DataError(f"{path}:{number}: {what}; decode the list again")
+        if one.key in found:
+            raise DataError(f"{path}:{number}: utterance {one.key!r} occurs twice; decode the list again")
+        found[one.key] = one
+    if not found:
+        raise DataError(f"{path}: contains no utterances; decode the list again")
+    return found
+
+
+def combine(
+    nbests: Sequence[Sequence[Alternative]],
+    weights: Sequence[float],
+    *,
+    scale: float = DEFAULT_SCALE,
+    by: str = CRITERIA[0],
+) -> list[Alternative]:
+    """All hypotheses of an utterance with their combined log-posteriors, best first; of equal ones the earlier one.
+
+    Args:
+        nbests: the list of each model, with at least one hypothesis.
+        weights: per model, above 0; only their ratios have an effect.
+        by: "posterior": the highest sum first. "expected_errors": the least expected number of wrong units first, where
+            each hypothesis is the truth with its posterior (minimum Bayes risk; Goel and Byrne 2000).
+    """
+    union = {one.units: one for nbest in nbests for one in nbest}
+    totals = dict.fromkeys(union, 0.0)
+    for nbest, weight in zip(nbests, weights, strict=True):
+        found = normalize({one.units: scale * one.score for one in nbest})
+        floor = min(found.values()) - FLOOR_MARGIN
+        for units in totals:
+            totals[units] += weight / sum(weights) * found.get(units, floor)
+    posteriors = normalize(totals)
+    ranked = sorted(posteriors, key=posteriors.__getitem__, reverse=True)
+    if by == "expected_errors":
+        ranked.sort(key=lambda units: _expected_errors(units, posteriors))
+    return [replace(union[units], score=posteriors[units]) for units in ranked]
+
+
+def normalize(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+    """Scores minus the logarithm of the sum of their exponentials."""
+    highest = max(scores.values())
+    log_sum = highest + math.log(sum(math.exp(score - highest) for score in scores.values()))
+    return {units: score - log_sum for units, score in scores.items()}
+
+
+def _expected_errors(units: Sequence[str], posteriors: Mapping[tuple[str, ...], float]) -> float:
+    return sum(math.exp(score) * count_errors(truth, units).errors for truth, score in posteriors.items())
+
+
+def write_combined(folder: Path, nbest_lists: Sequence[NBestList]) -> None:
+    """Write `text` and `hyps.jsonl` as `recognize` does, without times and confidence."""
+    records = [{"key": one.key, "lang": one.lang, **vars(one.nbest[0]), "nbest": one.nbest} for one in nbest_lists]
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n" for record in records]
+    write_atomic(folder / "hyps.jsonl", "".join(lines))
+    write_text(folder / "text", {one.key: one.nbest[0].text for one in nbest_lists})
