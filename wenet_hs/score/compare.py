@@ -82,8 +82,8 @@ def compare(
     """
     if num_resamples < 1:
         raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
-    _check_comparable(report_a, report_b)
-    errors = _errors_by_language(report_a, report_b, None)
+    check_comparable(report_a, report_b)
+    errors = errors_by_language(report_a, report_b)
     if not errors:
         raise DataError("the reference: contains no units; there is nothing to compare")
     by_utterance = _resample(errors, num_resamples)
@@ -91,14 +91,14 @@ def compare(
     by_speaker: dict[str, Significance] = {}
     if speakers is not None:
         check_complete(speakers, report_a.utterances, what="speaker")
-        of_speakers = _errors_by_language(report_a, report_b, speakers)
+        of_speakers = errors_by_language(report_a, report_b, speakers)
         by_speaker = _resample(of_speakers, num_resamples, fewest=MIN_SPEAKERS)
     return Comparison(
         names=(report_a.name, report_b.name),
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
             name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
-            for name, (rate_a, rate_b) in _rates(errors).items()
+            for name, (rate_a, rate_b) in rates_by_language(errors).items()
         },
         num_utterances=len(report_a.utterances),
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
@@ -118,12 +118,18 @@ def comparison_to_json(comparison: Comparison) -> str:
     return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
 
 
-def _check_comparable(report_a: Report, report_b: Report) -> None:
+def check_references(report_a: Report, report_b: Report) -> None:
+    """Raise DataError if the two scorings have other utterances, references, languages or rules."""
     refs_a, refs_b = (
         {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
     )
     if report_a.rules != report_b.rules or refs_a != refs_b:
         raise DataError("the two scorings: different references or rules; score both again with the same --ref")
+
+
+def check_comparable(report_a: Report, report_b: Report) -> None:
+    """`check_references`; also raise DataError if only one of the two has a hypothesis for an utterance."""
+    check_references(report_a, report_b)
     only_one = set(report_a.missing) ^ set(report_b.missing)
     if only_one:
         lacking = [
@@ -137,8 +143,8 @@ def _check_comparable(report_a: Report, report_b: Report) -> None:
         )
 
 
-def _errors_by_language(
-    report_a: Report, report_b: Report, speakers: Mapping[str, str] | None
+def errors_by_language(
+    report_a: Report, report_b: Report, speakers: Mapping[str, str] | None = None
 ) -> dict[str, NDArray[np.int64]]:
     """Errors of A, errors of B and reference units (C, 3) of the clusters of each language with reference units.
 
@@ -153,7 +159,7 @@ def _errors_by_language(
     return {lang: errors_C3 for lang, errors_C3 in errors.items() if errors_C3[:, 2].any()}
 
 
-def _rates(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
+def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
     """The rates of A and B of each language and of the averages."""
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
     rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
@@ -171,7 +177,7 @@ def _resample(
     """
     sums = {lang: draw_sums(sums_C3, num_resamples, lang) for lang, sums_C3 in clusters.items()}
     num_differing = {lang: int((sums_C3[:, 0] != sums_C3[:, 1]).sum()) for lang, sums_C3 in clusters.items()}
-    differences = {lang: _resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
+    differences = {lang: resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
     found = {
         lang: _significance(differences_R, num_differing[lang], too_few=len(clusters[lang]) < fewest)
         for lang, differences_R in differences.items()
@@ -179,13 +185,13 @@ def _resample(
     sizes = [len(sums_C3) for sums_C3 in clusters.values()]
     too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
     macro_R = np.mean(list(differences.values()), axis=0)
-    micro_R = _resampled_differences(np.sum(list(sums.values()), axis=0))
+    micro_R = resampled_differences(np.sum(list(sums.values()), axis=0))
     for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
         found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found
 
 
-def _resampled_differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
+def resampled_differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
     """B minus A of each resample (R,); NaN where no reference unit was drawn."""
     units_R = sums_R3[:, 2]
     return np.where(units_R > 0, (sums_R3[:, 1] - sums_R3[:, 0]) / np.maximum(units_R, 1), np.nan)
