@@ -9,6 +9,13 @@ from pathlib import Path
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 
+PAPER_HOURS = {
+    "ca": (76.3, 15.3), "es": (37.6, 14.4), "fr": (55.7, 13.4), "it": (33.4, 15.0), "pt": (20.7, 11.4),
+    "be": (63.0, 13.9), "cs": (42.5, 5.8), "pl": (37.8, 12.3), "ru": (27.3, 14.5), "uk": (23.4, 7.2),
+    "ba": (29.6, 12.6), "ky": (11.3, 3.8), "tr": (16.9, 8.4), "tt": (10.0, 3.0), "uz": (18.1, 10.4),
+}  # fmt: skip
+"""Hours of training and test that Table 1 of the paper prints; docs/sources.md says which contradict its formula."""
+
 
 def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082) -> dict[str, float]:
     """λ_i = p_i^(α-1) / Σ_j p_j^α · λ, where p_i is a language's share of all hours and λ is `ratio`.
