@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results files: what the tables of a study need of one training, small enough to commit and without transcripts.
+
+A results file is JSON: the system and the seed, the provenance, the learning curve, and per decoding mode the error
+counts of every utterance, of the units by their frequency in training, and the phone feature distances.
+"""
+
+import itertools
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from wenet_hs.config.load import flatten
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.manifest import read_data_list
+from wenet_hs.report.collect import ExperimentResults
+from wenet_hs.score.compare import MACRO, MICRO
+from wenet_hs.score.edit_distance import align
+from wenet_hs.score.error_rate import Report
+from wenet_hs.score.features import with_features
+from wenet_hs.score.units import split_units
+from wenet_hs.train.monitor import TAKE_OFF_NATS
+
+FORMAT = "wenet_hs.results/1"
+BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
+"""Name and greatest training count of the frequency bands of units."""
+CURVE_POINTS = 40
+_CURVE = ("step", "loss", "loss_att", "loss_ctc", "ctc_plateau", "accuracy")
+
+Counts = tuple[int, int, int, int]
+"""Reference units, substitutions, deletions, insertions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeResults:
+    """The scores of one decoding mode."""
+
+    signature: str
+    keys: str
+    """Hash of the keys and languages: equal for equal test sets."""
+    utterances: dict[str, list[Counts]]
+    """The counts of each utterance by language, in the order of the keys."""
+    distances: dict[str, list[float]] | None
+    """The phone feature distances likewise; None if they were not computed."""
+    bands: dict[str, Counts]
+    """The counts of units by their frequency in training; an insertion counts in the band of the inserted unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """One training of a system."""
+
+    system: str
+    seed: int
+    settings: dict[str, Any]
+    """The settings of train.yaml by dotted name, without the seed."""
+    provenance: dict[str, str]
+    steps: int
+    train_hours: float | None
+    """Hours of audio in the training lists."""
+    train_seconds: float
+    curve: list[dict[str, float]]
+    """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
+    modes: dict[str, ModeResults] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The system and the seed: the stem of the file."""
+        return f"{self.system}-seed{self.seed}"
+
+    @property
+    def is_on_plateau(self) -> bool:
+        """Whether CTC ended less than TAKE_OFF_NATS below its plateau."""
+        last = self.curve[-1] if self.curve else {}
+        return "ctc_plateau" in last and last["loss_ctc"] > last["ctc_plateau"] - TAKE_OFF_NATS
+
+    def rates(self, mode: str) -> dict[str, float]:
+        """The error rate of each language and of MACRO and MICRO."""
+        sums = {lang: np.sum(counts, axis=0) for lang, counts in self.modes[mode].utterances.items()}
+        rates = {lang: float(counts[1:].sum() / counts[0]) for lang, counts in sums.items() if counts[0]}
+        total = np.sum(list(sums.values()), axis=0)
+        return rates | {MACRO: fmean(rates.values()), MICRO: float(total[1:].sum() / total[0])}
+
+
+def collect_results(experiment: ExperimentResults) -> Results:
+    """The results of one experiment folder.
+
+    Raises DataError if it has no train.yaml with a seed, or no scores.
+    """
+    settings, provenance = flatten(experiment.settings), experiment.provenance
+    if "seed" not in settings or not experiment.scores:
+        raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
+    seed = int(settings.pop("seed"))
+    clips = [clip for path in _train_lists(provenance) if path.is_file() for clip in read_data_list(path)]
+    durations = [clip.duration for clip in clips if clip.duration is not None]
+    transcripts = [(clip.txt, clip.lang) for clip in clips]
+    valid = experiment.curves.get("valid", [])
+    last = valid[-1] if valid else {}
+    return Results(
+        system=experiment.folder.resolve().name.removesuffix(f"-seed{seed}"),
+        seed=seed,
+        settings=settings,
+        provenance={key: str(value) for key, value in provenance.items()},
+        steps=int(last.get("step", 0)),
+        train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
+        train_seconds=round(last.get("seconds", 0.0), 1),
+        curve=[{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
+        modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
+    )
+
+
+def _train_lists(provenance: Mapping[str, Any]) -> list[Path]:
+    """The files after `--train_data` in the command of the training."""
+    words = iter(shlex.split(str(provenance.get("command", ""))))
+    after = itertools.dropwhile(lambda word: word != "--train_data", words)
+    next(after, None)
+    return [Path(word) for word in itertools.takewhile(lambda word: not word.startswith("--"), after)]
+
+
+def _thin(records: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:
+    """Every n-th record, counted from the last one."""
+    return records[:: -max(1, -(-len(records) // CURVE_POINTS))][::-1]
+
+
+def _collect_mode(report: Report, transcripts: Sequence[tuple[str, str | None]]) -> ModeResults:
+    utterances = sorted(report.utterances.items())
+    counts: dict[str, list[Counts]] = {}
+    distances: dict[str, list[float]] = {}
+    if report.rules.metric == "per" and find_spec("panphon") is not None:
+        utterances = sorted(with_features(report).utterances.items())
+    for _, found in utterances:
+        of = found.counts
+        row = (of.num_units, of.substitutions, of.deletions, of.insertions)
+        counts.setdefault(found.lang, []).append(row)
+        if found.feature_distance is not None:
+            distances.setdefault(found.lang, []).append(round(found.feature_distance, 3))
+    keys = "\n".join(f"{found.lang} {key} {found.counts.num_units}" for key, found in utterances)
+    return ModeResults(
+        signature=report.signature,
+        keys=sha256(keys.encode()).hexdigest()[:16],
+        utterances=counts,
+        distances=distances or None,
+        bands=_count_bands(report, transcripts),
+    )
+
+
+def _count_bands(report: Report, transcripts: Sequence[tuple[str, str | None]]) -> dict[str, Counts]:
+    """The counts of the units of each band; empty if the training list is absent."""
+    if not transcripts:
+        return {}
+    trained = Counter(unit for txt, lang in transcripts for unit in split_units(txt, report.rules, lang or ""))
+    sums = {name: [0, 0, 0, 0] for name, _ in BANDS}
+    for utterance in report.utterances.values():
+        for operation in align(*utterance.split(report.rules)):
+            unit = operation.hyp if operation.ref is None else operation.ref
+            band = next(name for name, most in BANDS if most is None or trained[unit or ""] <= most)
+            sums[band][0] += operation.ref is not None
+            if operation.kind != "C":
+                sums[band]["_SDI".index(operation.kind)] += 1
+    return {name: (of[0], of[1], of[2], of[3]) for name, of in sums.items()}
+
+
+def write_results(results: Results, folder: Path) -> Path:
+    """Write one results file, named after the system and the seed, into a folder. Returns its path."""
+    path = folder / f"{results.name}.json"
+    record = {"format": FORMAT, **asdict(results)}
+    write_atomic(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n")
+    return path
+
+
+def read_results(path: Path) -> Results:
+    """Read a results file. Raises DataError if it is not one."""
+    try:
+        record = json.loads("\n".join(read_lines(path)))
+        if record.pop("format", None) != FORMAT:
+            raise ValueError(f"no format {FORMAT!r}")
+        modes = {mode: ModeResults(**found) for mode, found in record.pop("modes").items()}
+        return Results(**record, modes=modes)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(f"{path}: not written by `report --results` ({error}); write it again") from error
