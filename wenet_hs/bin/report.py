@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One self-contained HTML page about one or more experiments.
+"""One self-contained HTML page about one or more experiments, or the Markdown tables of a study over seeds.
 
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
+         wenet-hs report --tables examples/ucla/s0/results/* --markdown examples/ucla/s0/RESULTS.md
 
 It shows error rates per language with paired differences, the corpora, the speed, the training curves, the tree, the
 confusions, error against length, utterances with their audio, and the conditions. It reads what the folders have of
 train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, TEST/<mode>/hyps.jsonl, TEST/rtf.json.
+`--results` stores the results of each experiment in one small file. A folder of such files with a table.yaml is a
+table of a study (docs/scoring.md).
 """
 
 import argparse
@@ -18,9 +21,11 @@ from pathlib import Path
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
+from wenet_hs.report.markdown import build_markdown
 from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.results import collect_results, write_results
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
@@ -31,8 +36,14 @@ DEFAULT_TEST = "test"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
-    add("--exp", type=Path, required=True, action="append", help="experiment folder; once for each experiment")
-    add("--out", type=Path, required=True, help="the page to write")
+    add("--exp", type=Path, action="append", default=[], help="experiment folder; once for each experiment")
+    add("--out", type=Path, help="the page to write")
+    add("--results", type=Path, metavar="DIR", help="also write a results file of each experiment into this folder")
+    text = "tables of a study: folders of results files with a table.yaml"
+    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
+    add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
+    add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
+    add("--summary", action="store_true", help="only the comparisons of the --tables")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
@@ -46,13 +57,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Read the experiments, write the page, print the error rates and the page's path."""
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
+    if bool(args.tables) != bool(args.markdown) or bool(args.exp) != bool(args.out) or not (args.exp or args.tables):
+        raise ConfigError("give --exp with --out for a page, or --tables with --markdown for the tables of a study")
+    if args.exp:
+        _write_page(args)
+    if args.tables:
+        intro = "\n".join(read_lines(args.intro)) if args.intro else ""
+        content = build_markdown(args.tables, command=_command(), intro=intro, is_summary=args.summary)
+        write_atomic(args.markdown, content)
+        print(args.markdown)
+
+
+def _command() -> str:
+    return shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]])
+
+
+def _write_page(args: argparse.Namespace) -> None:
     experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
     title = args.title or " against ".join(experiment.name for experiment in experiments)
-    command = shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]])
-    page = build_page(data, title=title, command=command, max_utterances=args.utterances, audio_mb=args.audio_mb)
+    page = build_page(data, title=title, command=_command(), max_utterances=args.utterances, audio_mb=args.audio_mb)
     write_atomic(args.out, page)
+    if args.results:
+        args.results.mkdir(parents=True, exist_ok=True)
+        for experiment in experiments:
+            write_results(collect_results(experiment), args.results)
     summary = format_summary(data)
     print(f"{summary}\n{args.out}" if summary else args.out)
 

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results files, and the Markdown tables made from them."""
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Capsys, error_line, run_line
+from made_up_experiment import BAD, GOOD, REF, replace_text, write_experiment
+
+from wenet_hs.bin import report as command
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.report.collect import read_experiments
+from wenet_hs.report.markdown import compare_systems, read_table
+from wenet_hs.report.results import Results, collect_results, read_results, write_results
+from wenet_hs.score.compare import MACRO
+
+TABLE = """title: A study
+text: Made up.
+systems: {softmax: flat softmax, hsoftmax: tree}
+modes: [attention, ctc_greedy_search]
+"""
+
+
+def make_results(folder: Path, head: str, seed: int, attention: dict[str, str]) -> Results:
+    """The results of a made-up training whose list has REF of `ca` three times."""
+    exp = write_experiment(folder / f"exp/{head}-seed{seed}", head=head, attention=attention)
+    clips = [
+        Utterance(key=f"{key}{n}", wav="x", txt=REF[key], lang="ca", duration=1.8)
+        for key in ("ca1", "ca2")
+        for n in "123"
+    ]
+    write_data_list(folder / "train.list", clips)
+    replace_text(exp / "train.yaml", "seed: 777", f"seed: {seed}")
+    replace_text(exp / "train.yaml", "git: 1a2b3c4", "processor: P1\n  git: 1a2b3c4")
+    replace_text(exp / "train.yaml", "wenet-hs train", f"wenet-hs train --train_data {folder}/train.list")
+    return collect_results(read_experiments([exp])[0])
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Five seeds of two systems; the tree is better with each seed but the first."""
+    for seed in range(1, 6):
+        for head in ("softmax", "hsoftmax"):
+            one = make_results(tmp_path, head, seed, GOOD if head == "hsoftmax" and seed > 1 else BAD)
+            write_results(one, tmp_path / "table")
+    (tmp_path / "table/table.yaml").write_text(TABLE)
+    return tmp_path / "table"
+
+
+def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> None:
+    results = make_results(tmp_path, "hsoftmax", 3, BAD)
+    path = write_results(results, tmp_path / "r")
+    assert path.name == "hsoftmax-seed3.json"
+    assert not any(word in path.read_text("utf-8") for text in REF.values() for word in text.split())
+    found = read_results(path)
+    assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax", 3, 50, 300.0)
+    assert found.train_hours == pytest.approx(6 * 1.8 / 3600, abs=1e-4)
+    assert "seed" not in found.settings and found.provenance["processor"] == "P1"
+    mode = found.modes["ctc_greedy_search"]
+    # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not count.
+    assert [*map(list, mode.utterances["ca"])] == [[6, 0, 2, 0], [4, 1, 0, 0]]
+    assert [*map(list, mode.utterances["ky"])] == [[10, 2, 0, 0], [6, 0, 6, 0]]
+    assert found.rates("ctc_greedy_search") == pytest.approx(
+        {"ca": 0.3, "ky": 0.5, MACRO: 0.4, "micro average": 11 / 26}
+    )
+    # Each unit of ca is in the training list, 3 to 9 times; no unit of ky is.
+    assert {band: [*of] for band, of in mode.bands.items() if of[0]} == {
+        "unseen": [16, 2, 6, 0],
+        "1 to 9": [10, 1, 2, 0],
+    }
+    assert [point["step"] for point in found.curve] == [10, 20, 30, 40, 50]
+
+
+def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path, capsys: Capsys) -> None:
+    rows = compare_systems(read_table(study))
+    assert [(row.mode, row.seeds) for row in rows] == [
+        (mode, (1, 2, 3, 4, 5)) for mode in ("attention", "ctc_greedy_search")
+    ]
+    first, second = rows
+    assert first.difference.differences[0] == 0 and first.difference.mean < 0
+    assert first.adjusted_p == pytest.approx(2 * first.difference.p), "two comparisons"
+    assert second.difference.mean == 0 and second.adjusted_p == 1
+    line = f"--tables {study} --markdown {tmp_path}/R.md"
+    assert run_line(command, line) == 0
+    text = (tmp_path / "R.md").read_text("utf-8")
+    assert "| flat softmax | 5 | 40.00 ± 0.00 | 40.00 ± 0.00 |" in text
+    assert f"| attention | flat softmax | tree | 5 | {100 * first.difference.mean:+.2f} |" in text
+    assert (
+        "corrected for 2 comparisons" in text
+        and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
+    )
+    (tmp_path / "intro.md").write_text("Findings.\n")
+    assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
+    summary = (tmp_path / "R.md").read_text("utf-8")
+    assert "Findings." in summary and "Trainings" not in summary and "flat softmax | tree" in summary
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("hsoftmax-seed2.json", '"P1"', '"P2"', "hsoftmax-seed2 are no pair: processor 'P1' and 'P2'; "),
+        ("hsoftmax-seed2.json", "wenet_hs.results/1", "x", "hsoftmax-seed2.json: not written by `report --results`"),
+        ("hsoftmax-seed2.json", '"system":"hsoftmax"', '"system":"x"', "results of x, which table.yaml does not name"),
+        ("table.yaml", "title:", "titel:", "table.yaml: title: Field required"),
+        ("hsoftmax-seed2.json", '"keys":"', '"keys":"0', "attention: .* have different test sets; score"),
+    ],
+)  # fmt: skip
+def test_results_that_do_not_fit_are_refused(
+    study: Path, capsys: Capsys, file: str, old: str, new: str, message: str
+) -> None:
+    replace_text(study / file, old, new)
+    code = run_line(command, f"--tables {study} --markdown {study}/R.md")
+    assert re.search(message, error_line(code, capsys))
+
+
+def test_flags_that_do_not_belong_together_are_refused(tmp_path: Path, capsys: Capsys) -> None:
+    for line in ("", f"--tables {tmp_path}", f"--exp {tmp_path}", f"--markdown {tmp_path}/R.md"):
+        assert "give --exp with --out for a page, or --tables" in error_line(run_line(command, line), capsys)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a study over seeds in Markdown, from results files: see `wenet_hs.report.results`.
+
+A table is a folder of results files with a `table.yaml`, whose settings are those of `TableSpec`. No number of the
+Markdown is typed by hand.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wenet_hs.config.load import read_yaml
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.report.results import BANDS, Results, read_results
+from wenet_hs.score.compare import MACRO
+from wenet_hs.score.error_rate import UNDEFINED, percent
+from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
+from wenet_hs.score.tables import format_p, format_signed
+
+SPEC = "table.yaml"
+
+
+class TableSpec(BaseModel):
+    """The settings of a table, in its `table.yaml`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    text: str = ""
+    """Markdown before the numbers: the command, the data, what the paper has."""
+    systems: dict[str, str]
+    """System → its name in the table, in the order of the rows. The first one is the baseline."""
+    modes: list[str]
+    """Decoding modes; the per-language rates are those of the first one."""
+    comparisons: list[tuple[str, str]] | None = None
+    """Pairs A, B of systems; default: the first system with each other one."""
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """The results of one table."""
+
+    folder: Path
+    spec: TableSpec
+    results: dict[str, dict[int, Results]]
+    """By system, in the order of the rows, and seed."""
+
+    @property
+    def comparisons(self) -> list[tuple[str, str]]:
+        """The pairs of systems that have results."""
+        first, *others = self.spec.systems
+        pairs = self.spec.comparisons or [(first, other) for other in others]
+        return [(a, b) for a, b in pairs if self.results.get(a) and self.results.get(b)]
+
+
+def read_table(folder: Path) -> StudyTable:
+    """Read a table's folder.
+
+    Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that `table.yaml` does not name,
+    or results on different test sets.
+    """
+    path = folder / SPEC
+    try:
+        spec = TableSpec.model_validate(read_yaml(path).values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise ConfigError(f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
+    found = [read_results(file) for file in sorted(folder.glob("*.json"))]
+    unknown = sorted({one.system for one in found} - spec.systems.keys())
+    if unknown:
+        raise DataError(
+            f"{folder}: results of {list_names(unknown)}, which {SPEC} does not name; add them to `systems`"
+        )
+    for mode in spec.modes:
+        tests = {one.modes[mode].keys: one.name for one in found if mode in one.modes}
+        if len(tests) > 1:
+            names = " and ".join(tests.values())
+            raise DataError(f"{folder}: {mode}: {names} have different test sets; score them on one list")
+    results: dict[str, dict[int, Results]] = {system: {} for system in spec.systems}
+    for one in sorted(found, key=lambda one: one.seed):
+        results[one.system][one.seed] = one
+    return StudyTable(folder, spec, results)
+
+
+# ---- comparisons
+
+
+@dataclass(frozen=True)
+class Row:
+    """A comparison of two systems in one mode."""
+
+    mode: str
+    pair: tuple[str, str]
+    seeds: tuple[int, ...]
+    difference: SeedDifference
+    adjusted_p: float | None
+    """Holm's correction over all rows of the table."""
+
+
+def compare_systems(table: StudyTable) -> list[Row]:
+    """All comparisons of a table, the macro average of their common seeds.
+
+    Raises DataError for trainings that are no pair: of different processor, dtype or test set.
+    """
+    found = []
+    for mode in table.spec.modes:
+        for pair in table.comparisons:
+            of_a, of_b = ({s: r for s, r in table.results[name].items() if mode in r.modes} for name in pair)
+            seeds = tuple(sorted(of_a.keys() & of_b.keys()))
+            for seed in seeds:
+                _check_pair(table.folder, of_a[seed], of_b[seed])
+            if seeds:
+                counts = ([_errors(of[seed], mode) for seed in seeds] for of in (of_a, of_b))
+                pairs = pair_counts(*counts, seeds=[*map(str, seeds)], names=pair)
+                found.append((mode, pair, seeds, compare_seeds(pairs).differences[MACRO]))
+    adjusted = holm([difference.p for *_, difference in found])
+    return [Row(*row, p) for row, p in zip(found, adjusted, strict=True)]
+
+
+def _check_pair(folder: Path, a: Results, b: Results) -> None:
+    for key in ("processor", "dtype"):
+        values = [one.provenance.get(key) or one.settings.get(key) for one in (a, b)]
+        if values[0] != values[1]:
+            what = f"{folder}: {a.name} and {b.name} are no pair: {key} {values[0]!r} and {values[1]!r}"
+            raise DataError(f"{what}; train both on one processor type with one dtype")
+
+
+def _errors(results: Results, mode: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    """Errors and reference units (C, 2) of each utterance by language."""
+    rows = {lang: np.array(counts) for lang, counts in results.modes[mode].utterances.items()}
+    return {lang: np.column_stack((counts[:, 1:].sum(axis=1), counts[:, 0])) for lang, counts in rows.items()}
+
+
+# ---- Markdown
+
+
+def format_table(table: StudyTable) -> str:
+    """The table as Markdown: rates, comparisons, languages, kinds of errors, and the trainings."""
+    spec = table.spec
+    parts = [f"## {spec.title}", spec.text.strip(), _format_rates(table)]
+    rows = compare_systems(table)
+    if rows:
+        parts += [_describe_comparisons(rows), format_comparisons(table, rows)]
+    parts += [f"By language, {spec.modes[0]}, mean over the seeds:", _format_languages(table)]
+    parts += ["Kinds of errors, in % of the reference units, mean over the seeds:", _format_errors(table)]
+    parts += ["Trainings:", _format_trainings(table)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _format_rates(table: StudyTable) -> str:
+    """Mean and standard deviation of the macro average in each mode."""
+    header = ["system", "seeds", *table.spec.modes]
+    rows = []
+    for system, label in table.spec.systems.items():
+        found = table.results[system].values()
+        rates = [[one.rates(mode)[MACRO] for one in found if mode in one.modes] for mode in table.spec.modes]
+        rows.append([label, str(len(found)), *map(_mean_and_deviation, rates)])
+    return markdown_table(header, rows)
+
+
+def _mean_and_deviation(rates: Sequence[float]) -> str:
+    if not rates:
+        return UNDEFINED
+    return percent(fmean(rates)) + (f" ± {percent(stdev(rates))}" if len(rates) > 1 else "")
+
+
+def _describe_comparisons(rows: Sequence[Row]) -> str:
+    num_tested = sum(row.adjusted_p is not None for row in rows)
+    return (
+        "Differences of the macro average, B minus A, in points; below 0, B is better. The interval is over seeds and "
+        f"utterances. p is of a paired t test over the seeds, p (Holm) is corrected for {num_tested} comparisons; with "
+        "fewer than five seeds there is no p. The last column is the difference that these seeds would have shown with "
+        f"a probability of 80 %. {FIXED_LANGUAGES}"
+    )
+
+
+def format_comparisons(table: StudyTable, rows: Sequence[Row]) -> str:
+    """One row per comparison: A, B, seeds, difference, interval, p, corrected p, detectable difference."""
+    labels = table.spec.systems
+    header = ["mode", "A", "B", "seeds", "B − A", "95 % interval", "p", "p (Holm)", "detectable"]
+    cells = []
+    for row in rows:
+        found = row.difference
+        detectable = UNDEFINED if found.detectable is None else percent(found.detectable)
+        numbers = [f"{100 * found.mean:+.2f}", format_signed(found.interval), format_p(found.p)]
+        names = [row.mode, labels[row.pair[0]], labels[row.pair[1]], str(len(row.seeds))]
+        cells.append([*names, *numbers, format_p(row.adjusted_p), detectable])
+    return markdown_table(header, cells)
+
+
+def _format_languages(table: StudyTable) -> str:
+    mode, rows, langs = table.spec.modes[0], [], dict[str, None]()
+    for system, label in table.spec.systems.items():
+        rates = [one.rates(mode) for one in table.results[system].values() if mode in one.modes]
+        if rates:
+            langs |= dict.fromkeys(rates[0])
+            rows.append([label, *(percent(fmean(of[lang] for of in rates)) for lang in rates[0])])
+    return markdown_table(["system", *langs], rows)
+
+
+def _format_errors(table: StudyTable) -> str:
+    """Substitutions, deletions, insertions, PFER, and the error rate of the units of each frequency band."""
+    rows = []
+    for mode in table.spec.modes:
+        for system, label in table.spec.systems.items():
+            found = [one.modes[mode] for one in table.results[system].values() if mode in one.modes]
+            if not found:
+                continue
+            sums = np.mean([sum(np.sum(of, axis=0) for of in one.utterances.values()) for one in found], axis=0)
+            cells = [percent(count / sums[0]) for count in sums[1:]]
+            pfer = [_feature_rate(one.utterances, one.distances) for one in found if one.distances is not None]
+            cells.append(percent(fmean(pfer)) if pfer else UNDEFINED)
+            for band, _ in BANDS:
+                counts = np.array([one.bands[band] for one in found if band in one.bands])
+                total = counts.sum(axis=0) if len(counts) else np.zeros(4)
+                cells.append(percent(total[1:3].sum() / total[0]) if total[0] else UNDEFINED)
+            rows.append([mode, label, *cells])
+    bands = [f"{name} ×" if name != "unseen" else name for name, _ in BANDS]
+    return markdown_table(["mode", "system", "S", "D", "I", "PFER, macro", *bands], rows)
+
+
+def _feature_rate(utterances: Mapping[str, Sequence[Sequence[int]]], distances: Mapping[str, Sequence[float]]) -> float:
+    """The macro average of the phone feature error rates."""
+    return fmean(sum(of) / sum(counts[0] for counts in utterances[lang]) for lang, of in distances.items())
+
+
+def _format_trainings(table: StudyTable) -> str:
+    header = ["system", "seeds", "steps", "hours of audio", "minutes", "on the plateau", "processor", "commit"]
+    rows = []
+    for system, label in table.spec.systems.items():
+        found = [*table.results[system].values()]
+        if found:
+            on_plateau = [str(one.seed) for one in found if one.is_on_plateau]
+            minutes = fmean(one.train_seconds for one in found) / 60
+            texts = [label, " ".join(str(one.seed) for one in found), _each(f"{one.steps:,}" for one in found)]
+            texts += [_each(str(one.train_hours or UNDEFINED) for one in found), f"{minutes:.1f}"]
+            texts += [" ".join(on_plateau) or "none"]
+            rows.append([*texts, *(_each(one.provenance.get(key, UNDEFINED) for one in found) for key in _PROVENANCE)])
+    return markdown_table(header, rows)
+
+
+_PROVENANCE = ("processor", "git")
+
+
+def _each(values: Iterator[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def build_markdown(folders: Sequence[Path], *, command: str, intro: str = "", is_summary: bool = False) -> str:
+    """The Markdown file of several tables.
+
+    Args:
+        command: the command that creates the file.
+        intro: Markdown before the tables.
+        is_summary: only the comparisons of each table.
+    """
+    parts = [f"<!-- Generated by `{command}`: do not edit. -->\n"]
+    parts += [intro.strip() + "\n"] if intro else []
+    for table in map(read_table, folders):
+        parts.append(_format_summary(table) if is_summary else format_table(table))
+    return "\n".join(parts)
+
+
+def _format_summary(table: StudyTable) -> str:
+    rows = compare_systems(table)
+    shown = format_comparisons(table, rows) if rows else _format_rates(table)
+    return f"## {table.spec.title}\n\n{shown}\n"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; columns whose cells all begin with a digit or sign are aligned to the right."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    lines = ["--:" if cells and all(cell[0] in "0123456789+-<n" for cell in cells) else "---" for cells in columns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, lines, *rows))
