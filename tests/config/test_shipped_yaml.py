@@ -3,8 +3,10 @@
 
 import copy
 import logging
+import math
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,11 +15,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.load import config_changes, load_config
+from wenet_hs.data.augment import SPEED_FACTORS
 from wenet_hs.errors import ConfigError
+from wenet_hs.train.optim import learning_rate
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted({*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("**/conf/*.yaml")})
-BASE = (ROOT / "conf" / "train_conformer_hsoftmax.yaml").read_text("utf-8")
+TREE_HEAD = "head: hsoftmax\nhead_conf:\n  tree: data/tree.json\n"
+BASE = (ROOT / "conf" / "paper_cv.yaml").read_text("utf-8").replace("head: softmax\n", TREE_HEAD)
 JUNK = st.sampled_from([None, True, 0, -1, 1.5, 10**30, float("nan"), "", "no", "x" * 99, [], [1, "a"], {}, {"a": 1}])
 QUIET = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -32,15 +37,37 @@ def test_a_shipped_config_loads_and_opens_with_its_command(path: Path, caplog: p
     assert "wenet-hs train" in comment or "run.sh" in comment
 
 
-def test_the_papers_two_configs_have_its_settings_and_differ_only_in_the_head() -> None:
-    config = load_config(ROOT / "conf" / "train_conformer.yaml")
-    tree = load_config(ROOT / "conf" / "train_conformer_hsoftmax.yaml")
-    assert {key.partition(".")[0] for key, _, _ in config_changes(config, tree)} == {"head", "head_conf"}
+@pytest.mark.parametrize(("name", "epochs", "tokenizer"), [("paper_cv", 100, "char"), ("paper_ucla", 80, "phone")])
+def test_the_papers_configs_have_its_settings_and_the_steps_of_their_comments(
+    name: str, epochs: int, tokenizer: str
+) -> None:
+    path = ROOT / "conf" / f"{name}.yaml"
+    config = load_config(path)
     assert (config.encoder_conf.num_blocks, config.decoder_conf.num_blocks) == (12, 6)
-    assert (config.decoder, config.encoder_conf.input_layer) == ("transformer", "conv2d")
+    assert (config.encoder, config.decoder, config.encoder_conf.input_layer) == ("conformer", "transformer", "conv2d")
     aug = config.dataset_conf.spec_aug_conf
     assert (aug.num_f_mask, aug.max_f, aug.num_t_mask, aug.max_t) == (2, 10, 2, 50)
-    assert (config.optim_conf.lr, config.scheduler_conf.warmup_steps, config.max_epoch) == (5e-5, 25000, 100)
+    assert (config.optim_conf.lr, config.scheduler_conf.warmup_steps, config.max_epoch) == (5e-5, 25000, epochs)
+    assert config.tokenizer == tokenizer
+    stated = re.findall(
+        r"#  +([0-9.]+) h.*?: +([0-9,]+) steps, final learning rate ([0-9.e-]+)", path.read_text("utf-8")
+    )
+    assert len(stated) == 2
+    mean_length = fmean(1 / speed for speed in SPEED_FACTORS)  # of an utterance at a random speed
+    frames_per_step = config.dataset_conf.batch_conf.max_frames_in_batch * config.accum_grad
+    for hours, steps, rate in stated:
+        num_steps = math.ceil(float(hours) * 360_000 * mean_length * epochs / frames_per_step)
+        assert (f"{num_steps:,}", f"{learning_rate(num_steps, config):.2e}") == (steps, rate)
+        assert num_steps > config.scheduler_conf.warmup_steps or hours == "0.47"
+    if name == "paper_ucla":  # the peak, and the epochs that make up for the smaller corpus
+        assert 25000 / (int(stated[0][1].replace(",", "")) / epochs) == pytest.approx(37, abs=0.5)
+        assert math.ceil(80 * 1.86 / 0.47) == 317
+
+
+def test_the_papers_two_configs_differ_only_in_batches_epochs_and_units() -> None:
+    changes = config_changes(*(load_config(ROOT / "conf" / f"paper_{name}.yaml") for name in ("cv", "ucla")))
+    expected = {"dataset_conf.batch_conf.max_frames_in_batch", "accum_grad", "max_epoch", "tokenizer"}
+    assert {key for key, _, _ in changes} == expected
 
 
 def load_or_fault(path: Path, content: str) -> None:

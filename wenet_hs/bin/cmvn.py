@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute the global mean and variance of the features (`global_cmvn`, WeNet's JSON). Under torchrun, on many ranks.
 
-Example: wenet-hs cmvn --data_list data/train/data.list --config conf/train_conformer.yaml --out data/global_cmvn
+Example: wenet-hs cmvn --data_list data/train/data.list --config conf/paper_cv.yaml --out data/global_cmvn
 
 Clips that cannot be read are all listed with their reasons. They are left out; if they are more than the share
 `dataset_conf.max_bad_clips`, nothing is written.

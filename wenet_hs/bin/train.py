@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a model. An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
 
-Example: wenet-hs train --config conf/train_conformer.yaml --train_data data/train/data.list \\
+Example: wenet-hs train --config conf/paper_cv.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --model_dir exp/softmax
 """
 
