@@ -22,6 +22,8 @@ from pathlib import Path
 
 import torch
 
+from wenet_hs.devices import processor_name
+
 NOTES = Path(__file__).parent / "notes"
 
 Side = Callable[[], object]
@@ -122,7 +124,7 @@ def conditions(device: str) -> dict[str, str]:
             packages[name] = version(name)
         except PackageNotFoundError:
             packages[name] = "absent"
-    hardware = f"{_cpu_model()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    hardware = f"{processor_name(torch.device('cpu'))}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
     hardware += "; GPU: not measured" if device == "cpu" else f"; {torch.cuda.get_device_name()}"
     return {
         "date": datetime.date.today().isoformat(),
@@ -138,12 +140,6 @@ def _script() -> str:
     """The program that runs, from the root of the repository where it stands in it."""
     script, root = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
     return str(script.relative_to(root)) if script.is_relative_to(root) else script.name
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _git_hash() -> str:

@@ -60,6 +60,26 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     assert both.reverse_weight == 0.3
 
 
+@pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])
+def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(decoder: str) -> None:
+    config = small_config(
+        decoder=decoder, **({"decoder_conf": {"r_num_blocks": 1}} if decoder != "transformer" else {})
+    )
+    trees = [of(range(NUM_UNITS)) for of in (Tree.huffman, Tree.random, Tree.balanced)]
+    heads = [("softmax", None), *(("hsoftmax", tree) for tree in trees), ("class", trees[0]), ("adaptive", trees[0])]
+    found = []
+    for head, tree in heads:
+        torch.manual_seed(7)
+        conf = {} if tree is None else {"tree": "tree.json"}
+        changed = ExperimentConfig(**config.model_dump(exclude={"head", "head_conf"}), head=head, head_conf=conf)
+        state = build_model(changed, NUM_UNITS, SPECIAL, tree=tree).state_dict()
+        others = {name: value for name, value in state.items() if not name.startswith(("head.", "right_head."))}
+        found.append((others, torch.get_rng_state()))
+    assert {name.split(".")[0] for name in found[0][0]} == {"encoder", "decoder", "ctc"}
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=0, atol=0)
+
+
 def test_settings_reach_the_layers() -> None:
     model = small_model(
         encoder_conf={"norm_eps": 1e-12, "attention_dropout_rate": 0.2, "cnn_module_kernel": 7, "dropout_rate": 0.3},

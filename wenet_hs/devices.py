@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device of a command: choice, native dtypes, memory."""
 
+import platform
 import resource
 import sys
+from pathlib import Path
 
 import torch
 
@@ -26,6 +28,18 @@ def find_device(name: str) -> torch.device:
         count = torch.cuda.device_count()
         raise ConfigError(f"--device {name}: there are {count} CUDA devices here; use another one or --device cpu")
     return device
+
+
+def processor_name(device: torch.device) -> str:
+    """The GPU's name, or the CPU's model name. Linux adds family and model, because virtual machines shorten names."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    path = Path("/proc/cpuinfo")
+    pairs = (line.partition(":") for line in path.read_text("utf-8").splitlines()) if path.is_file() else ()
+    facts = {key.strip(): value.strip() for key, _, value in pairs}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    known = [f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts]
+    return f"{name} ({', '.join(known)})" if known else name
 
 
 def has_native_bf16(device: torch.device) -> bool:

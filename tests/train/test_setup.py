@@ -21,8 +21,9 @@ from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_
 
 from wenet_hs.build import load_experiment
 from wenet_hs.config.load import load_config
-from wenet_hs.devices import find_device
+from wenet_hs.devices import find_device, processor_name
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train import setup
@@ -81,7 +82,9 @@ def test_the_folder_is_complete_and_can_be_moved(tiny_corpus: TinyCorpus, tmp_pa
     assert config.head_conf.model_dump() == settings
     files = ("units.txt", "tree.json", "global_cmvn")
     sums = {f"sha256 of {name}" for name in files}
-    assert {"command", "git", "python", "machine", "wenet_hs", "torch", "torchaudio", *sums} == set(config.provenance)
+    facts = {"command", "git", "python", "machine", "processor", "ranks", "wenet_hs", "torch", "torchaudio", *sums}
+    assert {*facts, "sha256 of training list"} == set(config.provenance)
+    assert config.provenance["sha256 of training list"] == file_sha256(tiny_corpus.train_data)
     assert torch.__version__.startswith(config.provenance["torch"])
     again = tiny_corpus.train(tmp_path / "m", ONE_STEP, config=moved / "train.yaml")
     assert [(again / name).read_bytes() for name in files] == [(moved / name).read_bytes() for name in files]
@@ -137,6 +140,23 @@ def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, 
     tiny_corpus.train(copy, *free)
     assert load_config(copy / "train.yaml").max_epoch == 1
     assert outcome(copy)["step"] == 4
+
+
+def test_a_resumed_run_names_all_processors_and_numbers_of_ranks(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = load_config(trained / "train.yaml").provenance["processor"]
+    assert processor == processor_name(torch.device("cpu"))
+    copy = cut_back(trained, tmp_path / "m", 3)
+    for name, expected in (("B9", f"{processor}; B9"), ("C1", f"{processor}; B9; C1"), ("B9", f"{processor}; B9; C1")):
+        monkeypatch.setattr("wenet_hs.train.trainer.processor_name", lambda device, name=name: name)
+        tiny_corpus.train(copy)
+        found = load_config(copy / "train.yaml").provenance
+        assert (found["processor"], found["ranks"]) == (expected, "1")
+    text = (copy / "train.yaml").read_text("utf-8")
+    (copy / "train.yaml").write_text(text.replace("\n  processor: ", "\n  note: "), "utf-8")
+    tiny_corpus.train(copy)
+    assert load_config(copy / "train.yaml").provenance["processor"] == "unknown; B9", "recorded by an older version"
 
 
 def test_changed_lists_are_refused_and_moved_audio_in_two_lists_is_the_same(

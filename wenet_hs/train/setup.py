@@ -33,7 +33,7 @@ from wenet_hs.data.shards import DataType, open_lists
 from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
@@ -104,7 +104,7 @@ def check_dtype(config: ExperimentConfig, path: Path, device: torch.device) -> N
 
 
 def prepare_folder(
-    options: TrainOptions, config: ExperimentConfig, *, is_resumed: bool, is_writer: bool
+    options: TrainOptions, config: ExperimentConfig, *, is_resumed: bool, hardware: Mapping[str, str] | None
 ) -> tuple[ExperimentConfig, dict[str, str]]:
     """Copy units, trees, CMVN and BPE model into the model folder and write `train.yaml`.
 
@@ -112,7 +112,8 @@ def prepare_folder(
 
     Args:
         is_resumed: whether the folder's own config and files must be equal to these.
-        is_writer: whether this rank writes the folder; other ranks neither write nor compare it.
+        hardware: processor and number of ranks, for the provenance. A resumed run adds its own to the recorded ones:
+            `A; B`. None: this rank neither writes nor compares the folder.
 
     Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
     Raises: ConfigError if a resumed run has another config or file than before.
@@ -129,23 +130,32 @@ def prepare_folder(
     changes = config_changes(ExperimentConfig(), config)
     fixed = json.dumps({key: value for key, _, value in changes if not _may_change(key, config)}, sort_keys=True)
     hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
-    if not is_writer:
+    if hardware is None:
         return config, hashes
+    before = load_config(model_dir / "train.yaml").provenance if is_resumed else hardware
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
+    lists = [file_sha256(path) for path in options.train_data if path.is_file()]
     provenance = {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "git": _git_hash(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **{name: _add_part(before.get(name, "unknown"), parts) for name, parts in hardware.items()},
         **{name: version(name) for name in ("wenet_hs", "torch", "torchaudio")},
         **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
+        f"{SHA256_OF}training list": " ".join(lists),
     }
     dump_config(config, model_dir / "train.yaml", provenance=provenance)
     return config, hashes
+
+
+def _add_part(before: str, parts: str) -> str:
+    """Both lists of parts, separated by `; `, each part once."""
+    return "; ".join(dict.fromkeys((*before.split("; "), *parts.split("; "))))
 
 
 def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[ExperimentConfig, dict[str, Path]]:

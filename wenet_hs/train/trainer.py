@@ -35,7 +35,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.devices import find_device
+from wenet_hs.devices import find_device, processor_name
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.files import locked, write_atomic
@@ -135,8 +135,10 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     name = world.all_gather(None if found is None else found.name)[0]
     resume_from = None if name is None else checkpoints / name
     config = resolve_dtype(config, options, world.device, is_resumed=resume_from is not None)
+    processors = sorted(set(world.all_gather(processor_name(world.device))))
+    hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
     with world.first_before_others():
-        config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, is_writer=world.is_first)
+        config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, hardware=hardware)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
     sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
