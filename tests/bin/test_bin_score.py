@@ -205,9 +205,41 @@ def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, c
     assert note in capsys.readouterr().out
 
 
+def test_compare_over_seeds(capsys: Capsys) -> None:
+    for system, seed in ((system, seed) for system in "ab" for seed in range(5)):
+        texts = A | ({"ca1": REF["ca1"]} if seed % 2 else {}) | ({"ky2": REF["ky2"][seed:]} if system == "b" else {})
+        folder = Path(f"{system}{seed}/test/attention")
+        folder.mkdir(parents=True)
+        write_text(folder / "text", texts)
+        (folder.parents[1] / "train.yaml").write_text(f"seed: {seed}\ndtype: fp32\nprovenance: {{processor: X}}\n")
+    a, b = ([f"{system}{seed}/test/attention/text" for seed in range(5)] for system in "ab")
+    line = f"--hyp_a {' '.join(a)} --hyp_b {' '.join(b)} --data_list data.list"
+    assert compare(f"{line} --json c.json --name_b tree") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"A: {a[0]} and 4 more\nB: tree\nCER|unit:grapheme|")
+    rows = [cells for cells in map(str.split, out.splitlines()) if cells]
+    assert ["ca", "16.00", "16.00", "+0.00", "0.00", "[+0.00,", "+0.00]", "1.0000", "n/a"] in rows
+    assert ["ky", "A", *["27.27"] * 5] in rows and ["B", "9.09", "18.18", "27.27", "36.36", "45.45"] in rows
+    assert "\nLanguages are fixed: the result holds for these languages, not for languages in general.\n" in out
+    assert out.endswith("so not checked: number of ranks, units, paths of the training list\n")
+    record = json.loads(Path("c.json").read_text("utf-8"))
+    assert record["seeds"] == list("01234") and record["differences"]["ky"]["p"] > 0.05
+    assert compare(line.replace(f"{a[4]} ", " ").replace(f"{b[4]} ", " ")) == 0
+    out = capsys.readouterr().out
+    assert "\nfewer than 5 seeds: no interval and no p\n" in out and "[" not in out
+    swapped = line.replace("--hyp_b b0/test/attention/text b1", "--hyp_b b1/test/attention/text b0")
+    assert error_line(compare(swapped), capsys).startswith(f"{a[0]} and {b[1]}: seed '0' and '1'; pair trainings of")
+    Path("a1/train.yaml").write_text("seed: 0\n")
+    Path("b1/train.yaml").write_text("seed: 0\n")
+    assert error_line(compare(line), capsys).startswith(f"{a[0]} and {a[1]}: the same seed, 0, twice in one system")
+    assert compare("--hyp_a a b --hyp_b b b") == 0, "files that are in no experiment folder"
+    assert "\nthe trainings are not checked: no train.yaml" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ("--hyp_a a b", "--hyp_a and --hyp_b: 2 and 1 files; give both systems one file per seed, in the same order"),
         ("--hyp_b half", "B (half): no hypothesis for 2 utterances that the other decoded"),
         ("--hyp_b more", "more: 1 hypothesis without a reference in ref (xx); remove them, or give"),
         ("--hyp_b empty", "empty: contains no hypotheses; decode again, or check"),

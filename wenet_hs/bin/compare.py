@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Difference of two systems on the same utterances: a paired bootstrap over utterances and, if known, speakers.
 
+With several files per system, one per seed in the same order: a paired t test over seeds and an interval over seeds and
+utterances. If the files are in experiment folders (MODEL_DIR/test/MODE/text), the trainings must be pairs.
+
 Example: wenet-hs compare --metric cer --ref data/test/text --data_list data/test/data.list \\
              --hyp_a exp/softmax/test/attention_rescoring/text --hyp_b exp/hsoftmax/test/attention_rescoring/text
+         wenet-hs compare --metric per --ref data/test/text --hyp_a exp/softmax-seed?/test/joint/text \\
+             --hyp_b exp/hsoftmax-seed?/test/joint/text
 
 Both systems must have decoded the same utterances. An utterance without a hypothesis of either counts as deletions for
 both. docs/scoring.md explains how to compare honestly.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
-from wenet_hs.errors import list_names
+from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score
 from wenet_hs.score.compare import compare, comparison_to_json
-from wenet_hs.score.error_rate import count_of
-from wenet_hs.score.tables import format_comparison
+from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.score.pairing import check_pair, check_system, read_training
+from wenet_hs.score.seeds import compare_seeds, pair_reports, seed_comparison_to_json
+from wenet_hs.score.tables import format_comparison, format_seed_comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
-    add("--hyp_a", type=Path, required=True, help="hypotheses of the first system")
-    add("--hyp_b", type=Path, required=True, help="hypotheses of the second system")
+    add("--hyp_a", type=Path, nargs="+", required=True, help="hypotheses of the first system, one file per seed")
+    add("--hyp_b", type=Path, nargs="+", required=True, help="those of the second system, seeds in the same order")
     add_common_arguments(parser)
     add("--by", nargs="+", choices=(LANG,), default=[], help="lang: one row per language, which the list must name")
     add("--num_resamples", type=int, default=10_000, help="bootstrap resamples (default: 10000)")
@@ -40,14 +48,21 @@ def run(args: argparse.Namespace) -> None:
     rules = rules_of(args)
     reference, utterances = read_reference(args)
     langs = read_languages(args, reference, utterances, required=LANG in args.by)
-    reports = []
-    for path, name in ((args.hyp_a, args.name_a), (args.hyp_b, args.name_b)):
-        hypothesis = read_hypothesis(path)
+
+    def score_file(path: Path, name: str | None) -> Report:
         names = str(args.ref), str(path)
-        found = score(
+        hypothesis = read_hypothesis(path)
+        return score(
             reference, hypothesis, rules=rules, langs=langs, name=name or names[1], names=names, num_resamples=0
         )
-        reports.append(found)
+
+    if len(args.hyp_a) != len(args.hyp_b):
+        what = f"--hyp_a and --hyp_b: {len(args.hyp_a)} and {len(args.hyp_b)} files"
+        raise ConfigError(f"{what}; give both systems one file per seed, in the same order")
+    if len(args.hyp_a) > 1:
+        _run_seeds(args, score_file)
+        return
+    reports = score_file(args.hyp_a[0], args.name_a), score_file(args.hyp_b[0], args.name_b)
     speakers = {u.key: u.speaker for u in utterances if u.speaker is not None}
     unknown = [key for key in reference if key not in speakers]
     known = None if unknown else speakers
@@ -61,6 +76,30 @@ def run(args: argparse.Namespace) -> None:
             f"not by speaker: {why if utterances else 'no --data_list'}; utterances of one speaker are similar, so the "
             "intervals may be too narrow"
         )
+
+
+def _run_seeds(args: argparse.Namespace, score_file: Callable[[Path, str | None], Report]) -> None:
+    """Check the pairs, score all files, compare, print."""
+    trainings = [[read_training(path) for path in paths] for paths in (args.hyp_a, args.hyp_b)]
+    unknown = dict.fromkeys(what for a, b in zip(*trainings, strict=True) if a and b for what in check_pair(a, b))
+    for system in trainings:
+        check_system([training for training in system if training])
+    known = [of_pair[0] or of_pair[1] for of_pair in zip(*trainings, strict=True)]
+    seeds = [found.seed if found and found.seed else f"#{i}" for i, found in enumerate(known, start=1)]
+    names = tuple(
+        name or f"{paths[0]} and {len(paths) - 1} more"
+        for paths, name in ((args.hyp_a, args.name_a), (args.hyp_b, args.name_b))
+    )
+    reports = [[score_file(path, None) for path in paths] for paths in (args.hyp_a, args.hyp_b)]
+    pairs = pair_reports(reports[0], reports[1], seeds=seeds, names=(names[0], names[1]))
+    comparison = compare_seeds(pairs, num_resamples=args.num_resamples)
+    if args.json:
+        write_atomic(args.json, seed_comparison_to_json(comparison))
+    print(format_seed_comparison(comparison), end="")
+    if not all(map(all, trainings)):
+        print("the trainings are not checked: no train.yaml three folders above each hypothesis file")
+    if unknown:
+        print(f"not recorded by each train.yaml, so not checked: {', '.join(unknown)}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.cells import cell_len
@@ -28,6 +29,7 @@ from wenet_hs.score.error_rate import (
     format_interval,
     percent,
 )
+from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison
 from wenet_hs.score.units import UNIT_NAMES, Rules
 
 FORMAT = "wenet_hs.score/1"
@@ -86,6 +88,29 @@ def format_comparison(comparison: Comparison) -> str:
         langs = ", ".join(comparison.few_speakers)
         lines.append(f"fewer than {MIN_SPEAKERS} speakers, so no interval by speaker{narrow}: {langs}")
     return "\n".join(lines) + "\n"
+
+
+def format_seed_comparison(comparison: SeedComparison) -> str:
+    """The comparison over seeds as two plain-text tables, rates and differences in %."""
+    (name_a, name_b), seeds = comparison.names, comparison.seeds
+    rows = [["language", "A %", "B %", "B - A", "deviation", _INTERVAL, "p", "detectable"]]
+    of_seeds = [["language", "", *(f"seed {seed}" for seed in seeds)]]
+    for name, found in comparison.differences.items():
+        has_p = len(seeds) >= MIN_SEEDS
+        means = percent(fmean(found.rates_a)), percent(fmean(found.rates_b)), f"{100 * found.mean:+.2f}"
+        spread = percent(found.deviation), format_signed(found.interval if has_p else None), format_p(found.p)
+        rows.append([name, *means, *spread, percent(found.detectable)])
+        of_seeds += [[name, "A", *map(percent, found.rates_a)], ["", "B", *map(percent, found.rates_b)]]
+    lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns(rows), ""]
+    lines += [*format_columns(of_seeds, num_left=2), ""]
+    lines.append(f"means of {count_of(len(seeds), 'seed')}; deviation: of B - A over the seeds; below 0, B is better")
+    if len(seeds) >= MIN_SEEDS:
+        lines.append("p: paired t test over the seeds, for these utterances, not corrected for the number of rows")
+        lines.append(f"interval: over seeds and the {count_of(comparison.num_utterances, 'utterance')}")
+        lines.append(f"detectable: the difference that these seeds show with probability {POWER:.0%} at p < 0.05")
+    else:
+        lines.append(f"fewer than {MIN_SEEDS} seeds: no interval and no p")
+    return "\n".join([*lines, FIXED_LANGUAGES]) + "\n"
 
 
 def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator[str]:

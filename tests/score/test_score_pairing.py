@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which trainings are pairs: seed, processor, dtype, training list, units and ranks, read from train.yaml."""
+
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.errors import DataError
+from wenet_hs.score.pairing import Training, check_pair, check_system, read_training, training_of
+
+HASH = "0123456789ab" + 52 * "c"
+FACTS = {"processor": "A", "ranks": "1", "sha256 of training list": HASH, "sha256 of units.txt": HASH}
+COMMAND = "wenet-hs train --train_data a.list b.list --cv_data dev.list"
+ADVICE = "; pair trainings of one seed, processor, dtype, training list, units and number of ranks"
+
+
+def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **changes: str | None) -> Training:
+    facts = FACTS | {key.replace("_", " "): value for key, value in changes.items()}
+    return training_of(name, {"seed": seed, "dtype": dtype}, {key: value for key, value in facts.items() if value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"seed": 2}, "seed '1' and '2'"),
+        ({"dtype": "bf16", "processor": "B"}, "dtype 'fp32' and 'bf16'; processor 'A' and 'B'"),
+        ({"processor": "A; B"}, "processor 'A' and 'A; B'"),
+        ({"ranks": "2"}, "number of ranks '1' and '2'"),
+        ({"sha256_of_training_list": 64 * "d"}, "training list '0123456789ab' and 'dddddddddddd'"),
+        ({"sha256_of_units.txt": 64 * "d"}, "units '0123456789ab' and 'dddddddddddd'"),
+    ],
+)
+def test_other_trainings_are_no_pairs(changes: dict[str, str], fault: str) -> None:
+    a, b = training("a"), training(**changes)
+    assert check_pair(a, training()) == []
+    with pytest.raises(DataError) as caught:
+        check_pair(a, b)
+    assert str(caught.value) == f"a and b: {fault}{ADVICE}"
+
+
+def test_a_training_on_two_processors_has_no_pair() -> None:
+    with pytest.raises(DataError, match="processor 'A; B' and 'A; B'"):
+        check_pair(training("a", processor="A; B"), training(processor="A; B"))
+
+
+def test_facts_that_are_not_recorded_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "exp/test/joint"
+    folder.mkdir(parents=True)
+    assert read_training(folder / "text") is None and read_training(Path("/text")) is None
+    (tmp_path / "exp/train.yaml").write_text(f"seed: 1\ndtype: fp32\nprovenance:\n  command: {COMMAND}\n")
+    old = read_training(folder / "text")
+    assert old is not None and (old.name, old.seed) == (str(folder / "text"), "1")
+    assert check_pair(old, training()) == ["processor", "number of ranks", "units", "paths of the training list"]
+    same = training(sha256_of_training_list=None, command=COMMAND.replace("dev", "other"))
+    assert check_pair(old, same) == ["processor", "number of ranks", "units"]
+    with pytest.raises(DataError, match="paths of the training list 'a.list b.list' and 'a.list'; pair"):
+        check_pair(old, training(command="train --train_data a.list"))
+
+
+def test_a_system_has_each_seed_once() -> None:
+    check_system([training("a"), training("b", seed=2)])
+    message = r"^a and c: the same seed, 1, twice in one system; give each seed once$"
+    with pytest.raises(DataError, match=message):
+        check_system([training("a"), training("b", seed=2), training("c")])

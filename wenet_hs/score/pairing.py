@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that trainings may be compared seed by seed: what their train.yaml must have in common.
+
+a, b = training_of("exp/softmax", settings, provenance), read_training(Path("exp/hsoftmax/test/joint/text"))
+check_pair(a, b)
+check_system([a, another_seed_of_a])
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.config.load import read_yaml
+from wenet_hs.errors import DataError
+
+_LIST, _PATHS = "training list", "paths of the training list"
+_RECORDED = {
+    "processor": "processor",
+    "number of ranks": "ranks",
+    _LIST: "sha256 of training list",
+    "units": "sha256 of units.txt",
+}
+"""What a pair has in common → its key in the provenance."""
+_SHA256 = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_LISTS = re.compile(r"--train_data[ =](.+?)(?= --|$)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What two paired trainings must have in common; None where train.yaml does not record it."""
+
+    name: str
+    """For messages: a folder or a file."""
+    facts: Mapping[str, str | None]
+
+    @property
+    def seed(self) -> str | None:
+        """The seed of the training."""
+        return self.facts["seed"]
+
+
+def training_of(name: str, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> Training:
+    """The facts in the settings and the provenance of a train.yaml, or in a results file."""
+    lists = _LISTS.search(str(provenance.get("command", "")))
+    facts = {key: settings.get(key) for key in ("seed", "dtype")}
+    facts |= {what: provenance.get(key) for what, key in _RECORDED.items()}
+    facts[_PATHS] = lists and lists[1]
+    texts = {what: None if value is None else _SHA256.sub(r"\1", str(value)) for what, value in facts.items()}
+    return Training(name, texts)
+
+
+def read_training(hypothesis: Path) -> Training | None:
+    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml."""
+    path = hypothesis.resolve().parents[2] / "train.yaml" if len(hypothesis.resolve().parents) > 2 else Path()
+    if not path.is_file():
+        return None
+    settings = dict(read_yaml(path).values)
+    return training_of(str(hypothesis), settings, settings.get("provenance") or {})
+
+
+def check_pair(a: Training, b: Training) -> list[str]:
+    """What could not be checked, because one of the two does not record it.
+
+    Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training lists, units or numbers
+    of ranks, or a training that ran on more than one processor.
+    """
+    both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
+    del both[_LIST if None in both[_LIST] else _PATHS]  # the paths only where a hash is not recorded
+    faults = [
+        f"{what} {of_a!r} and {of_b!r}"
+        for what, (of_a, of_b) in both.items()
+        if None not in (of_a, of_b) and (of_a != of_b or "; " in str(of_a))
+    ]
+    if faults:
+        advice = "pair trainings of one seed, processor, dtype, training list, units and number of ranks"
+        raise DataError(f"{a.name} and {b.name}: {'; '.join(faults)}; {advice}")
+    return [what for what, values in both.items() if None in values]
+
+
+def check_system(trainings: Sequence[Training]) -> None:
+    """Raise DataError if two trainings of one system have the same seed."""
+    first: dict[str, Training] = {}
+    for training in trainings:
+        other = first.setdefault(training.seed or training.name, training)
+        if other is not training:
+            what = f"{other.name} and {training.name}: the same seed, {training.seed}, twice in one system"
+            raise DataError(f"{what}; give each seed once")
