@@ -150,11 +150,17 @@ def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path:
     pairs = zip(read_lists(tmp_path / "out").values(), read_lists(tmp_path / "whole").values(), strict=True)
     for found, expected in pairs:
         assert [(u.key, u.duration) for u in found] == [(u.key, u.duration) for u in expected]
+    listed = hours_table(tmp_path / "out" / "stats.json")
     for lang, row in hours_table(tmp_path / "cv").items():
         of_lang = stats["langs"][lang]
         hours = (of_lang["hours_before"], of_lang["lambda"], of_lang["hours_wanted"], of_lang["hours"]["test"])
-        assert (row.validated, row.ratio, row.kept, row.test) == pytest.approx(hours, abs=1e-4)
-        assert row.released_test is None
+        for found in (row, listed[lang]):
+            assert (found.validated, found.ratio, found.kept, found.test) == pytest.approx(hours, abs=1e-4)
+            assert found.released_test is None
+        assert (row.train, listed[lang].train) == (None, of_lang["hours"]["train"])
+    (tmp_path / "stats.json").write_text('{"langs": {"ca": {"hours_before": 1, "lambda": 0.1}, "tr": {}}}')
+    with pytest.raises(DataError, match="stats.json: language ca: no 'hours'; give the stats.json of `prepare common"):
+        hours_table(tmp_path / "stats.json")
 
 
 def statistics(**changes: Any) -> str:

@@ -18,7 +18,6 @@ from typing import Any
 
 from wenet_hs import corpus
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.corpus.commonvoice import LanguageHours
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.score.tables import format_columns
@@ -28,7 +27,7 @@ def find_corpora() -> dict[str, ModuleType]:
     """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
 
     Such a module has a docstring with an example, `add_arguments(parser)`, and `run(args)`, which writes the lists and
-    returns the content of stats.json. For the flag `--table` it has `read_hours_table(args)` too.
+    returns the content of stats.json. For the flag `--table` it has `format_table(args)` too.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
@@ -47,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         subparser.set_defaults(module=module)
         output = subparser.add_mutually_exclusive_group(required=True)
         output.add_argument("--out", type=Path, help="output folder")
-        if hasattr(module, "read_hours_table"):
-            text = "print the hours of each language, λ and the hours to train on, and write nothing"
+        if hasattr(module, "format_table"):
+            text = "print the paper's table of this corpus in Markdown, and write nothing"
             output.add_argument("--table", action="store_true", help=text)
         subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
         workers_help = "processes; 0: only this one (default: one per core)"
@@ -60,16 +59,7 @@ def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     check_at_least(args, 0, "num_workers")
     if args.out is None:
-        hours: Mapping[str, LanguageHours] = args.module.read_hours_table(args)
-        rows = [("language", "validated h", "λ", "kept h", "test h", "released test h")]
-        for lang, one in hours.items():
-            figures = (f"{one.validated:.2f}", f"{one.ratio:.4f}", f"{one.kept:.2f}", f"{one.test:.2f}")
-            rows.append((lang, *figures, "" if one.released_test is None else f"{one.released_test:.2f}"))
-        sums = [f"{sum(getattr(one, name) for one in hours.values()):.2f}" for name in ("validated", "kept", "test")]
-        rows.append(("all", sums[0], "", sums[1], sums[2], ""))
-        is_released = any(one.released_test is not None for one in hours.values())
-        shown = format_columns([row if is_released else row[:-1] for row in rows])
-        print("hours to train on (Table 1)", *shown, sep="\n")
+        print(args.module.format_table(args))
         return
     print_statistics(args.module.run(args))
     print(f"{args.out / 'stats.json'}: prepared")

@@ -12,7 +12,8 @@ Train, dev and test are made from the validated clips. The sets of a release use
 out most clips; `split="released"` takes them nevertheless.
 
 `--table` prints only the hours (Table 1 of the paper). It also reads the statistics that Common Voice publishes with
-each release, a JSON file: https://github.com/common-voice/cv-dataset, `datasets/cv-corpus-*.json`.
+each release, a JSON file: https://github.com/common-voice/cv-dataset, `datasets/cv-corpus-*.json`. With the stats.json
+of prepared lists it prints their hours.
 """
 
 import argparse
@@ -37,9 +38,10 @@ from wenet_hs.corpus.output import (
     write_corpus,
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
-from wenet_hs.corpus.subset import ratio_for, read_statistics, sampling_ratios
+from wenet_hs.corpus.subset import PAPER_HOURS, ratio_for, read_prepared, read_statistics, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.manifest import Utterance
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize_counted
 
 COLUMNS = ("client_id", "path", "sentence")
@@ -82,6 +84,8 @@ class LanguageHours:
     """Hours of the release's own test set, by the mean duration; None without statistics."""
     ratio: float = math.nan
     """λ_i, the share of the validated hours to train on; depends on all languages."""
+    train: float | None = None
+    """Hours of the training list; None without lists."""
 
     @property
     def kept(self) -> float:
@@ -90,11 +94,14 @@ class LanguageHours:
 
 
 def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    """The hours of each language, without lists. `--corpus` is a release, or its statistics in JSON.
+    """The hours of each language. `--corpus` is a release, its statistics in JSON, or the stats.json of prepared lists.
 
     Raises DataError when a language is missing, ConfigError for impossible flags.
     """
     _check_flags(args)
+    if args.corpus.name == "stats.json":
+        prepared = read_prepared(args.corpus, args.langs).items()
+        return {lang: LanguageHours(h, test, ratio=ratio, train=train) for lang, (h, ratio, train, test) in prepared}
     sizes = {}
     if args.corpus.is_file():
         for lang, (validated_h, mean_h, num_validated, num_released) in read_statistics(
@@ -112,6 +119,30 @@ def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
                 sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
     ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
     return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
+
+
+def format_table(args: argparse.Namespace) -> str:
+    """Table 1 of the paper in Markdown: the hours of each language, with the paper's beside them."""
+    hours = read_hours_table(args)
+    paper = [PAPER_HOURS.get(lang, (None, None)) for lang in hours]
+    columns: list[tuple[str, int, list[float | None]]] = [
+        ("validated h", 2, [of.validated for of in hours.values()]),
+        ("λ", 4, [of.ratio for of in hours.values()]),
+        ("λ × validated h", 2, [of.kept for of in hours.values()]),
+        ("training h", 2, [of.train for of in hours.values()]),
+        ("the paper's training h", 1, [training for training, _ in paper]),
+        ("test h", 2, [of.test for of in hours.values()]),
+        ("the paper's test h", 1, [test for _, test in paper]),
+        ("released test h", 2, [of.released_test for of in hours.values()]),
+    ]
+    cells = [["language", *hours, "all"]]
+    for name, digits, values in columns:
+        known = [value for value in values if value is not None]
+        if known:
+            total = "" if name == "λ" else f"{sum(known):.{digits}f}"
+            cells.append([name, *("" if value is None else f"{value:.{digits}f}" for value in values), total])
+    header, *rows = zip(*cells, strict=True)
+    return markdown_table(header, rows)
 
 
 @dataclass

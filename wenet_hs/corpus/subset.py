@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
@@ -64,16 +65,7 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
 
     Raises DataError when the file is another one, or lacks a language.
     """
-    try:
-        locales = json.loads("\n".join(read_lines(path)))["locales"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{path}: not the statistics of a Common Voice release: expected a JSON object with 'locales'; give the "
-            "folder of a release, or cv-corpus-*.json of github.com/common-voice/cv-dataset"
-        ) from error
-    missing = [lang for lang in langs if lang not in locales]
-    if missing:
-        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(locales))}")
+    locales = _read_languages(path, "locales", langs)
     statistics = {}
     for lang in langs:
         try:
@@ -86,3 +78,35 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
                 "buckets.test must be numbers, and a clip must be validated"
             ) from error
     return statistics
+
+
+def read_prepared(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, float, float, float]]:
+    """Of each language in a `stats.json`: validated hours, λ, and the hours of the training and the test list.
+
+    Raises DataError when the file is another one, lacks a language, or is of a corpus that was not downsampled.
+    """
+    prepared = {}
+    for lang, found in _read_languages(path, "langs", langs).items():
+        try:
+            hours = found["hours"]
+            prepared[lang] = found["hours_before"], found["lambda"], hours["train"], hours["test"]
+        except (TypeError, KeyError) as error:
+            raise DataError(
+                f"{path}: language {lang}: no {error}; give the stats.json of `prepare commonvoice`"
+            ) from error
+    return prepared
+
+
+def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, Any]:
+    """The records of these languages in the object `name` of a JSON file."""
+    try:
+        found = json.loads("\n".join(read_lines(path)))[name]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path}: not the statistics of a Common Voice release: expected a JSON object with '{name}'; give the "
+            "folder of a release, cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of `prepare`"
+        ) from error
+    missing = [lang for lang in langs if lang not in found]
+    if missing:
+        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(found))}")
+    return {lang: found[lang] for lang in langs}

@@ -19,7 +19,7 @@ from wenet_hs.report.results import BANDS, Results, read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
-from wenet_hs.score.tables import format_p, format_signed
+from wenet_hs.score.tables import format_p, format_signed, markdown_table
 
 SPEC = "table.yaml"
 
@@ -269,10 +269,3 @@ def _format_summary(table: StudyTable) -> str:
     rows = compare_systems(table)
     shown = format_comparisons(table, rows) if rows else _format_rates(table)
     return f"## {table.spec.title}\n\n{shown}\n"
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; columns whose cells all begin with a digit or sign are aligned to the right."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    lines = ["--:" if cells and all(cell[0] in "0123456789+-<n" for cell in cells) else "---" for cells in columns]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, lines, *rows))

@@ -123,6 +123,13 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
         yield "  ".join(left + right).rstrip()
 
 
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; columns whose cells are all empty or begin with a digit or sign are aligned right."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(header)
+    lines = ["--:" if cells and all(cell[:1] in "0123456789+-<n" for cell in cells) else "---" for cells in columns]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, lines, *rows))
+
+
 def format_p(p: float | None) -> str:
     """A p value with four decimals."""
     return UNDEFINED if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
