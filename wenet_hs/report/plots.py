@@ -199,3 +199,25 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Marku
     return Markup(  # nosec: all text in `parts` is escaped
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n{body}\n</svg>'
     )
+
+
+_COLOURS = ("#0b62b8", "#c2410c", "#15803d", "#8b3fb5", "#8a6a00", "#0e7c86")
+_STYLE = """svg { background: #fff; font: 11px system-ui, sans-serif; }
+text { fill: #5c6370; } .row, .note { text-anchor: end; } .tick { text-anchor: middle; }
+.grid { stroke: #d9dce1; } polyline { fill: none; stroke-width: 2; } .faint { stroke-width: 1; opacity: .45; }
+"""
+
+
+def standalone_svg(chart: Markup, legend: Sequence[str] = ()) -> str:
+    """A chart as an SVG file of its own, in light colours; `legend` has the name of each colour in use."""
+    rules = "".join(
+        f"polyline.c{n}, circle.c{n} {{ stroke: {c}; }} circle.c{n}, text.c{n} {{ fill: {c}; }}\n"
+        for n, c in enumerate(_COLOURS)
+    )
+    names = "\n".join(
+        f'<text class="c{number}" x="{LEFT + 8}" y="{HEIGHT - BOTTOM - 8 - 13 * above}">{escape(name)}</text>'
+        for above, (number, name) in enumerate(reversed([*enumerate(legend)]))
+    )
+    head, _, body = str(chart).partition(">")
+    opening = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return f"{opening}>\n<style>{_STYLE}{rules}</style>{body.removesuffix('</svg>')}{names}\n</svg>\n"

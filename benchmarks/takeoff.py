@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does every training leave the plateau of CTC, and what decides it?
+
+At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the lowest loss of an
+output that does not depend on the speech (`constant_output_loss` of the validation list). A training has taken off when
+its validation loss is 0.5 nats per label lower.
+
+The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. The second: what was
+varied to find the cause, on the data set that is hardest. Each run is a folder of WORK; those that are done are kept.
+
+    examples/mini/s0/run.sh --stop_stage 3
+    examples/mini/s0/run.sh --stop_stage 3 --langs es --hours 1
+    examples/ucla/s0/run.sh --stop_stage 3 --corpus UCLA
+    python benchmarks/takeoff.py --mboshi MBOSHI --work takeoff --out benchmarks/notes/takeoff
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import soundfile
+from paired import markdown_table, publish
+
+from wenet_hs.config.load import load_config
+from wenet_hs.data.dataset import SpeechDataset
+from wenet_hs.heads.ctc import constant_output_loss
+from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.report.plots import Line, line_chart, standalone_svg
+from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
+
+ROOT = Path(__file__).parents[1]
+SLOW = ("encoder_conf.dropout_rate=0.1", "decoder_conf.dropout_rate=0.1", "dataset_conf.speed_perturb=true")
+CAUSES: dict[str, tuple[str, ...]] = {
+    "lr 2e-3, warm-up 200": ("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200"),
+    "lr 2e-3, warm-up 200, layer norm": (
+        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "encoder_conf.cnn_module_norm=layer_norm"),
+    ),
+    "lr 2e-3, warm-up 1,000": ("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=1000"),
+    "lr 2e-3, warm-up 200, with the decoder from the first step": (
+        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "model_conf.ctc_only_steps=0"),
+    ),
+    "lr 2e-3, warm-up 200, β₂ 0.999": (
+        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "optim_conf.betas=[0.9,0.999]"),
+    ),
+    "lr 1e-3, warm-up 200": ("optim_conf.lr=1e-3", "scheduler_conf.warmup_steps=200"),
+    "lr 1e-3, warm-up 1,000": ("optim_conf.lr=1e-3", "scheduler_conf.warmup_steps=1000"),
+}
+"""Variants of conf/mini.yaml with SLOW and 5,000 steps, on Mboshi."""
+CAUSE_STEPS, CAUSE_SEEDS = 800, (1, 2)
+MBOSHI_DEV = 60
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training, which is stopped after its first validation."""
+
+    name: str
+    config: Path
+    tokenizer: str
+    data: Path
+    seed: int
+    steps: int
+    overrides: tuple[str, ...]
+
+
+def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
+    """Ten seeds on each data set, each to a fifth of its config's steps."""
+    sets = (
+        ("mini, simulated, 2 h", "mini", "char", args.mini),
+        ("UCLA, real, 0.47 h", "ucla", "phone", args.ucla),
+        ("synthetic, simulated, 1 h of es", "mini", "char", args.synthetic),
+        ("Mboshi, real, 1 h", "mini", "char", mboshi),
+    )
+    for seed in range(1, args.seeds + 1):
+        for name, config, tokenizer, data in sets:
+            path = ROOT / f"conf/{config}.yaml"
+            steps = round(TAKE_OFF_SHARE * (load_config(path).scheduler_conf.total_steps or 0))
+            yield Run(name, path, tokenizer, data, seed, steps, ())
+
+
+def cause_runs(mboshi: Path) -> Iterator[Run]:
+    """Each variant with each of CAUSE_SEEDS."""
+    for seed in CAUSE_SEEDS:
+        for name, overrides in CAUSES.items():
+            settings = (*SLOW, "scheduler_conf.total_steps=5000", *overrides)
+            yield Run(name, ROOT / "conf/mini.yaml", "char", mboshi, seed, CAUSE_STEPS, settings)
+
+
+def write_mboshi(corpus: Path, folder: Path) -> None:
+    """Write lists, units and statistics of the corpus; MBOSHI_DEV random utterances are for validation."""
+    with (corpus / "mboshi.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    random.Random(0).shuffle(rows)
+    for name, of in (("dev", rows[:MBOSHI_DEV]), ("train", rows[MBOSHI_DEV:])):
+        clips = [read_clip(corpus / "audio" / row["path"], row) for row in of]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        write_data_list(folder / name / "data.list", sorted(clips, key=lambda clip: clip.key))
+    train = str(folder / "train/data.list")
+    units = ("units", "--data_list", train, "--kind", "char", "--out", str(folder / "units.txt"))
+    statistics = ("cmvn", "--data_list", train, "--config", str(ROOT / "conf/mini.yaml"))
+    for command in (units, (*statistics, "--out", str(folder / "global_cmvn"))):
+        subprocess.run(["wenet-hs", *command], check=True, stdout=subprocess.DEVNULL)
+
+
+def read_clip(path: Path, row: Mapping[str, str]) -> Utterance:
+    """The utterance of a row of the corpus's table."""
+    duration = round(soundfile.info(path).duration, 3)
+    txt = " ".join(row["sentence"].split())
+    return Utterance(key=path.stem, wav=str(path), txt=txt, lang="mdw", speaker=row["speaker"], duration=duration)
+
+
+def train_all(runs: Sequence[Run], work: Path, jobs: int) -> None:
+    """Train each run to its first validation, `jobs` at a time with one thread each."""
+    waiting, running = [run for run in runs if read_validation(folder_of(run, work)) is None], dict[Path, Any]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            run = waiting.pop(0)
+            folder = folder_of(run, work)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            with (folder / "log.txt").open("w") as log:
+                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                running[folder] = subprocess.Popen(command_of(run, folder), stdout=log, stderr=log, env=environment)
+        time.sleep(1)
+        for folder, process in list(running.items()):
+            validation = read_validation(folder)
+            if validation is not None or process.poll() is not None:
+                if validation is None:
+                    raise RuntimeError(f"{folder}: ended without a validation; see log.txt")
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+                del running[folder]
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                print(folder.name, f"{validation['loss_ctc']:.2f}", flush=True)
+
+
+def folder_of(run: Run, work: Path) -> Path:
+    """The model folder of a run."""
+    name = "".join(letter if letter.isalnum() or letter == "." else "_" for letter in f"{run.name} seed{run.seed}")
+    return work / name
+
+
+def command_of(run: Run, folder: Path) -> list[str]:
+    """The training command; it validates at `steps` for the first time."""
+    lists = ["--train_data", f"{run.data}/train/data.list", "--cv_data", f"{run.data}/dev/data.list"]
+    settings = [f"tokenizer={run.tokenizer}", f"tokenizer_conf.symbol_table_path={run.data}/units.txt"]
+    settings += [f"cmvn_conf.cmvn_file={run.data}/global_cmvn", f"seed={run.seed}", f"save_interval={run.steps}"]
+    options = ["--config", str(run.config), *lists, "--model_dir", str(folder)]
+    return ["wenet-hs", "train", *options, "--override_config", *settings, "log_interval=20", *run.overrides]
+
+
+def read_records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The complete records of metrics.jsonl of one kind."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [record for record in records if record["kind"] == kind]
+
+
+def read_validation(folder: Path) -> dict[str, Any] | None:
+    """The first validation of a run; None if it has not come to it."""
+    return next(iter(read_records(folder, "valid")), None)
+
+
+def plateau_of(run: Run) -> float:
+    """The plateau of CTC on the validation list of a run."""
+    config = load_config(run.config)
+    tokenizer = make_tokenizer(run.tokenizer, UnitTable.read(run.data / "units.txt"))
+    clips = read_data_list(run.data / "dev/data.list")
+    options: dict[str, Any] = {"training": False, "seed": 0, "subsampled_length": lambda n: ((n - 1) // 2 - 1) // 2}
+    targets, frames = SpeechDataset(clips, tokenizer, config.dataset_conf, **options).sample_targets(200)
+    return constant_output_loss(targets, frames, tokenizer.table.special.blank)
+
+
+def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The table of the runs, one row per name, and its facts."""
+    rows, facts = [], []
+    for name in dict.fromkeys(run.name for run in runs):
+        of_name = [run for run in runs if run.name == name]
+        plateau = plateau_of(of_name[0])
+        losses = [float((read_validation(folder_of(run, work)) or {})["loss_ctc"]) for run in of_name]
+        num_off = sum(loss <= plateau - TAKE_OFF_NATS for loss in losses)
+        each = " ".join(f"{loss:.2f}" for loss in losses)
+        cells = [f"{of_name[0].steps:,}", f"{plateau:.2f}", f"{fmean(losses):.2f}", f"{max(losses):.2f}"]
+        rows.append([name, *cells, f"**{num_off} of {len(losses)}**", each])
+        facts.append({"name": name, "steps": of_name[0].steps, "plateau": plateau, "losses": losses})
+    header = ["training", "steps", "plateau", "mean", "highest", "taken off", "validation CTC loss of each seed"]
+    return markdown_table(header, rows), facts
+
+
+def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
+    """One SVG per data set: the training CTC loss of each seed above the steps. Returns Markdown images."""
+    images = []
+    for number, name in enumerate(dict.fromkeys(run.name for run in runs)):
+        lines = []
+        for run in runs:
+            if run.name == name:
+                records = read_records(folder_of(run, work), "train")
+                points = [(record["step"], record["loss_ctc"]) for record in records]
+                lines.append(Line(points=points, colour=run.seed - 1))
+                steps = run.steps
+        plateau = plateau_of(next(run for run in runs if run.name == name))
+        lines += [Line(points=[(0, level), (steps, level)], colour=0, faint=True) for level in (plateau, plateau - 0.5)]
+        path = out.with_name(f"{out.name}_{number + 1}.svg")
+        path.write_text(standalone_svg(line_chart(lines, label=f"CTC loss, {name}"), [name]), "utf-8")
+        images.append(f"![CTC loss of each seed: {name}]({path.name})")
+    return images
+
+
+def main() -> None:
+    """Train what is missing, and publish the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    for name, folder in (("mini", "mini/s0/data"), ("synthetic", "mini/s0/data-es-1"), ("ucla", "ucla/s0/data")):
+        add(f"--{name}", type=Path, default=ROOT / "examples" / folder, help="data folder of the recipe")
+    add("--mboshi", type=Path, required=True, help="folder with mboshi.tsv and audio/")
+    add("--work", type=Path, required=True, help="folder for the trainings")
+    add("--seeds", type=int, default=10)
+    add("--jobs", type=int, default=2, help="trainings at a time")
+    add("--out", type=Path, help="write OUT.md, OUT.json and OUT_*.svg")
+    args = parser.parse_args()
+    mboshi = args.work.resolve() / "mboshi"
+    if not (mboshi / "global_cmvn").exists():
+        write_mboshi(args.mboshi.resolve(), mboshi)
+    recipes, causes = list(recipe_runs(args, mboshi)), list(cause_runs(mboshi))
+    train_all([*causes, *recipes], args.work, args.jobs)
+    (recipe_table, recipe_facts), (cause_table, cause_facts) = (tabulate(of, args.work) for of in (recipes, causes))
+    images = draw_curves(recipes, args.work, args.out) if args.out else []
+    text = "\n\n".join(
+        [recipe_table, *images, "What decides it, on Mboshi with speed perturbation and dropout 0.1:", cause_table]
+    )
+    title = "Take-off of CTC: validation loss in nats per label after a fifth of the steps"
+    publish(title, text, {"recipes": recipe_facts, "causes": cause_facts}, device="cpu", out=args.out)
+
+
+if __name__ == "__main__":
+    main()
