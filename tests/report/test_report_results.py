@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from command_line import Capsys, error_line, run_line
@@ -19,6 +20,7 @@ TABLE = """title: A study
 text: Made up.
 systems: {softmax: flat softmax, hsoftmax: tree}
 modes: [attention, ctc_greedy_search]
+chart: {x: hours, lines: {flat: {1.5: softmax}, tree: {1.5: hsoftmax}}}
 """
 
 
@@ -90,6 +92,9 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
         "corrected for 2 comparisons" in text
         and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
     )
+    assert "![A study](table/chart.svg)" in text
+    chart = ElementTree.parse(study / "chart.svg").getroot()
+    assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]
     (tmp_path / "intro.md").write_text("Findings.\n")
     assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
     summary = (tmp_path / "R.md").read_text("utf-8")

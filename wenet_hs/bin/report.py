@@ -23,7 +23,7 @@ from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
-from wenet_hs.report.markdown import build_markdown
+from wenet_hs.report.markdown import write_markdown
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.results import collect_results, write_results
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> None:
         _write_page(args)
     if args.tables:
         intro = "\n".join(read_lines(args.intro)) if args.intro else ""
-        content = build_markdown(args.tables, command=_command(), intro=intro, is_summary=args.summary)
-        write_atomic(args.markdown, content)
+        write_markdown(args.markdown, args.tables, command=_command(), intro=intro, is_summary=args.summary)
         print(args.markdown)
 
 

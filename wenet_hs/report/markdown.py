@@ -5,6 +5,7 @@ A table is a folder of results files with a `table.yaml`, whose settings are tho
 Markdown is typed by hand.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,26 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.config.load import read_yaml
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import write_atomic
+from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
 from wenet_hs.score.tables import format_p, format_signed, markdown_table
 
-SPEC = "table.yaml"
+SPEC, CHART = "table.yaml", "chart.svg"
+
+
+class ChartSpec(BaseModel):
+    """A chart of the macro average in the first mode."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    x: str
+    """Name of the horizontal axis."""
+    lines: dict[str, dict[float, str]]
+    """Name of a line → value on the horizontal axis → system."""
 
 
 class TableSpec(BaseModel):
@@ -38,6 +52,7 @@ class TableSpec(BaseModel):
     """Decoding modes; the per-language rates are those of the first one."""
     comparisons: list[tuple[str, str]] | None = None
     """Pairs A, B of systems; default: the first system with each other one."""
+    chart: ChartSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -250,8 +265,10 @@ def _each(values: Iterator[str]) -> str:
     return ", ".join(dict.fromkeys(values))
 
 
-def build_markdown(folders: Sequence[Path], *, command: str, intro: str = "", is_summary: bool = False) -> str:
-    """The Markdown file of several tables.
+def write_markdown(
+    path: Path, folders: Sequence[Path], *, command: str, intro: str = "", is_summary: bool = False
+) -> None:
+    """Write the Markdown file of several tables, and the chart of a table into its folder.
 
     Args:
         command: the command that creates the file.
@@ -262,7 +279,22 @@ def build_markdown(folders: Sequence[Path], *, command: str, intro: str = "", is
     parts += [intro.strip() + "\n"] if intro else []
     for table in map(read_table, folders):
         parts.append(_format_summary(table) if is_summary else format_table(table))
-    return "\n".join(parts)
+        if table.spec.chart is not None:
+            chart = table.folder / CHART
+            write_atomic(chart, _draw_chart(table, table.spec.chart))
+            parts.append(f"![{table.spec.title}]({Path(os.path.relpath(chart, path.parent)).as_posix()})\n")
+    write_atomic(path, "\n".join(parts))
+
+
+def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
+    """The mean over the seeds of each point, as an SVG file; points without results are left out."""
+    mode, lines = table.spec.modes[0], []
+    for colour, systems in enumerate(spec.lines.values()):
+        found = {x: [one for one in table.results[name].values() if mode in one.modes] for x, name in systems.items()}
+        points = [(x, 100 * fmean(one.rates(mode)[MACRO] for one in of)) for x, of in sorted(found.items()) if of]
+        lines.append(Line(points=points, colour=colour))
+    label = f"{table.spec.title}: {mode}, macro average in %"
+    return standalone_svg(line_chart(lines, label=label, unit=spec.x), [*spec.lines])
 
 
 def _format_summary(table: StudyTable) -> str:
