@@ -96,6 +96,15 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
         assert Tree.huffman(counts).mean_code_length() <= binary.mean_code_length() + 1e-9
 
 
+def test_permuted_is_huffman_with_other_units_at_its_leaves() -> None:
+    counts = [0, 9, 8, 7, 6, 5, 4, 3, 2, 1]
+    huffman, permuted = built("huffman", counts), built("permuted", counts, seed=1)
+    assert isinstance(huffman, Tree) and isinstance(permuted, Tree)
+    assert sorted(permuted.depths()) == sorted(huffman.depths()) and permuted.codes() != huffman.codes()
+    assert permuted.codes()[0] == huffman.codes()[0], "a unit that never occurs keeps its leaf"
+    assert permuted.codes() != built("permuted", counts, seed=2).codes()
+
+
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
     counts = [8, 4, 2, 1, 1]
     for options, expected in (
@@ -130,7 +139,7 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     [
         ("hufman", {}, "--kind: must be one of huffman, fano, balanced, .*, classes, got 'hufman'"),
         ("fano", {"max_depth": 4}, r"--max_depth: --kind fano does not use it, huffman does; leave it out"),
-        ("huffman", {"seed": 4}, r"--seed: --kind huffman does not use it, random or embedding does; leave it out"),
+        ("huffman", {"seed": 4}, r"--seed: --kind huffman does not use it, random or permuted or embedding does; leave it out"),
         ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
         ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
         ("classes", {"num_classes": 500}, "--num_classes: must be at most 3 with 3 units, got 500"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
 from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, ward_children, write_embeddings
-from wenet_hs.tree.huffman import alphabetical_order, balanced_children, least_depth
+from wenet_hs.tree.huffman import alphabetical_order, balanced_children, huffman_children, least_depth, random_order
 from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 
 Floats = NDArray[np.float64]
@@ -138,6 +138,14 @@ def _brown(source: TreeSource) -> Tree:
     return source.tree("brown", lambda f: brown_children(sequences, f))
 
 
+def _permuted(source: TreeSource) -> Tree:
+    """Huffman's tree with the units that occur at random leaves of theirs."""
+    seed = source.options.get("seed", 0)
+    order, occurring = np.arange(len(source.units)), np.flatnonzero(source.frequencies)
+    order[occurring] = occurring[random_order(len(occurring), seed)]
+    return source.tree("permuted", lambda f: huffman_children(f[order]), seed=seed)
+
+
 def _embedding(source: TreeSource) -> Tree:
     options = {name: str(value) if isinstance(value, Path) else value for name, value in source.options.items()}
     vectors = source.vectors
@@ -168,7 +176,7 @@ def _classes(source: TreeSource) -> NaryTree:
     return replace(tree, options={"by": by, **tree.options})
 
 
-_SEED = KindOption("random, and embedding if it trains: seed (default: 0)", limits=lambda _: (0, None))
+_SEED = KindOption("random, permuted, and embedding if it trains: seed (default: 0)", limits=lambda _: (0, None))
 KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
         lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
@@ -183,6 +191,7 @@ KINDS: dict[str, TreeKind] = {
     "random": TreeKind(
         lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)), "chance", {"seed": _SEED}
     ),
+    "permuted": TreeKind(_permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}),
     "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
     "embedding": TreeKind(
         _embedding,

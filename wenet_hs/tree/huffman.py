@@ -186,6 +186,12 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     return _split_levels(order, nearest)
 
 
+def random_order(num_units: int, seed: int) -> Ints:
+    """A permutation (V,) of the unit ids."""
+    # NumPy guarantees the stream of raw numbers to be stable, but not `Generator.permutation`.
+    return np.argsort(np.random.PCG64(seed).random_raw(num_units), kind="stable")
+
+
 def alphabetical_order(units: Sequence[str]) -> Ints:
     """The unit ids (V,) sorted by case-folded and decomposed text (NFD), by code point; ties by the original text.
 

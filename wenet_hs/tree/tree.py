@@ -32,6 +32,7 @@ from wenet_hs.tree.huffman import (
     huffman_rows,
     least_depth,
     limited_children,
+    random_order,
     two_levels,
 )
 
@@ -294,8 +295,7 @@ class Tree(UnitTree):
         """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
         if seed < 0:
             raise ValueError(f"seed: must be at least 0, got {seed}")
-        # NumPy guarantees the stream of raw numbers to be stable, but not `Generator.permutation`.
-        order = np.argsort(np.random.PCG64(seed).random_raw(len(frequencies)), kind="stable")
+        order = random_order(len(frequencies), seed)
         return cls.build("random", lambda _: balanced_children(order), frequencies, units, {"seed": seed})
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
