@@ -71,6 +71,20 @@ def test_dev_languages_are_the_dev_set(corpus: Path) -> None:
         prepare(corpus, "--test_langs abk --dev_langs 'xxq xxa xxz'")
 
 
+def test_shares_of_the_training_utterances_contain_each_other(corpus: Path) -> None:
+    keys: dict[str, set[str]] = {}
+    for share in ("1", "0.5", "0.25"):
+        prepare(corpus, f"--test_langs abk --train_share {share}")
+        sets = read_lists(corpus.parent / "out")
+        keys[share] = {utterance.key for utterance in sets["train"]}
+        keys[f"dev {share}"] = {utterance.key for utterance in sets["dev"]}
+    assert keys["0.25"] < keys["0.5"] < keys["1"]
+    assert [len(keys[share]) for share in ("0.5", "0.25")] == [round(f * len(keys["1"])) for f in (0.5, 0.25)]
+    assert keys["dev 0.25"] == keys["dev 1"]
+    with pytest.raises(ConfigError, match="--train_share 0: must be above 0 and at most 1"):
+        prepare(corpus, "--test_langs abk --train_share 0")
+
+
 def test_every_line_is_used_or_rejected(corpus: Path) -> None:
     text = "xxc-1 a b\nxxc-2\nxxc-3 a\nxxc-1 b\n\n\u00a0\u2003\nxxc-4 c\n../abk-1 a\n"
     write_language(corpus / "xxc", text, silent="xxc-3")

@@ -18,15 +18,15 @@ from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study
 text: Made up.
-systems: {softmax: flat softmax, hsoftmax: tree}
+systems: {softmax-0.5: flat softmax, hsoftmax-0.5: tree}
 modes: [attention, ctc_greedy_search]
-chart: {x: hours, lines: {flat: {1.5: softmax}, tree: {1.5: hsoftmax}}}
+chart: {x: hours, lines: {flat: {1.5: softmax-0.5}, tree: {1.5: hsoftmax-0.5}}}
 """
 
 
 def make_results(folder: Path, head: str, seed: int, attention: dict[str, str]) -> Results:
     """The results of a made-up training whose list has REF of `ca` three times."""
-    exp = write_experiment(folder / f"exp/{head}-seed{seed}", head=head, attention=attention)
+    exp = write_experiment(folder / f"exp-0.5/{head}-seed{seed}", head=head, attention=attention)
     clips = [
         Utterance(key=f"{key}{n}", wav="x", txt=REF[key], lang="ca", duration=1.8)
         for key in ("ca1", "ca2")
@@ -53,10 +53,10 @@ def study(tmp_path: Path) -> Path:
 def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> None:
     results = make_results(tmp_path, "hsoftmax", 3, BAD)
     path = write_results(results, tmp_path / "r")
-    assert path.name == "hsoftmax-seed3.json"
+    assert path.name == "hsoftmax-0.5-seed3.json"
     assert not any(word in path.read_text("utf-8") for text in REF.values() for word in text.split())
     found = read_results(path)
-    assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax", 3, 50, 300.0)
+    assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax-0.5", 3, 50, 300.0)
     assert found.train_hours == pytest.approx(6 * 1.8 / 3600, abs=1e-4)
     assert "seed" not in found.settings and found.provenance["processor"] == "P1"
     mode = found.modes["ctc_greedy_search"]
@@ -105,11 +105,11 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("hsoftmax-seed2.json", '"P1"', '"P2"', "hsoftmax-seed2 are no pair: processor 'P1' and 'P2'; "),
-        ("hsoftmax-seed2.json", "wenet_hs.results/1", "x", "hsoftmax-seed2.json: not written by `report --results`"),
-        ("hsoftmax-seed2.json", '"system":"hsoftmax"', '"system":"x"', "results of x, which table.yaml does not name"),
+        ("hsoftmax-0.5-seed2.json", '"P1"', '"P2"', "hsoftmax-0.5-seed2 are no pair: processor 'P1' and 'P2'; "),
+        ("hsoftmax-0.5-seed2.json", "wenet_hs.results/1", "x", "seed2.json: not written by `report --results`"),
+        ("hsoftmax-0.5-seed2.json", '"system":"hsoftmax-0.5"', '"system":"x"', "results of x, which table.yaml does not"),
         ("table.yaml", "title:", "titel:", "table.yaml: title: Field required"),
-        ("hsoftmax-seed2.json", '"keys":"', '"keys":"0', "attention: .* have different test sets; score"),
+        ("hsoftmax-0.5-seed2.json", '"keys":"', '"keys":"0', "attention: .* have different test sets; score"),
     ],
 )  # fmt: skip
 def test_results_that_do_not_fit_are_refused(

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 PAPER_TEST_LANGS = ("bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "abk", "ace")
 """Test languages of the paper, section 3.1."""
-_OPTIONS = ("test_langs", "dev_langs", "dev_fraction", "seed", "max_rejected")
+_OPTIONS = ("test_langs", "dev_langs", "dev_fraction", "train_share", "seed", "max_rejected")
 _PAPER_TABLE_2 = {"train": ("87", "1.86"), "test": ("10", "0.14")}
 _AUDIO_SUFFIXES = (".wav", ".flac")
 
@@ -45,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dev.add_argument("--dev_fraction", type=float, default=0.05, help=text)
     text = "languages whose utterances become the dev set instead; they are in no other set"
     dev.add_argument("--dev_langs", type=split_names, default=(), help=text)
+    text = "random share of the training utterances to use; a smaller share is a part of a larger one (default: 1)"
+    add("--train_share", type=float, default=1.0, help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     """
     if not 0.0 < args.dev_fraction < 1.0:
         raise ConfigError(f"--dev_fraction {args.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
+    if not 0.0 < args.train_share <= 1.0:
+        raise ConfigError(f"--train_share {args.train_share:g}: must be above 0 and at most 1")
     folders = _find_languages(args.corpus)
     _check_dev_langs(args, folders)
     absent = _find_absent(args, folders)
@@ -172,7 +176,8 @@ def _split(usable: Sequence[Utterance], args: argparse.Namespace) -> dict[str, l
     if args.dev_langs:
         others.sort(key=lambda utterance: utterance.lang not in args.dev_langs)
         num_dev = sum(utterance.lang in args.dev_langs for utterance in others)
-    splits = {"train": others[num_dev:], "dev": others[:num_dev], "test": test}
+    num_train = max(1, round(args.train_share * (len(others) - num_dev)))
+    splits = {"train": others[num_dev:][:num_train], "dev": others[:num_dev], "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
 
 

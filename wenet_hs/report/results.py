@@ -106,8 +106,10 @@ def collect_results(experiment: ExperimentResults) -> Results:
     transcripts = [(clip.txt, clip.lang) for clip in clips]
     valid = experiment.curves.get("valid", [])
     last = valid[-1] if valid else {}
+    folder = experiment.folder.resolve()
+    of_data = folder.parent.name.removeprefix("exp")  # recipes name it after the options that change the data
     return Results(
-        system=experiment.folder.resolve().name.removesuffix(f"-seed{seed}"),
+        system=folder.name.removesuffix(f"-seed{seed}") + (of_data if of_data.startswith("-") else ""),
         seed=seed,
         settings=settings,
         provenance={key: str(value) for key, value in provenance.items()},

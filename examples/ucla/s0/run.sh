@@ -13,16 +13,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
 test_langs="bin sbc mal kea klu aeb mak fin abk ace"
 dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
+train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
 config=$here/../../../conf/ucla.yaml  # YAML of the experiment
 unit=phone                    # char, phone, or bpe:N with N pieces
 average_num=5                 # checkpoints whose mean is the final model
-DATA_OPTIONS="test_langs dev_langs"
+DATA_OPTIONS="test_langs dev_langs train_share"
 # shellcheck source=tools/recipe.sh
 . "$here/../../../tools/recipe.sh"
 
 prepare_data() {
   [ -n "$corpus" ] || { echo "$0: --corpus DIR is required (try --help)" >&2; exit 2; }
   wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --dev_langs "$dev_langs" \
-    --seed "$data_seed" --out "$data"
+    --train_share "$train_share" --seed "$data_seed" --out "$data"
 }
 run_stages
