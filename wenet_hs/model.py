@@ -6,6 +6,7 @@ N positions without padding, D width.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from wenet_hs.data.batching import Batch
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
+from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
@@ -91,6 +93,27 @@ class AsrModel(nn.Module):
     def num_units(self) -> int:
         """Size of the output layer, V."""
         return self.head.num_units
+
+    def restrict(
+        self, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = True
+    ) -> "AsrModel":
+        """A model for decoding with the same encoder and decoder, whose heads are limited to some units.
+
+        The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always left. The other
+        special units are left if they are given.
+        """
+        with_eos, with_blank = ({**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank))
+        right = self.right_head
+        restricted = AsrModel(
+            self.encoder,
+            self.decoder,
+            head=restrict_head(self.head, with_eos, num_units, by_node=by_node),
+            ctc=Ctc(restrict_head(self.ctc.head, with_blank, num_units, by_node=by_node), blank=self.ctc.blank),
+            special=self.special,
+            right_head=None if right is None else restrict_head(right, with_eos, num_units, by_node=by_node),
+        )
+        restricted.ctc_weight = self.ctc_weight
+        return restricted.eval()
 
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""

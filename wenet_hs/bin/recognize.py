@@ -35,6 +35,7 @@ from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.inventory import PLACEMENTS, RENORMALIZATIONS, limit_to_inventories
 from wenet_hs.decode.job import FEATURES, Job, recognize
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
@@ -45,6 +46,8 @@ from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
+from wenet_hs.model import AsrModel
+from wenet_hs.text.inventory import check_languages, read_inventories
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -61,6 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--result_dir", type=Path, required=True, help="folder to write")
     modes_help = f"{MODES_HELP} (default: all)"
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=modes_help)
+    inventory_help = "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
+    add("--inventory", type=Path, metavar="FILE", help=inventory_help)
+    node_help = "how tree heads divide the probability of other units: node by node, or among all (default: node)"
+    add("--renormalize", choices=RENORMALIZATIONS, help=node_help)
+    place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
+    add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_batch_size(parser)
@@ -111,13 +120,23 @@ def run(args: argparse.Namespace) -> None:
     """Load, decode, write, and print the speed."""
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
+    for name in ("place_unseen", "renormalize"):
+        if getattr(args, name) and not args.inventory:
+            raise ConfigError(f"--{name}: has no effect without --inventory; give the inventory, or leave it out")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
+        models: dict[str | None, AsrModel] = {}
+        if args.inventory is not None:
+            inventories = read_inventories(args.inventory)
+            check_languages(table, inventories, args.inventory)
+            how = {"by_node": args.renormalize != "all", "place_unseen": args.place_unseen}
+            experiment, models = limit_to_inventories(experiment, inventories, **how)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
-        job = Job(modes=modes, options=options, lm=lm, batch_size=args.batch_size, max_segment_s=args.max_segment_s)
+        sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s}
+        job = Job(modes=modes, options=options, lm=lm, models=models, **sizes)
         settings = _settings(args, table.digest, job, experiment, world.device)
         world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
         utterances = list(table)
@@ -157,7 +176,8 @@ def _decode(
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
     conditions |= {"batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
-    conditions |= {name.lstrip("-"): settings[name] for name in ("versions", "model", "--lm")}
+    named = ("versions", "model", "--lm", "--inventory", "--place_unseen", "--renormalize")
+    conditions |= {name.lstrip("-"): settings[name] for name in named}
     rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
     if not found.failed:
         shutil.rmtree(folder)
@@ -188,6 +208,9 @@ def _settings(
         "--modes": list(job.modes),
         "model": {path.name: file_sha256(path) for path in model},
         "--lm": None if args.lm is None else {args.lm.name: file_sha256(args.lm)},
+        "--inventory": None if args.inventory is None else {args.inventory.name: file_sha256(args.inventory)},
+        "--place_unseen": args.place_unseen,
+        "--renormalize": args.renormalize,
         "options": asdict(job.options),
         "--batch_size": job.batch_size,
         "--max_segment_s": job.max_segment_s,

@@ -5,6 +5,7 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
          wenet-hs units --data_list data/train/data.list --kind bpe --vocab_size 500 --bpe_model data/bpe.model \\
              --out data/units.txt
          wenet-hs units --text train.txt --kind word --min_count 3 --out words.txt
+         wenet-hs units --data_list data/test/data.list --kind phone --inventory data/inventory.tsv
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
+from wenet_hs.text.inventory import collect_inventories, write_inventories
 from wenet_hs.text.tokenizer import KINDS, bpe_units, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 
@@ -22,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_transcript_arguments(parser)
     parser.add_argument("--kind", choices=KINDS, required=True, help="the units: words are separated by white space")
-    parser.add_argument("--out", type=Path, required=True, help="units.txt to write")
+    parser.add_argument("--out", type=Path, help="units.txt to write")
+    inventory_help = "write the units of each language, for `recognize --inventory`; instead of --out, or besides it"
+    parser.add_argument("--inventory", type=Path, metavar="FILE", help=inventory_help)
     parser.add_argument("--min_count", type=int, metavar="N", help="leave out units seen less than N times")
     parser.add_argument("--vocab_size", type=int, help="bpe: number of pieces")
     parser.add_argument("--bpe_model", type=Path, help="bpe: sentencepiece model to write")
@@ -34,9 +38,14 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--kind {args.kind}: --vocab_size and --bpe_model belong to --kind bpe, which needs both")
     if args.min_count is not None and args.kind == "bpe":
         raise ConfigError("--min_count: --kind bpe has a --vocab_size instead; leave --min_count out")
+    if args.inventory is not None and args.kind == "bpe":
+        raise ConfigError("--inventory: not for --kind bpe; a language has an inventory of characters, phones or words")
+    if args.out is None and args.inventory is None:
+        raise ConfigError("--out: nothing to write; give --out or --inventory")
     check_at_least(args, 1, "min_count")
     least = args.min_count or 1
-    transcripts = [utterance.txt for utterance in read_transcripts(args)]
+    utterances = read_transcripts(args)
+    transcripts = [utterance.txt for utterance in utterances]
     left_out = ""
     if args.kind == "bpe":
         model = train_bpe(transcripts, args.vocab_size)
@@ -49,6 +58,13 @@ def run(args: argparse.Namespace) -> None:
         rare = [count for count in counts.values() if count < least]
         if rare:
             left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"
+        if args.inventory is not None:
+            kept = set(table.units)
+            inventories = collect_inventories((one, kept.intersection(tokenizer.split(one.txt))) for one in utterances)
+            write_inventories(args.inventory, inventories)
+            print(f"{args.inventory}: {len(inventories)} languages from {len(transcripts)} transcripts{left_out}")
+    if args.out is None:
+        return
     table.write(args.out)
     size = f"{len(table)} units ({len(table) - 3} of them text)"
     print(f"{args.out}: {size} from {len(transcripts)} transcripts{left_out}")

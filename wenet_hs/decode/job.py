@@ -45,6 +45,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import remove_incomplete_line, write_atomic
 from wenet_hs.manifest import Utterance
+from wenet_hs.model import AsrModel
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Job:
     """Maximum number of utterances (or segments) per batch; changes no text."""
     max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     """A longer clip is cut at pauses; 0: never."""
+    models: Mapping[str | None, AsrModel] = field(default_factory=dict)
+    """Per language the model that decodes it; empty: the experiment's model decodes all."""
 
 
 def recognize(
@@ -157,7 +160,8 @@ def _share_plan(
     world.barrier()
     of_ranks = world.all_gather((pieces, failed))
     pieces = sorted(piece for pieces_of_rank, _ in of_ranks for piece in pieces_of_rank)
-    batches = [*batches, *plan_batches(pieces, job.batch_size)]
+    new = plan_batches(pieces, job.batch_size, lambda piece: utterances[piece.row].lang if job.models else None)
+    batches = [*batches, *new]
     if world.is_first:
         partial.write_plan(settings, batches, is_new=kept is None)
     world.barrier()
@@ -303,7 +307,7 @@ def _merge(
 def _decode_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
 ) -> DecodedBatch:
-    model, conf = experiment.model, experiment.config.dataset_conf
+    model, conf = job.models.get(utterances[0].lang, experiment.model), experiment.config.dataset_conf
     started_at, times = time.time(), StageTimes(next(model.parameters()).device)
     features, incomplete = dict[int, Tensor](), list[str]()
     pieces: list[dict[str, Segment] | str] = [{} for _ in batch]

@@ -4,7 +4,7 @@
 Dimension key: N samples, T frames of 10 ms.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -63,15 +63,22 @@ def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece
     return [Piece(row, bounds[number + 1] - bounds[number], bounds[number], end) for number, end in enumerate(ends)]
 
 
-def plan_batches(pieces: Iterable[Piece], batch_size: int) -> list[list[Piece]]:
-    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order."""
+def plan_batches(
+    pieces: Iterable[Piece], batch_size: int, group_of: Callable[[Piece], Hashable] = lambda piece: None
+) -> list[list[Piece]]:
+    """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order.
+
+    `group_of`: pieces of different groups are in different batches.
+    """
     batches: list[list[Piece]] = []
+    last_of: dict[Hashable, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.duration_s, reverse=True):
-        last = batches[-1] if batches else []
+        last = last_of.get(group_of(piece), [])
         if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= MAX_BATCH_S:
             last.append(piece)
         else:
-            batches.append([piece])
+            last_of[group_of(piece)] = [piece]
+            batches.append(last_of[group_of(piece)])
     return batches
 
 

@@ -25,10 +25,12 @@ from wenet_hs.heads.base import (
     compile_disable,
     leaf_sums,
     path_edges,
+    select_rows,
     weighted_cost,
     with_sparse_gradient,
 )
 from wenet_hs.nn.cpu import linear
+from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
@@ -125,6 +127,12 @@ class ClassHead(OutputHead):
             return "all"
         large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
+
+    def _select(self, unit_ids: list[int]) -> OutputHead:
+        tree, edges = prune_tree(self.tree, unit_ids)
+        head = ClassHead(self.dim, tree, route=self.route, search=self.search)
+        head.output = select_rows(self.output, edges)
+        return head.to(self.offsets.device)
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return self.output.weight.to(dtype), self.output.bias.to(dtype)

@@ -16,9 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, OutputHead, compile_disable, leaf_sums, path_edges, with_sparse_gradient
+from wenet_hs.heads.base import (
+    CostWeights,
+    OutputHead,
+    compile_disable,
+    leaf_sums,
+    path_edges,
+    select_rows,
+    with_sparse_gradient,
+)
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
 from wenet_hs.nn.cpu import linear
+from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
@@ -92,6 +101,13 @@ class HSoftmaxHead(OutputHead):
     def sparse_parameters(self) -> list[nn.Parameter]:
         """The node vectors, if their gradient is sparse."""
         return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
+
+    def _select(self, unit_ids: list[int]) -> OutputHead:
+        tree, edges = prune_tree(self.tree, unit_ids)
+        has_bias = self.inner_vector.bias is not None
+        head = HSoftmaxHead(self.dim, tree, has_bias, route=self.route, search=self.search)
+        head.inner_vector = select_rows(self.inner_vector, edges[::2] // 2)
+        return head.to(self.edges.device)
 
     @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:

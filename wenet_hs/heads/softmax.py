@@ -7,7 +7,7 @@ Dimension key: N rows, D width, V units.
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
+from wenet_hs.heads.base import OutputHead, SmoothingKind, select_rows, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import Linear
 
 
@@ -17,6 +17,11 @@ class SoftmaxHead(OutputHead):
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__(dim, num_units)
         self.output = Linear(dim, num_units)
+
+    def _select(self, unit_ids: list[int]) -> OutputHead:
+        head = SoftmaxHead(self.dim, len(unit_ids))
+        head.output = select_rows(self.output, unit_ids)
+        return head
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         dtype = hidden_ND.dtype

@@ -110,6 +110,16 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
     return vectors
 
 
+def nearest_phones(units: Sequence[str], known: Sequence[str]) -> list[int | None]:
+    """For each unit the index of the nearest of the `known` ones by `articulatory_vectors`; of equally near the first.
+
+    None for a unit without a vector. Raises ConfigError if panphon is not installed.
+    """
+    vectors = articulatory_vectors([*known, *units])
+    distances = [np.linalg.norm(vectors[: len(known)] - row, axis=1) for row in vectors[len(known) :]]
+    return [None if np.isnan(row).all() else int(np.nanargmin(row)) for row in distances]
+
+
 def phone_features(units: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """The features of each unit at its start and at its end, -1 to 1, NaN for a unit that is not a phone; and weights.
 
@@ -200,11 +210,11 @@ def _feature_table() -> _FeatureTable:
     """panphon's table. Its segments of one character are the letters."""
     spec = find_spec("panphon")  # finds the package without importing it
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"--kind articulatory: panphon is not installed; run {_INSTALL}")
+        raise ConfigError(f"features of phones: panphon is not installed; run {_INSTALL}")
     folder = Path(spec.submodule_search_locations[0])
     absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
     if absent:
-        raise ConfigError(f"--kind articulatory: {folder / absent[0]} is missing; run {_INSTALL} again")
+        raise ConfigError(f"features of phones: {folder / absent[0]} is missing; run {_INSTALL} again")
     with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heads limited to some of their units, for recognition with a known inventory of units.
+
+Dimension key: N rows, D width, V unit ids, U units that are left, S sources, K best.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from wenet_hs.heads.base import OutputHead, weighted_cost
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
+
+
+def restrict_head(
+    head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = True
+) -> "RestrictedHead":
+    """The distribution of a head over some units, which keep their ids. All others have probability 0. For decoding.
+
+    A tree head is renormalised node by node: leaves are removed, and a decision with one alternative left has
+    probability 1. So a removed unit leaves its probability to the units near it in the tree. The other heads are
+    renormalised over all units that are left.
+
+    Args:
+        source_of: per unit id that is left, the unit of `head` that it is computed from: itself, or for a unit that
+            `head` does not have the one beside which it is placed. Units with one source share its probability equally.
+            At least two sources.
+        num_units: the number of unit ids; default: that of `head`.
+        by_node: False: tree heads too are renormalised over all units that are left.
+    """
+    sources = sorted(set(source_of.values()))
+    choice_of = {source: index for index, source in enumerate(sources)}
+    choices = {unit_id: choice_of[source_of[unit_id]] for unit_id in sorted(source_of)}
+    selected = head._select(sources) if by_node else None
+    restricted = RestrictedHead(selected or head, choices, num_units or head.num_units, None if selected else sources)
+    return restricted.to(next(head.parameters()).device)
+
+
+class RestrictedHead(OutputHead):
+    """The distribution of another head, with the unit ids of the whole table; see `restrict_head`."""
+
+    unit_ids: Tensor
+    """(U,) the units that are left, ascending."""
+    choices: Tensor
+    """(U,) which source each is computed from."""
+    log_shares: Tensor
+    """(U,) minus the logarithm of the number of units with the same source."""
+    sources: Tensor | None
+    """The units of `head` that are left, over which it is renormalised. None: all its units are sources."""
+
+    def __init__(
+        self, head: OutputHead, choices: Mapping[int, int], num_units: int, sources: Sequence[int] | None
+    ) -> None:
+        """`choices`: per unit id, ascending, the index of its source."""
+        super().__init__(head.dim, num_units)
+        self.head = head
+        found = list(choices.values())
+        self._is_renumbering = sources is None and found == list(range(head.num_units))
+        shares = [-math.log(found.count(choice)) for choice in found]
+        self.register_buffer("unit_ids", torch.tensor(list(choices)), persistent=False)
+        self.register_buffer("choices", torch.tensor(found), persistent=False)
+        self.register_buffer("log_shares", torch.tensor(shares, dtype=torch.float64), persistent=False)
+        self.register_buffer("sources", None if sources is None else torch.tensor(sources), persistent=False)
+
+    def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """As of every head, of the units that are left: K is at most their number."""
+        return super().topk(hidden, min(k, len(self.unit_ids)))
+
+    def _left_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """(N, U)"""
+        found_NS = self.head._log_probs(hidden_ND)
+        if self.sources is not None:
+            found_NS = found_NS.index_select(-1, self.sources).log_softmax(-1)
+        return found_NS.index_select(-1, self.choices) + self.log_shares.to(found_NS)
+
+    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        all_NV = hidden_ND.new_full((len(hidden_ND), self.num_units), -math.inf)
+        return all_NV.index_copy(-1, self.unit_ids, self._left_log_probs(hidden_ND))
+
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
+
+    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if self._is_renumbering:
+            values_NK, found_NK = self.head._topk(hidden_ND, k)
+        else:
+            values_NK, found_NK = topk_lowest_id_first(self._left_log_probs(hidden_ND), k)
+        return values_NK, self.unit_ids[found_NK]
