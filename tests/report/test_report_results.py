@@ -36,6 +36,9 @@ def make_results(folder: Path, head: str, seed: int, attention: dict[str, str]) 
     replace_text(exp / "train.yaml", "seed: 777", f"seed: {seed}")
     replace_text(exp / "train.yaml", "git: 1a2b3c4", "processor: P1\n  git: 1a2b3c4")
     replace_text(exp / "train.yaml", "wenet-hs train", f"wenet-hs train --train_data {folder}/train.list")
+    replace_text(exp / "test/rtf.json", '"device"', '"units_per_utterance": {"ca": 5.5, "ky": 8.0}, "device"')
+    if head == "softmax":
+        replace_text(exp / "test/rtf.json", '"ca": 0.3', '"ca": 0.6')
     return collect_results(read_experiments([exp])[0])
 
 
@@ -95,10 +98,20 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert "![A study](table/chart.svg)" in text
     chart = ElementTree.parse(study / "chart.svg").getroot()
     assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]
+    assert (
+        "Decoding: device cpu, num_threads 2, beam_size 10.\n\n| mode | system | ca, 5.5 units | ky, 8.0 units |"
+        in text
+    )
+    assert (
+        "| attention | flat softmax | 0.6000 | 0.2000 | 1.00× |\n| attention | tree | 0.3000 | 0.2000 | 1.50× |" in text
+    )
+    assert "## A study\n" in text
+    replace_text(sorted(study.glob("softmax*.json"))[0], '"is_simulated":false', '"is_simulated":true')
     (tmp_path / "intro.md").write_text("Findings.\n")
     assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
     summary = (tmp_path / "R.md").read_text("utf-8")
-    assert "Findings." in summary and "Trainings" not in summary and "flat softmax | tree" in summary
+    assert "Findings." in summary and "## A study (simulated speech)\n" in summary
+    assert "Trainings" not in summary and "flat softmax | tree" in summary
     capsys.readouterr()
 
 

@@ -23,7 +23,7 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 logger = logging.getLogger(__name__)
 
 _RTF = "the rtf.json of `recognize`; decode again"
-_SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
+SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ def gather_data(
     corpora = {path: _read_object(path, "the stats.json of `prepare`; check --stats") for path in paths}
     # The keys of the clips show it too, even if the experiment was moved to another machine.
     is_marked = any('"simulated": true' in json.dumps(record) for record in corpora.values())
-    is_simulated = is_marked or any(map(_SIMULATED_KEY.search, keys))
+    is_simulated = is_marked or any(map(SIMULATED_KEY.search, keys))
     clips, source = _read_test_list(keys, paths, data_list)
     return ReportData(
         experiments=experiments,

@@ -156,14 +156,19 @@ def _errors(results: Results, mode: str) -> dict[str, np.ndarray[tuple[int, ...]
 def format_table(table: StudyTable) -> str:
     """The table as Markdown: rates, comparisons, languages, kinds of errors, and the trainings."""
     spec = table.spec
-    parts = [f"## {spec.title}", spec.text.strip(), _format_rates(table)]
+    parts = [_format_title(table), spec.text.strip(), _format_rates(table)]
     rows = compare_systems(table)
     if rows:
         parts += [_describe_comparisons(rows), format_comparisons(table, rows)]
     parts += [f"By language, {spec.modes[0]}, mean over the seeds:", _format_languages(table)]
     parts += ["Kinds of errors, in % of the reference units, mean over the seeds:", _format_errors(table)]
-    parts += ["Trainings:", _format_trainings(table)]
+    parts += [_format_speed(table), "Trainings:", _format_trainings(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _format_title(table: StudyTable) -> str:
+    is_simulated = any(one.is_simulated for of_system in table.results.values() for one in of_system.values())
+    return f"## {table.spec.title}{' (simulated speech)' if is_simulated else ''}"
 
 
 def _format_rates(table: StudyTable) -> str:
@@ -243,6 +248,33 @@ def _feature_rate(utterances: Mapping[str, Sequence[Sequence[int]]], distances: 
     return fmean(sum(of) / sum(counts[0] for counts in utterances[lang]) for lang, of in distances.items())
 
 
+def _format_speed(table: StudyTable) -> str:
+    """Real-time factors by language, with the mean number of units per test sentence; empty without rtf.json."""
+    rows: list[list[str]] = []
+    langs, units, conditions = dict[str, None](), dict[str, float](), dict[str, None]()
+    for mode in table.spec.modes:
+        baseline: dict[str, float] = {}
+        for system, label in table.spec.systems.items():
+            found = [one for one in table.results[system].values() if one.rtf.get(mode)]
+            if not found:
+                continue
+            means = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
+            baseline, langs = baseline or means, langs | dict.fromkeys(means)
+            ratio = fmean(baseline[lang] / means[lang] for lang in means)
+            rows.append([mode, label, *(f"{mean:.4f}" for mean in means.values()), f"{ratio:.2f}×"])
+            for one in found:
+                units |= one.decoding.get("units_per_utterance", {})
+                shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
+                conditions |= {", ".join(shown): None}
+    columns = [f"{lang}, {units[lang]:.1f} units" if lang in units else lang for lang in langs]
+    caption = (
+        "Real-time factor by language (seconds of decoding per second of speech), mean over the seeds; in the header "
+        "the mean number of units per test sentence. The last column is the speed relative to the first system, mean "
+        f"over the languages. Decoding: {'; '.join(conditions)}."
+    )
+    return f"{caption}\n\n{markdown_table(['mode', 'system', *columns, 'speed'], rows)}" if rows else ""
+
+
 def _format_trainings(table: StudyTable) -> str:
     header = ["system", "seeds", "steps", "hours of audio", "minutes", "on the plateau", "processor", "commit"]
     rows = []
@@ -300,4 +332,4 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
 def _format_summary(table: StudyTable) -> str:
     rows = compare_systems(table)
     shown = format_comparisons(table, rows) if rows else _format_rates(table)
-    return f"## {table.spec.title}\n\n{shown}\n"
+    return f"{_format_title(table)}\n\n{shown}\n"

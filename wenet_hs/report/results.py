@@ -23,7 +23,7 @@ from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import read_data_list
-from wenet_hs.report.collect import ExperimentResults
+from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
@@ -35,6 +35,7 @@ FORMAT = "wenet_hs.results/1"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
 CURVE_POINTS = 40
+_DECODING = ("device", "num_threads", "num_ranks", "beam_size", "batch_size", "units_per_utterance")
 _CURVE = ("step", "loss", "loss_att", "loss_ctc", "ctc_plateau", "accuracy")
 
 Counts = tuple[int, int, int, int]
@@ -72,6 +73,12 @@ class Results:
     curve: list[dict[str, float]]
     """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
+    rtf: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The real-time factor by mode and language."""
+    decoding: dict[str, Any] = field(default_factory=dict)
+    """The conditions of `rtf`, and the mean `units_per_utterance` of the test set by language."""
+    is_simulated: bool = False
+    """Whether the test set is simulated speech."""
 
     @property
     def name(self) -> str:
@@ -118,7 +125,16 @@ def collect_results(experiment: ExperimentResults) -> Results:
         train_seconds=round(last.get("seconds", 0.0), 1),
         curve=[{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
         modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
+        rtf={mode: _rounded(speed.get("sum_rtf_by_lang", {})) for mode, speed in experiment.speeds.items()},
+        decoding={key: experiment.rtf[key] for key in _DECODING if key in experiment.rtf},
+        is_simulated=any(
+            SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
+        ),
     )
+
+
+def _rounded(rates: Mapping[str, float]) -> dict[str, float]:
+    return {lang: round(rate, 5) for lang, rate in rates.items()}
 
 
 def _train_lists(provenance: Mapping[str, Any]) -> list[Path]:
