@@ -118,7 +118,7 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("hsoftmax-0.5-seed2.json", '"P1"', '"P2"', "hsoftmax-0.5-seed2 are no pair: processor 'P1' and 'P2'; "),
+        ("hsoftmax-0.5-seed2.json", '"P1"', '"P2"', "seed2 and hsoftmax-0.5-seed2: processor 'P1' and 'P2'; "),
         ("hsoftmax-0.5-seed2.json", "wenet_hs.results/1", "x", "seed2.json: not written by `report --results`"),
         ("hsoftmax-0.5-seed2.json", '"system":"hsoftmax-0.5"', '"system":"x"', "results of x, which "),
         ("table.yaml", "title:", "titel:", "table.yaml: title: Field required"),

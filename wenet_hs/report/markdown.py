@@ -21,6 +21,7 @@ from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
+from wenet_hs.score.pairing import Training, check_pair, training_of
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
 from wenet_hs.score.tables import format_p, format_signed, markdown_table
 
@@ -119,7 +120,7 @@ class Row:
 def compare_systems(table: StudyTable) -> list[Row]:
     """All comparisons of a table, the macro average of their common seeds.
 
-    Raises DataError for trainings that are no pair: of different processor, dtype or test set.
+    Raises DataError for trainings that are no pair, see `check_pair`.
     """
     found = []
     for mode in table.spec.modes:
@@ -127,7 +128,7 @@ def compare_systems(table: StudyTable) -> list[Row]:
             of_a, of_b = ({s: r for s, r in table.results[name].items() if mode in r.modes} for name in pair)
             seeds = tuple(sorted(of_a.keys() & of_b.keys()))
             for seed in seeds:
-                _check_pair(table.folder, of_a[seed], of_b[seed])
+                check_pair(_training(of_a[seed]), _training(of_b[seed]))
             if seeds:
                 counts = ([_errors(of[seed], mode) for seed in seeds] for of in (of_a, of_b))
                 pairs = pair_counts(*counts, seeds=[*map(str, seeds)], names=pair)
@@ -136,12 +137,8 @@ def compare_systems(table: StudyTable) -> list[Row]:
     return [Row(*row, p) for row, p in zip(found, adjusted, strict=True)]
 
 
-def _check_pair(folder: Path, a: Results, b: Results) -> None:
-    for key in ("processor", "dtype"):
-        values = [one.provenance.get(key) or one.settings.get(key) for one in (a, b)]
-        if values[0] != values[1]:
-            what = f"{folder}: {a.name} and {b.name} are no pair: {key} {values[0]!r} and {values[1]!r}"
-            raise DataError(f"{what}; train both on one processor type with one dtype")
+def _training(results: Results) -> Training:
+    return training_of(results.name, results.settings | {"seed": results.seed}, results.provenance)
 
 
 def _errors(results: Results, mode: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
