@@ -228,7 +228,7 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
     out = capsys.readouterr().out
     assert "\nfewer than 5 seeds: no interval and no p\n" in out and "[" not in out
     swapped = line.replace("--hyp_b b0/test/attention/text b1", "--hyp_b b1/test/attention/text b0")
-    assert error_line(compare(swapped), capsys).startswith(f"{a[0]} and {b[1]}: seed '0' and '1'; pair trainings of")
+    assert error_line(compare(swapped), capsys).startswith(f"{a[0]} and {b[1]}: seed '0' and '1'; pair trainings with")
     Path("a1/train.yaml").write_text("seed: 0\n")
     Path("b1/train.yaml").write_text("seed: 0\n")
     assert error_line(compare(line), capsys).startswith(f"{a[0]} and {a[1]}: the same seed, 0, twice in one system")

@@ -11,7 +11,7 @@ from wenet_hs.score.pairing import Training, check_pair, check_system, read_trai
 HASH = "0123456789ab" + 52 * "c"
 FACTS = {"processor": "A", "ranks": "1", "sha256 of training list": HASH, "sha256 of units.txt": HASH}
 COMMAND = "wenet-hs train --train_data a.list b.list --cv_data dev.list"
-ADVICE = "; pair trainings of one seed, processor, dtype, training list, units and number of ranks"
+ADVICE = "; pair trainings with equal seed, dtype, processor, number of ranks, training list, units"
 
 
 def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **changes: str | None) -> Training:

@@ -53,7 +53,8 @@ def test_a_comparison_by_hand() -> None:
     assert found.differences == pytest.approx([-1 / 40, 1 / 40, -3 / 40, -4 / 40, -4 / 40])
     assert (found.mean, found.deviation) == pytest.approx((-2.2 / 40, np.std([1, -1, 3, 4, 4], ddof=1) / 40))
     assert found.p == pytest.approx(stats.ttest_rel(b, a).pvalue)
-    assert found.interval is not None and found.interval.low < found.mean < found.interval.high
+    alone = stats.t.interval(0.95, 4, found.mean, found.deviation / 5**0.5)
+    assert found.interval is not None and found.interval.low < alone[0] < alone[1] < found.interval.high
     assert compared(a, b, "es").differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), "es is wrong first"
     reports = [[scored(number) for number in numbers] for numbers in (a, b)]
     counts = [[counts_of(report) for report in of] for of in reports]
@@ -67,7 +68,7 @@ def test_a_comparison_by_hand() -> None:
 
 def test_few_seeds_and_equal_differences_have_no_p() -> None:
     four = compared((5, 6, 8, 10), (4, 7, 5, 6))
-    assert (four.p, four.detectable) == (None, None) and four.interval is not None and four.deviation
+    assert (four.p, four.detectable, four.interval) == (None, None, None) and four.deviation
     one = compared((5,), (4,))
     assert (one.p, one.deviation, one.interval) == (None, None, None) and one.mean == pytest.approx(-1 / 40)
     equal = compared((5, 6, 8, 9, 7), (5, 6, 8, 9, 7))
@@ -88,9 +89,9 @@ def test_the_detectable_difference_has_a_power_of_80_percent() -> None:
 
 @pytest.mark.parametrize(("over_seeds", "over_utterances"), [(0.1, 0.0), (0.1, 0.1), (0.0, 0.15)])
 def test_the_interval_covers_the_true_difference(over_seeds: float, over_utterances: float) -> None:
-    """With a spread over seeds, a bootstrap of 5 seeds without correction covers 85 %."""
+    """With a spread over seeds, a bootstrap of 5 seeds covers 85 %."""
     rng = np.random.default_rng(0)
-    num_draws, covered = 150, 0
+    num_draws, covered = 100, 0
     for _ in range(num_draws):
         shift_SC = rng.normal(0, over_seeds, (5, 1)) + rng.normal(0, over_utterances, (1, 40))
         rates = np.clip((np.full((5, 40), 0.5), 0.5 + shift_SC), 0, 1)
@@ -98,7 +99,7 @@ def test_the_interval_covers_the_true_difference(over_seeds: float, over_utteran
         pairs = SeedPairs(names=NAMES, seeds=SEEDS, errors=tuple({"es": of_seed} for of_seed in errors))
         interval = compare_seeds(pairs, num_resamples=200).differences[MACRO].interval
         covered += interval is not None and interval.low <= 0 <= interval.high
-    assert 0.92 <= covered / num_draws <= 0.98
+    assert 0.91 <= covered / num_draws <= 0.99
 
 
 def test_holm_by_hand() -> None:

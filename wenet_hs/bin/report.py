@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     utterances_help = f"maximum number of utterances, the worst ones are shown (default: {MAX_UTTERANCES})"
     add("--utterances", type=int, default=MAX_UTTERANCES, help=utterances_help)
     add("--test", default=DEFAULT_TEST, help="sub-folder of each experiment with the decoding results (default: test)")
-    add("--title", help="heading of the page (default: the experiments' names)")
+    add("--title", help="heading of the page (default: the names of the experiments, or systems with several seeds)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -75,7 +75,8 @@ def _write_page(args: argparse.Namespace) -> None:
     experiments = read_experiments(args.exp, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
-    title = args.title or " against ".join(experiment.name for experiment in experiments)
+    names = dict.fromkeys(system.name for system in data.systems) or [experiment.name for experiment in experiments]
+    title = args.title or " against ".join(names)
     page = build_page(data, title=title, command=_command(), max_utterances=args.utterances, audio_mb=args.audio_mb)
     write_atomic(args.out, page)
     if args.results:

@@ -16,7 +16,8 @@ from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
+from wenet_hs.report.seeds import SystemSeeds, compare_systems
+from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
@@ -77,6 +78,10 @@ class ReportData:
     """The file of `clips`."""
     is_simulated: bool | None = None
     """None: unknown."""
+    systems: Sequence[SystemSeeds] = ()
+    """The systems with several seeds, by mode."""
+    seed_faults: Sequence[str] = ()
+    """A message for each system that cannot be compared over seeds."""
 
     @property
     def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
@@ -205,6 +210,8 @@ def gather_data(
     is_marked = any('"simulated": true' in json.dumps(record) for record in corpora.values())
     is_simulated = is_marked or any(map(SIMULATED_KEY.search, keys))
     clips, source = _read_test_list(keys, paths, data_list)
+    modes = sort_modes({name for experiment in experiments for name in experiment.scores})
+    systems, seed_faults = compare_systems(experiments, modes)
     return ReportData(
         experiments=experiments,
         mode=choose_mode(experiments, mode),
@@ -212,6 +219,8 @@ def gather_data(
         clips=clips,
         data_list=source,
         is_simulated=is_simulated if is_simulated or corpora else None,
+        systems=systems,
+        seed_faults=seed_faults,
     )
 
 
@@ -274,21 +283,3 @@ def _read_test_list(
         if clips and (data_list or keys) and not lacking:
             return clips, path
     return {}, None
-
-
-def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, list[tuple[str, float]]]:
-    """The seed and the macro average of experiments that differ only in the seed, by the name of the first one.
-
-    Experiments without a macro average in this mode are left out; those without a seed are single.
-    """
-    groups: dict[object, tuple[str, list[tuple[str, float]]]] = {}
-    used = Counter[str]()
-    for found in experiments:
-        rate = found.scores[mode].macro.rate if mode in found.scores else None
-        if rate is None:
-            continue
-        settings = repr(found.settings)
-        key = (repr(found.settings | {"seed": None}), used[settings]) if "seed" in found.settings else found.name
-        used[settings] += 1  # a second experiment with equal settings and seed is not another seed
-        groups.setdefault(key, (found.name, []))[1].append((str(found.settings.get("seed", UNDEFINED)), rate))
-    return dict(groups.values())

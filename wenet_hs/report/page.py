@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML page of a report, and its error rates as plain text."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -9,11 +10,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wenet_hs.report import sections
-from wenet_hs.report.collect import ReportData, group_seeds, sort_modes
+from wenet_hs.report.collect import ReportData, sort_modes
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
-from wenet_hs.score.tables import format_columns, format_p, format_signed
+from wenet_hs.score.seeds import FIXED_LANGUAGES
+from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed
 
 
 def build_page(
@@ -60,7 +62,7 @@ def _environment() -> Environment:
         "interval": format_interval,
         "p_value": format_p,
         "percent": percent,
-        "points": lambda fraction: f"{100 * fraction:+.2f}",
+        "points": format_points,
         "score": sections.score_of,
         "signed": format_signed,
         "sort_rate": sortable_rate,
@@ -74,7 +76,6 @@ def format_summary(data: ReportData) -> str:
     if not reports:
         return ""
     langs = sorted({lang for report in reports for lang in report.languages})
-    seeds: list[str] = []
     rows = [["mode", "experiment", *langs, "macro", "95% interval", "RTF"]]
     for mode in sort_modes({mode for experiment in data.experiments for mode in experiment.scores}):
         for experiment in data.experiments:
@@ -85,11 +86,21 @@ def format_summary(data: ReportData) -> str:
                 rtf = experiment.speeds.get(mode, {}).get("rtf")
                 row = [mode, experiment.name, *map(percent, rates), percent(report.macro.rate), interval]
                 rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
-        for name, rates_of_seeds in group_seeds(data.experiments, mode).items():
-            if len(rates_of_seeds) > 1:
-                found = sections.summarize_seeds(rates_of_seeds)
-                spread = f"mean {found['mean']}, standard deviation {found['standard deviation']}"
-                seeds.append(f"{mode}, {name}, {found['seeds']} seeds: {spread} ({found['seed: rate']})")
     note = " (simulated speech)" if data.is_simulated else ""
     metrics = sections.metric_names(data.experiments)
-    return "\n".join([f"{metrics} in %{note}", *format_columns(rows, num_left=2), *seeds])
+    return "\n".join([f"{metrics} in %{note}", *format_columns(rows, num_left=2), *_summarize_seeds(data)])
+
+
+def _summarize_seeds(data: ReportData) -> Iterator[str]:
+    """Two lines per system with several seeds: its rates, and its difference from the first system."""
+    for system in data.systems:
+        found = sections.summarize_seeds(system)
+        spread = f"mean {found['mean']}, standard deviation {found['standard deviation']}"
+        yield f"{system.mode}, {system.name}, {found['seeds']} seeds: {spread} ({found['seed: rate']})"
+        if system.difference is not None:
+            cells = sections.summarize_difference(system.difference, system.adjusted_p)
+            numbers = ", ".join(f"{name} {text}" for name, text in cells.items())
+            yield f"{system.mode}, {system.name} minus {system.baseline}, points: {numbers}"
+    yield from data.seed_faults
+    if data.systems:
+        yield f"p, Holm: corrected for {sections.count_tests(data.systems)}. {FIXED_LANGUAGES}"

@@ -15,11 +15,15 @@ from markupsafe import Markup
 from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
-from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
+from wenet_hs.report.seeds import SystemSeeds, group_seeds, training_facts
 from wenet_hs.score.alignments import Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
-from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
+from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, count_of, percent
+from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
+from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, SeedDifference
+from wenet_hs.score.tables import format_p, format_points, format_signed
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
 
@@ -92,9 +96,13 @@ def errors_section(data: ReportData) -> dict[str, Any]:
     faults = [
         f"{found.name} has no scored {mode}." for found in experiments if found.scores and mode not in found.scores
     ]
+    is_over_seeds = any(of.mode == mode for of in data.systems)
     rivals: dict[int, dict[str, Difference]] = {}
     for index, experiment, report in others:
+        if is_over_seeds and experiment.settings.get("seed") != first.settings.get("seed"):
+            continue
         try:
+            check_pair(training_facts(first), training_facts(experiment), SAME_COMPUTATION)
             rivals[index] = compare(first_report, report, speakers=speakers).differences
         except DataError as error:
             faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
@@ -111,18 +119,32 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         for index, found in enumerate(experiments)
         if name in found.scores
     ]
-    seeds = group_seeds(experiments, mode)
     return {
-        "faults": faults,
+        "faults": [*faults, *data.seed_faults],
         "metrics": metric_names(experiments),
         "langs": langs,
         "averages": (MACRO, MICRO),
         "rivals": rivals,
-        "has_single_trainings": any(len(rates) == 1 for rates in seeds.values()),
+        "has_single_trainings": any(len(of) == 1 for of in group_seeds(experiments, mode).values()),
+        "is_over_seeds": is_over_seeds,
         "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
-        "seeds": table_of([{"system": name, **summarize_seeds(of)} for name, of in seeds.items() if len(of) > 1]),
+        "seeds": table_of([{"mode": of.mode, "system": of.name, **summarize_seeds(of)} for of in data.systems]),
+        "seed_differences": table_of(
+            [
+                {
+                    "mode": of.mode,
+                    "system": f"{of.name} − {of.baseline}",
+                    **summarize_difference(of.difference, of.adjusted_p),
+                }
+                for of in data.systems
+                if of.difference is not None
+            ]
+        ),
+        "num_tests": count_tests(data.systems),
+        "fixed_languages": FIXED_LANGUAGES,
+        "min_seeds": MIN_SEEDS,
         "modes": Counter(name for name, _, _ in columns),
         "columns": columns,
     }
@@ -139,12 +161,30 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
     return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
 
 
-def summarize_seeds(rates: Sequence[tuple[str, float]]) -> Record:
+def summarize_seeds(system: SystemSeeds) -> Record:
     """The number of seeds, the mean and the standard deviation of their rates, and each rate, in %."""
-    values = [rate for _, rate in rates]
-    each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in rates)
+    values = list(system.rates.values())
+    each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in system.rates.items())
     mean, deviation = percent(fmean(values)), percent(stdev(values))
-    return {"seeds": str(len(rates)), "mean": mean, "standard deviation": deviation, "seed: rate": each}
+    return {"seeds": str(len(values)), "mean": mean, "standard deviation": deviation, "seed: rate": each}
+
+
+def summarize_difference(found: SeedDifference, adjusted_p: float | None) -> Record:
+    """The mean difference, its interval, p values, and the detectable difference, in percentage points."""
+    has_p = len(found.differences) >= MIN_SEEDS
+    return {
+        "pairs": str(len(found.differences)),
+        "difference": format_points(found.mean),
+        "95 % interval": format_signed(found.interval),
+        "p": format_p(found.p) if has_p else "points only",
+        "p, Holm": format_p(adjusted_p),
+        "detectable": percent(found.detectable),
+    }
+
+
+def count_tests(systems: Sequence[SystemSeeds]) -> str:
+    """The number of p values that Holm's correction counts."""
+    return count_of(sum(system.adjusted_p is not None for system in systems), "comparison")
 
 
 # ---- corpora

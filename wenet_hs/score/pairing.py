@@ -7,7 +7,7 @@ check_system([a, another_seed_of_a])
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ _RECORDED = {
     "units": "sha256 of units.txt",
 }
 """What a pair has in common → its key in the provenance."""
+SAME_COMPUTATION = ("seed", "dtype", "processor")
+"""What also systems with other training data or units have in common."""
 _SHA256 = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 _LISTS = re.compile(r"--train_data[ =](.+?)(?= --|$)", re.DOTALL)
 
@@ -60,21 +62,22 @@ def read_training(hypothesis: Path) -> Training | None:
     return training_of(str(hypothesis), settings, settings.get("provenance") or {})
 
 
-def check_pair(a: Training, b: Training) -> list[str]:
+def check_pair(a: Training, b: Training, only: Collection[str] | None = None) -> list[str]:
     """What could not be checked, because one of the two does not record it.
 
     Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training lists, units or numbers
-    of ranks, or a training that ran on more than one processor.
+    of ranks, or a training that ran on more than one processor. `only`: the facts to check, instead of all.
     """
     both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
     del both[_LIST if None in both[_LIST] else _PATHS]  # the paths only where a hash is not recorded
+    both = {what: values for what, values in both.items() if only is None or what in only}
     faults = [
         f"{what} {of_a!r} and {of_b!r}"
         for what, (of_a, of_b) in both.items()
         if None not in (of_a, of_b) and (of_a != of_b or "; " in str(of_a))
     ]
     if faults:
-        advice = "pair trainings of one seed, processor, dtype, training list, units and number of ranks"
+        advice = f"pair trainings with equal {', '.join(both)}"
         raise DataError(f"{a.name} and {b.name}: {'; '.join(faults)}; {advice}")
     return [what for what, values in both.items() if None in values]
 

@@ -16,6 +16,7 @@ Dimension key: S seeds, C utterances of a language, R resamples.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import hypot
 from statistics import fmean, stdev
 
 import numpy as np
@@ -30,7 +31,7 @@ from wenet_hs.score.error_rate import Report
 
 FORMAT = "wenet_hs.compare_seeds/1"
 MIN_SEEDS = 5
-"""With fewer seeds there is no p and no detectable difference; show the rate of each seed."""
+"""With fewer seeds there is no p, no interval and no detectable difference; show the rate of each seed."""
 POWER = 0.8
 """The probability with which a test finds the detectable difference."""
 FIXED_LANGUAGES = "Languages are fixed: the result holds for these languages, not for languages in general."
@@ -82,7 +83,7 @@ class SeedDifference:
     deviation: float | None
     """Standard deviation of the seeds' differences (divided by S - 1); None for one seed."""
     interval: Interval | None
-    """95 % interval of `mean` over seeds and utterances; None for one seed or one utterance."""
+    """95 % interval of `mean` over seeds and utterances; None below MIN_SEEDS and for one utterance."""
     p: float | None
     """Two-sided paired t test over the seeds (S - 1 degrees of freedom). None below MIN_SEEDS, and if all seeds have
     the same difference other than 0, because a t test needs a spread. 1 if the difference is 0 for all seeds."""
@@ -145,17 +146,16 @@ def pair_counts(
 def compare_seeds(pairs: SeedPairs, *, num_resamples: int = 10_000) -> SeedComparison:
     """The difference of two systems over seeds, by language and on average.
 
-    The interval: each resample draws utterances (within a language, the same ones for both systems and all seeds) and
-    seeds, both with replacement, and adds the deviations of both draws. The variance of seed × utterance is in both,
-    which makes the interval too wide rather than too narrow, but less so than the pigeonhole bootstrap (Owen 2007), in
-    which it is three times. A bootstrap of few seeds is too narrow, so their deviation is multiplied by
-    sqrt(S / (S - 1)) · t / z, the quantiles of t with S - 1 degrees of freedom and of the normal distribution: the
-    expanded percentile interval (Hesterberg 2015, "What teachers should know about the bootstrap").
+    The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of confidence limits about
+    effect measures"): utterances are drawn with replacement (within a language, the same ones for both systems and all
+    seeds), and the seeds have their t interval, because a bootstrap of few seeds is too narrow. So the interval
+    contains the t interval: it excludes 0 only if p < 0.05. The variance of seed × utterance is in both parts, which
+    makes it too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
     benchmarks/seed_calibration.py measures the coverage.
     """
     rates = [paired.rates_by_language(of_seed) for of_seed in pairs.errors]
     gaps = {name: np.array([of[name][1] - of[name][0] for of in rates]) for name in rates[0]}
-    intervals = _intervals(pairs.errors, gaps, num_resamples) if len(pairs.seeds) > 1 else {}
+    intervals = _intervals(pairs.errors, gaps, num_resamples) if len(pairs.seeds) >= MIN_SEEDS else {}
     return SeedComparison(
         names=pairs.names,
         seeds=pairs.seeds,
@@ -185,26 +185,24 @@ def _difference(rates: Sequence[tuple[float, float]], interval: Interval | None)
     )
 
 
-def _intervals(errors: Sequence[Counts], gaps: Mapping[str, Floats], num_resamples: int) -> dict[str, Interval | None]:
+def _intervals(errors: Sequence[Counts], gaps: Mapping[str, Floats], num_resamples: int) -> dict[str, Interval]:
     """The interval of each mean difference, see `compare_seeds`. `gaps`: differences of the seeds (S,)."""
-    num_seeds, first = len(errors), errors[0]
+    first = errors[0]
     sums = {lang: draw_sums(np.sum([of[lang] for of in errors], axis=0), num_resamples, lang) for lang in first}
     drawn = {lang: paired.resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
     macro_R = np.mean(list(drawn.values()), axis=0)
     drawn |= {MACRO: macro_R, MICRO: paired.resampled_differences(np.sum(list(sums.values()), axis=0))}
     few = {lang for lang, errors_C3 in first.items() if len(errors_C3) < 2}
     few |= {MACRO, MICRO} if len(few) == len(first) else set()
-    counts_RS = draw_sums(np.eye(num_seeds, dtype=np.int64), num_resamples, " seeds")
-    weights_RS = _widening(num_seeds) * (counts_RS - 1) / num_seeds
-    return {
-        name: None if name in few else percentile_interval(drawn_R + weights_RS @ gaps[name])
-        for name, drawn_R in drawn.items()
-    }
+    over_utterances = {name: percentile_interval(drawn_R) for name, drawn_R in drawn.items() if name not in few}
+    return {name: _add_seeds(found, gaps[name]) for name, found in over_utterances.items() if found is not None}
 
 
-def _widening(num_seeds: int) -> float:
-    tail = (1 - CONFIDENCE) / 2
-    return float(np.sqrt(num_seeds / (num_seeds - 1)) * special.stdtrit(num_seeds - 1, tail) / special.ndtri(tail))
+def _add_seeds(over_utterances: Interval, gaps_S: Floats) -> Interval:
+    mean, freedom = float(gaps_S.mean()), len(gaps_S) - 1
+    reach = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2) * gaps_S.std(ddof=1) / len(gaps_S) ** 0.5)
+    low, high = max(0.0, mean - over_utterances.low), max(0.0, over_utterances.high - mean)
+    return Interval(mean - hypot(low, reach), mean + hypot(high, reach))
 
 
 def t_test(differences: Sequence[float]) -> float:

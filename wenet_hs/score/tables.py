@@ -96,9 +96,8 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
     rows = [["language", "A %", "B %", "B - A", "deviation", _INTERVAL, "p", "detectable"]]
     of_seeds = [["language", "", *(f"seed {seed}" for seed in seeds)]]
     for name, found in comparison.differences.items():
-        has_p = len(seeds) >= MIN_SEEDS
-        means = percent(fmean(found.rates_a)), percent(fmean(found.rates_b)), f"{100 * found.mean:+.2f}"
-        spread = percent(found.deviation), format_signed(found.interval if has_p else None), format_p(found.p)
+        means = percent(fmean(found.rates_a)), percent(fmean(found.rates_b)), format_points(found.mean)
+        spread = percent(found.deviation), format_signed(found.interval), format_p(found.p)
         rows.append([name, *means, *spread, percent(found.detectable)])
         of_seeds += [[name, "A", *map(percent, found.rates_a)], ["", "B", *map(percent, found.rates_b)]]
     lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns(rows), ""]
@@ -135,13 +134,18 @@ def format_p(p: float | None) -> str:
     return UNDEFINED if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
+def format_points(difference: float) -> str:
+    """A difference of fractions as signed percentage points."""
+    return f"{100 * difference:+.2f}"
+
+
 def format_signed(interval: tuple[float, float] | None) -> str:
     """An interval of differences as signed percentage points; n/a if there is none."""
     return UNDEFINED if interval is None else f"[{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]"
 
 
 def _difference_cells(found: Difference) -> Iterator[str]:
-    yield from (percent(found.rate_a), percent(found.rate_b), f"{100 * found.difference:+.2f}")
+    yield from (percent(found.rate_a), percent(found.rate_b), format_points(found.difference))
     for significance in (found.by_utterance, found.by_speaker):
         if significance is not None:
             yield from (format_signed(significance.interval), format_p(significance.p))
