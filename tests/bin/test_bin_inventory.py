@@ -11,7 +11,8 @@ from model_folders import HSOFTMAX, write_clip, write_model_folder
 from wenet_hs.bin import recognize, units
 from wenet_hs.manifest import Utterance, write_data_list
 
-INVENTORY = "tr\ta b\nru\td e\n"
+INVENTORY = "tr\ta b\nru\td e\nxx\t☃\n"
+"""No utterance has the last language, so its unit does not matter."""
 DECODE = "--model_dir exp --test_data data.list --result_dir out --modes joint attention --device cpu --beam_size 4"
 
 
@@ -73,7 +74,7 @@ def test_the_inventory_of_transcripts(folder: Path, capsys: Capsys) -> None:
         ("tr\ta b\n", "", "inventory.tsv: no line for the languages ru of --test_data; add their units"),
         ("tr a\n", "", "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr a'; write two fields"),
         ("tr\ta\tb\n", "", "inventory.tsv:1: expected `lang<TAB>unit unit …`, found 'tr\\ta\\tb'; write two fields"),
-        (INVENTORY + "tr\tc\n", "", "inventory.tsv:3: language 'tr' has a line already; keep one"),
+        (INVENTORY + "tr\tc\n", "", "inventory.tsv:4: language 'tr' has a line already; keep one"),
         ("tr\ta\nru\t \n", "", "inventory.tsv:2: language 'ru' has no units; list them, or remove the line"),
         ("tr\ta\nru\tx y\n", "", "--inventory: the model has no unit of language 'ru' (x y); use the inventory of"),
         (INVENTORY, "--test_data none.list", "--inventory: 1 utterances have no language (u0); give each its `lang`"),

@@ -2,6 +2,7 @@
 """Decoding with known units: every mode against the same search over renormalised distributions; unseen units."""
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,9 @@ def test_all_units_change_nothing_and_few_units_fill_no_beam(variant: str) -> No
 
 
 def test_a_placed_unit_replaces_its_absent_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    experiment = load_experiment(write_model_folder(tmp_path / "exp", **HSOFTMAX))
+    folder = write_model_folder(tmp_path / "exp", **HSOFTMAX, **CTC_TREE)
+    shutil.copy(folder / "tree.json", folder / "ctc_tree.json")
+    experiment = load_experiment(folder)
     batch = small_batch([30, 19], [1, 1])
     inputs = batch.features, batch.feature_lengths, ("attention", "attention_rescoring", "joint")
     caplog.set_level("INFO")

@@ -48,7 +48,7 @@ from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
-from wenet_hs.text.inventory import check_languages, read_inventories
+from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -129,8 +129,7 @@ def run(args: argparse.Namespace) -> None:
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         models: dict[str | None, AsrModel] = {}
         if args.inventory is not None:
-            inventories = read_inventories(args.inventory)
-            check_languages(table, inventories, args.inventory)
+            inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
             how = {"by_node": args.renormalize != "all", "place_unseen": args.place_unseen}
             experiment, models = limit_to_inventories(experiment, inventories, **how)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)

@@ -7,7 +7,7 @@ I inner nodes and E edges of a tree, M edges on the paths of some units.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_Layer = TypeVar("_Layer", bound=nn.Linear)
 
 SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
@@ -240,15 +239,6 @@ class OutputHead(nn.Module, ABC):
                 found = f"values from {low} to {high}"
                 raise ValueError(f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head")
         return targets.reshape(-1).long()
-
-
-def select_rows(layer: _Layer, rows: Sequence[int] | NDArray[np.int64]) -> _Layer:
-    """A linear layer with some outputs of another one, without gradients."""
-    selected = type(layer)(layer.in_features, len(rows), bias=layer.bias is not None)
-    index = torch.as_tensor(rows, device=layer.weight.device)
-    for name, parameter in layer.named_parameters():
-        setattr(selected, name, nn.Parameter(parameter.detach()[index], requires_grad=False))
-    return selected
 
 
 def _without_autocast(device_type: str) -> AbstractContextManager[object]:

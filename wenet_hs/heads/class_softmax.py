@@ -25,11 +25,11 @@ from wenet_hs.heads.base import (
     compile_disable,
     leaf_sums,
     path_edges,
-    select_rows,
     weighted_cost,
     with_sparse_gradient,
 )
 from wenet_hs.nn.cpu import linear
+from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 

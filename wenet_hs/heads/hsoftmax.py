@@ -16,17 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import (
-    CostWeights,
-    OutputHead,
-    compile_disable,
-    leaf_sums,
-    path_edges,
-    select_rows,
-    with_sparse_gradient,
-)
+from wenet_hs.heads.base import CostWeights, OutputHead, compile_disable, leaf_sums, path_edges, with_sparse_gradient
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
 from wenet_hs.nn.cpu import linear
+from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 

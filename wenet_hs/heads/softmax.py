@@ -7,8 +7,9 @@ Dimension key: N rows, D width, V units.
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.heads.base import OutputHead, SmoothingKind, select_rows, smoothing_weights, weighted_cost
+from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import Linear
+from wenet_hs.nn.layers import select_rows
 
 
 class SoftmaxHead(OutputHead):

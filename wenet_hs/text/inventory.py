@@ -54,13 +54,17 @@ def collect_inventories(utterances: Iterable[tuple[Utterance, Iterable[str]]]) -
     return {lang: sorted(units) for lang, units in found.items()}
 
 
-def check_languages(utterances: Iterable[Utterance], inventories: Inventories, path: Path) -> None:
-    """Raise DataError if an utterance has no language, or one without a line in the inventory file."""
-    langs = dict.fromkeys(utterance.lang for utterance in utterances)
+def select_languages(inventories: Inventories, utterances: Sequence[Utterance], path: Path) -> Inventories:
+    """The inventories of the languages of these utterances.
+
+    Raises DataError if an utterance has no language, or one without a line in the inventory file `path`.
+    """
     _check_named([utterance.key for utterance in utterances if utterance.lang is None])
-    absent = sorted(lang for lang in langs if lang is not None and lang not in inventories)
+    langs = sorted({utterance.lang for utterance in utterances if utterance.lang is not None})
+    absent = [lang for lang in langs if lang not in inventories]
     if absent:
         raise DataError(f"{path}: no line for the languages {list_names(absent)} of --test_data; add their units")
+    return {lang: inventories[lang] for lang in langs}
 
 
 def _check_named(keys: Sequence[str]) -> None:
