@@ -10,6 +10,7 @@ stage=0
 stop_stage=8
 head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 tree=huffman                  # of the heads other than softmax: brown, embedding, … (wenet-hs tree build --help)
+ctc_head=softmax              # of CTC: softmax, or another head over the same tree
 weighting=pooled              # counts of the tree's units: pooled, or per_language (each language the same weight)
 unit=${unit:-char}            # char, phone, or bpe:N with N pieces
 seeds=777                     # of training; several, as in "777 778 779", train every head once per seed
@@ -23,8 +24,9 @@ nproc=1                       # processes of training, statistics and decoding; 
 jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
 exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
+results=                      # folder for a small results file of each experiment, for the tables of a study
 
-_defaults() { for _name in config unit seeds eval_set ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
+_defaults() { for _name in config unit seeds ctc_head eval_set ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
 _fail() { echo "$0: $1" >&2; exit 2; }
 _defaults
 _option_files=("$0" "${BASH_SOURCE[0]}")
@@ -56,6 +58,15 @@ _check_names() {  # OPTION FILE TABLE NAME…
   done
 }
 
+# The tree of a training seed. Kinds that draw random numbers have a tree per seed.
+tree_of() {  # SEED
+  local _name=$data/tree-$tree
+  [ "$weighting" = pooled ] || _name+=-$weighting
+  _name+=$(_suffix unit)
+  case $tree in random | permuted | embedding) [ "$1" = "$_default_seeds" ] || _name+=-seed$1 ;; esac
+  echo "$_name.json"
+}
+
 # Whether a head is built from a tree: then its settings are a TreeHeadConf.
 _has_tree() {
   local _settings
@@ -68,6 +79,7 @@ _check_options() {
   # shellcheck disable=SC2086
   {
     _check_names --head config/schema.py _HEADS $head
+    _check_names --ctc_head config/schema.py _HEADS "$ctc_head"
     _check_names --tree tree/build.py KINDS "$tree"
     _check_names --modes decode/modes.py MODES $modes
   }
@@ -83,11 +95,12 @@ _check_options() {
 # The folder of one experiment: exp/hsoftmax, or with what differs from the defaults, exp/hsoftmax-brown-bpe_500-seed778.
 experiment() {
   local _name=$1 _seed=$2
-  if _has_tree "$1"; then
+  if _has_tree "$1" || _has_tree "$ctc_head"; then
     [ "$tree" = huffman ] || _name+=-$tree
     [ "$weighting" = pooled ] || _name+=-$weighting
   fi
   _name+=$(_suffix unit config)
+  [ "$ctc_head" = softmax ] || _name+=-ctc_$ctc_head
   [ "$_seed" = "$_default_seeds" ] || _name+=-seed$_seed
   echo "$exp/$_name"
 }
@@ -116,7 +129,8 @@ _train() {  # HEAD SEED
   _dir=$(experiment "$1" "$2")
   _settings=("head=$1" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$2"
     "cmvn_conf.cmvn_file=$data/global_cmvn")
-  ! _has_tree "$1" || _settings+=("head_conf.tree=$tree_file")
+  ! _has_tree "$1" || _settings+=("head_conf.tree=$(tree_of "$2")")
+  ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$2")")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
   OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$data/train/data.list" --model_dir "$_dir" \
@@ -144,7 +158,7 @@ _evaluate() {  # FOLDER
 }
 
 run_stages() {
-  local _head _seed _bpe=() _dirs=() _experiments=()
+  local _head _seed _tree _trees=() _options _bpe=() _dirs=() _experiments=()
   if at 0 "data lists"; then _claim_data; prepare_data; fi
   if at 1 "units"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
@@ -152,8 +166,14 @@ run_stages() {
   fi
   if at 2 "tree"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--bpe_model "$bpe_model")
-    wenet-hs tree build --kind "$tree" --tokenizer "${unit%%:*}" --weighting "$weighting" --units "$units" \
-      --data_list "$data/train/data.list" --out "$tree_file" "${_bpe[@]}"
+    for _seed in $seeds; do
+      _tree=$(tree_of "$_seed") _options=()
+      [[ " ${_trees[*]} " != *" $_tree "* ]] || continue
+      [[ $_tree != *-seed$_seed.json ]] || _options=(--seed "$_seed")
+      wenet-hs tree build --kind "$tree" --tokenizer "${unit%%:*}" --weighting "$weighting" --units "$units" \
+        --data_list "$data/train/data.list" --out "$_tree" "${_options[@]}" "${_bpe[@]}"
+      _trees+=("$_tree")
+    done
   fi
   if at 3 "feature statistics"; then
     "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
@@ -172,7 +192,7 @@ run_stages() {
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
     wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-      --test "$eval_set" --out "$exp/report$(_suffix eval_set).html"
+      --test "$eval_set" --out "$exp/report$(_suffix eval_set).html" ${results:+--results "$results"}
   fi
 }
 
@@ -182,7 +202,6 @@ _corpus=$(_suffix ${DATA_OPTIONS:-} data_seed)
 : "${data:=$here/data$_corpus}" "${exp:=$here/exp$_corpus}"
 units=$data/units$(_suffix unit).txt
 bpe_model=$data/bpe$(_suffix unit).model
-tree_file=$data/tree-$tree$([ "$weighting" = pooled ] || echo "-$weighting")$(_suffix unit).json
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1
 ranks=(wenet-hs)              # starts a command that shares its work: one process, or one per rank

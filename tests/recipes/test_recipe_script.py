@@ -116,6 +116,29 @@ def test_units_and_trees_of_other_units_do_not_replace_the_first_ones(checkout: 
     assert {"tokenizer=bpe", "tokenizer_conf.bpe_path=data/bpe-bpe_60.model"} <= set(train)
 
 
+def test_trees_that_draw_random_numbers_have_one_tree_per_seed(checkout: Path) -> None:
+    drawing = [kind for kind, entry in KINDS.items() if "seed" in entry.options]
+    for kind in KINDS:
+        _, calls = call(checkout, "mini", "--tree", kind, "--head", "hsoftmax", "--seeds", "777 2", "--stop_stage", "4")
+        built = [(flag(c, "--out"), flag(c, "--seed") if "--seed" in c else "") for c in calls if c[0] == "tree"]
+        own = [(f"data/tree-{kind}-seed2.json", "2")] if kind in drawing else []
+        assert built == [(f"data/tree-{kind}.json", ""), *own]
+        settings = {flag(c, "--model_dir")[-5:]: c for c in calls if c[0] == "train"}
+        assert f"head_conf.tree={built[-1][0]}" in settings["seed2"]
+
+
+def test_ctc_over_the_tree_and_results_files(checkout: Path) -> None:
+    _, calls = call(
+        checkout,
+        "ucla",
+        *["--corpus", "c", "--head", "softmax", "--ctc_head", "hsoftmax", "--tree", "brown", "--results", "R"],
+    )
+    assert folders(calls) == ["exp/softmax-brown-ctc_hsoftmax"]
+    (train,) = [c for c in calls if c[0] == "train"]
+    assert {"ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree=data/tree-brown.json", "head=softmax"} <= {*train}
+    assert flag(calls[-1], "--results") == "R"
+
+
 def test_phones_are_scored_by_per(checkout: Path) -> None:
     _, calls = call(checkout, "ucla", "--stage", "6", "--stop_stage", "7", "--head", "softmax", "--modes", "attention")
     assert flag(calls[1], "--metric") == "per"
