@@ -107,6 +107,9 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     )
     assert "## A study\n" in text
     replace_text(sorted(study.glob("softmax*.json"))[0], '"is_simulated":false', '"is_simulated":true')
+    (study / "other").mkdir()
+    (study / "other/table.yaml").write_text(TABLE + "also: [..]\n")
+    assert [row.difference for row in compare_systems(read_table(study / "other"))] == [row.difference for row in rows]
     (tmp_path / "intro.md").write_text("Findings.\n")
     assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
     summary = (tmp_path / "R.md").read_text("utf-8")

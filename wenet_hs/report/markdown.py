@@ -54,6 +54,8 @@ class TableSpec(BaseModel):
     comparisons: list[tuple[str, str]] | None = None
     """Pairs A, B of systems; default: the first system with each other one."""
     chart: ChartSpec | None = None
+    also: list[str] = []
+    """Other folders, relative to this one, whose results of these systems belong to the table too."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def read_table(folder: Path) -> StudyTable:
         raise ConfigError(f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
     found = [read_results(file) for file in sorted(folder.glob("*.json"))]
     unknown = sorted({one.system for one in found} - spec.systems.keys())
+    others = (read_results(file) for other in spec.also for file in sorted((folder / other).glob("*.json")))
+    found += [one for one in others if one.system in spec.systems]
     if unknown:
         raise DataError(
             f"{folder}: results of {list_names(unknown)}, which {SPEC} does not name; add them to `systems`"
