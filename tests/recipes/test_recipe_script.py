@@ -139,6 +139,40 @@ def test_ctc_over_the_tree_and_results_files(checkout: Path) -> None:
     assert flag(calls[-1], "--results") == "R"
 
 
+def test_a_grid_trains_what_has_no_results_and_writes_the_tables(checkout: Path) -> None:
+    folder = checkout / "examples/commonvoice/s0"
+    for name in ("examples/commonvoice/s0/grid.sh", "examples/ucla/s0/grid.sh", "tools/grid.sh"):
+        shutil.copy(ROOT / name, checkout / name)
+    for path in (folder / "simulated/stats.json", folder / "results/table5/softmax-mini-all-seed2.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+
+    def run(script: Path, *options: str) -> str:
+        command = [script, *options]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True).stdout
+
+    listed = run(folder / "grid.sh", "--tables", "table5", "--list", "true").splitlines()
+    assert len(listed) == 2 * 3 - 1
+    run(folder / "grid.sh", "--tables", "table5", "--minutes", "0")
+    calls = (checkout / "calls.txt").read_text("utf-8").splitlines()
+    assert not any(line.startswith("train ") for line in calls), "no training starts after --minutes"
+    assert calls[-1].startswith(f"report --tables {folder}/results/table5 --markdown {folder}/RESULTS.md")
+    run(folder / "grid.sh", "--tables", "table5", "--jobs", "3")
+    calls = (checkout / "calls.txt").read_text("utf-8").splitlines()
+    trained = sorted(flag(shlex.split(line), "--model_dir") for line in calls if line.startswith("train "))
+    names = (
+        "hsoftmax-mini-seed1",
+        "hsoftmax-mini-seed2",
+        "hsoftmax-mini-seed3",
+        "softmax-mini-seed1",
+        "softmax-mini-seed3",
+    )
+    assert trained == [f"{folder}/exp-all/{name}" for name in names]
+    ucla = run(checkout / "examples/ucla/s0/grid.sh", "--list", "true").splitlines()
+    assert len({*ucla}) == len(ucla) > 50
+
+
 def test_phones_are_scored_by_per(checkout: Path) -> None:
     _, calls = call(checkout, "ucla", "--stage", "6", "--stop_stage", "7", "--head", "softmax", "--modes", "attention")
     assert flag(calls[1], "--metric") == "per"
