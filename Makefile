@@ -33,7 +33,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x .ci/run tools/*.sh examples/*/s0/*.sh
+	$(BIN)/shellcheck -x .ci/run tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
 
 check: lint test
 

@@ -117,7 +117,7 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
     data = batch(num_units, args.device)
     heads = {side: head.to(args.device) for side in SIDES if (head := make_head(side, num_units)) is not None}
     records = []
-    for smoothing in SMOOTHINGS:
+    for smoothing in ("none",) if args.quick else SMOOTHINGS:
         record: dict[str, object] = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
         for what in ("step", "with optimizer"):
             sides = {
@@ -127,32 +127,34 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
             }
             times = alternate(sides, args.rounds, device=args.device)
             record[what] = {"ms": medians_ms(times), "ratio": ratios(times, BASELINE)}
+        measured = {} if args.quick else heads
         record["peak_extra_mb"] = {
-            side: memory(side, num_units, smoothing, args.device) for side in heads if applies(side, smoothing)
+            side: memory(side, head, num_units, smoothing, args.device)
+            for side, head in measured.items()
+            if applies(side, smoothing)
         }
         records.append(record)
         print(record, flush=True)
     return records
 
 
-def memory(side: str, num_units: int, smoothing: str, device: str) -> float:
-    """Megabytes, in a process of its own."""
+def memory(side: str, head: nn.Module, num_units: int, smoothing: str, device: str) -> float:
+    """Megabytes. On a CPU in a process of its own; a GPU counts the memory of tensors exactly."""
+    if device != "cpu":
+        return extra_megabytes(head, num_units, smoothing, device)
     arguments = ["--memory", side, "--units", str(num_units), "--smoothing", smoothing, "--device", device]
     arguments += ["--threads", str(torch.get_num_threads())]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
 
-def print_memory(args: argparse.Namespace) -> None:
-    """The child of `memory`."""
-    head = make_head(args.memory, args.units[0])
-    assert head is not None
-    head.to(args.device)
-    hidden, targets = batch(args.units[0], args.device)
+def extra_megabytes(head: nn.Module, num_units: int, smoothing: str, device: str) -> float:
+    """The most that forward and backward hold above the parameters."""
+    hidden, targets = batch(num_units, device)
     few = hidden.detach()[:8].clone().requires_grad_(), targets[:8]
-    make_step(head, few, args.smoothing, steps=())()  # libraries and kernels load
+    make_step(head, few, smoothing, steps=())()  # libraries and kernels load
     for parameter in head.parameters():
         parameter.grad = None
-    print(peak_extra_bytes(make_step(head, (hidden, targets), args.smoothing, steps=()), args.device) / 1e6)
+    return peak_extra_bytes(make_step(head, (hidden, targets), smoothing, steps=()), device) / 1e6
 
 
 def table(records: list[dict[str, object]], what: str) -> str:
@@ -182,12 +184,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_arguments(parser, rounds=7)
     parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
+    parser.add_argument("--quick", action="store_true", help="without smoothing and memory")
     parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--smoothing", choices=SMOOTHINGS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
-        print_memory(args)
+        head = make_head(args.memory, args.units[0])
+        assert head is not None
+        print(extra_megabytes(head.to(args.device), args.units[0], args.smoothing, args.device))
         return
     records = [record for num_units in args.units for record in measure(num_units, args)]
     text = "\n\n".join(

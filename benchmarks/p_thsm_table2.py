@@ -63,14 +63,14 @@ class LevelByLevel(nn.Module):
         return cost_N
 
 
-def make_head(row: str) -> nn.Module:
+def make_head(row: str, num_units: int) -> nn.Module:
     """The head of one row."""
     torch.manual_seed(0)
-    counts = frequencies(NUM_UNITS)
+    counts = frequencies(num_units)
     name, _, option = row.partition(", ")
     match name:
         case "Softmax":
-            return SoftmaxHead(DIM, NUM_UNITS)
+            return SoftmaxHead(DIM, num_units)
         case "cHSM" | "class":
             return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=bool(option))
         case "tHSM":
@@ -97,35 +97,49 @@ def total_and_forward(head: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Cal
     return total, forward
 
 
+def memory_of(row: str, head: nn.Module, data: tuple[Tensor, Tensor], args: argparse.Namespace) -> float:
+    """Megabytes. On a CPU in a process of its own; a GPU counts the memory of tensors exactly."""
+    if args.device != "cpu":
+        return extra_megabytes(head, data, args.device)
+    arguments = ["--memory", row, "--units", str(args.units), "--device", args.device]
+    return float(in_a_process_of_its_own(Path(__file__), *arguments))
+
+
+def extra_megabytes(head: nn.Module, data: tuple[Tensor, Tensor], device: str) -> float:
+    """The most that forward and backward hold above the parameters."""
+    few = data[0].detach()[:8].clone().requires_grad_(), data[1][:8]
+    total_and_forward(head, few)[0]()  # libraries, kernels and tables of the tree load
+    for parameter in head.parameters():
+        parameter.grad = None
+    return peak_extra_bytes(total_and_forward(head, data)[0], device) / 1e6
+
+
 def main() -> None:
     """Measure and publish."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_arguments(parser, rounds=7)
+    text = "words (default: %(default)s, those of WikiText-103); fewer show whether it runs"
+    parser.add_argument("--units", type=int, default=NUM_UNITS, help=text)
+    parser.add_argument("--quick", action="store_true", help="without memory")
     parser.add_argument("--memory", choices=ROWS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    data = batch(NUM_UNITS, args.device)
+    data = batch(args.units, args.device)
     if args.memory:
-        head = make_head(args.memory).to(args.device)
-        few = data[0].detach()[:8].clone().requires_grad_(), data[1][:8]
-        total_and_forward(head, few)[0]()  # libraries, kernels and tables of the tree load
-        for parameter in head.parameters():
-            parameter.grad = None
-        print(peak_extra_bytes(total_and_forward(head, data)[0], args.device) / 1e6)
+        print(extra_megabytes(make_head(args.memory, args.units).to(args.device), data, args.device))
         return
-    sides = {row: total_and_forward(make_head(row).to(args.device), data) for row in ROWS}
+    heads = {row: make_head(row, args.units).to(args.device) for row in ROWS}
+    sides = {row: total_and_forward(head, data) for row, head in heads.items()}
     totals = alternate({row: side[0] for row, side in sides.items()}, args.rounds, device=args.device)
     forwards = alternate({row: side[1] for row, side in sides.items()}, args.rounds, device=args.device)
-    memory = {
-        row: float(in_a_process_of_its_own(Path(__file__), "--memory", row, "--device", args.device)) for row in ROWS
-    }
+    memory = {} if args.quick else {row: memory_of(row, head, data, args) for row, head in heads.items()}
     ms, forward_ms = medians_ms(totals), medians_ms(forwards)
     gain, forward_gain = ratios(totals, BASELINE), ratios(forwards, BASELINE)
     other = ["not measured", "not measured"]  # a machine has one or the other; run it there with --device
     rows = [
         [
             row,
-            number(memory[row]),
+            number(memory[row]) if row in memory else "–",
             f"{number(ms[row])} ({number(gain[row])}×)",
             f"{number(forward_ms[row])} ({number(forward_gain[row])}×)",
             *other,
@@ -138,7 +152,7 @@ def main() -> None:
     header.append("published: total CPU / GPU / forward CPU / GPU")
     device = "CPU" if args.device == "cpu" else torch.cuda.get_device_name()
     text = (
-        f"Batch 20 × 50, width {DIM}, {NUM_UNITS:,} units, Zipf targets, on {device}; in brackets how many times "
+        f"Batch 20 × 50, width {DIM}, {args.units:,} units, Zipf targets, on {device}; in brackets how many times "
         f"faster than softmax in the same rounds (median of {args.rounds}).\n\n{markdown_table(header, rows)}"
     )
     facts = {"total_ms": ms, "forward_ms": forward_ms, "total_ratio": gain, "peak_extra_mb": memory}

@@ -154,9 +154,11 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def publish(title: str, text: str, facts: Mapping[str, object], *, device: str, out: Path | None) -> None:
-    """Print a note, and write it as OUT.md and OUT.json where asked."""
-    where = conditions(device)
+def publish(
+    title: str, text: str, facts: Mapping[str, object], *, device: str, out: Path | None, command: str | None = None
+) -> None:
+    """Print a note, and write it as OUT.md and OUT.json where asked. `command`: another one than this program's."""
+    where = conditions(device) | ({"command": command} if command else {})
     head = "\n".join(f"- {name}: {value}" for name, value in where.items())
     note = f"# {title}\n\n{head}\n\n{text}\n"
     print(note)

@@ -57,7 +57,7 @@ def measure_options(size: Size, head: str, args: argparse.Namespace) -> dict[str
     device, batch = torch.device(args.device), batch_of(size)
     steps: dict[str, Side] = {}
     first = {}
-    for side in options(size, head, device, compiled=not args.quick):
+    for side in options(size, head, device, compiled=not (args.quick or args.no_compile)):
         steps[side] = training_step(*make_state(size, head, side, device), [batch])
         start = time.perf_counter()
         steps[side]()
@@ -255,6 +255,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     common_arguments(parser, rounds=5)
     parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
+    parser.add_argument("--no_compile", action="store_true", help="without the option compile, which takes minutes")
     parser.add_argument("--memory", choices=("fp32", "checkpointing"), help=argparse.SUPPRESS)
     parser.add_argument("--size", choices=("paper", "mini"), help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -2,12 +2,14 @@
 """Benchmarks run with --quick, from one end to the other; their notes have a row per question."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -45,3 +47,40 @@ def test_training_speed_writes_its_note(tmp_path: Path) -> None:
     assert set(facts["loop"]) == {"paper", "mini"}
     assert all(0 < loop["outside"] < 1 for loop in facts["loop"].values())
     assert all(speed > 0 for speed in facts["data"].values())
+
+
+def test_gpu_runs_its_parts_on_a_cpu_and_goes_on_after_one_that_fails(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *head_search.py*) echo broken; exit 3 ;; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        line = [str(BENCHMARKS / "gpu.sh"), *map(str, arguments)]
+        environment = {key: value for key, value in os.environ.items() if key != "OUT"} | {"PYTHON": str(python)}
+        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=500)
+
+    done = run("--small", "--out", tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    facts = json.loads((tmp_path / "out" / "gpu.json").read_text("utf-8"))
+    checks = ("heads", "search", "steps-fp32", "steps-bf16", "one-rank", "recognition", "commands")
+    results = dict.fromkeys(checks, "ok") | {"head_training": "ok", "head_search": "failed", "p_thsm_table2": "ok"}
+    results |= {"training_speed": "not run", "recognize": "not run"}
+    shown = {name: f"not measured (small form on the CPU: {result})" for name, result in results.items()}
+    assert {name: result for name, result, *_ in facts["parts"]} == shown
+    assert [found for name, *_, found in facts["parts"] if name == "head_search"] == ["broken"]
+    assert list(facts["notes"]) == ["head_training", "p_thsm_table2"]
+    note = (tmp_path / "out" / "gpu.md").read_text("utf-8")
+    assert "- command: benchmarks/gpu.sh --small\n" in note and "\n## Table 2 of the p-tHSM paper\n" in note
+    assert "| one-rank | not measured (small form on the CPU: ok) |" in done.stdout
+
+    for arguments, message in (
+        ((), "--out DIR is required (try --help)"),
+        (("--outt", "x"), "unknown option '--outt' (try --help)"),
+        (("--out", tmp_path), "PyTorch finds no GPU here; --small runs the small form on the CPU"),
+    ):
+        if message.startswith("PyTorch") and torch.cuda.is_available():
+            continue
+        done = run(*arguments)
+        assert (done.returncode, done.stderr) == (2, f"{BENCHMARKS / 'gpu.sh'}: {message}\n")
