@@ -258,3 +258,15 @@ def test_every_voice_is_a_voice() -> None:
             assert 0.5 < len(samples) / len(plain) < 2.0, voice
             assert np.abs(samples).max() > 0.2 and (np.abs(samples) > 0.999).mean() < 1e-3, voice
             assert 0.03 < np.sqrt(np.square(samples).mean()) < 0.3, voice
+
+
+def test_languages_share_the_hours_as_in_a_release(sentences: Path, out: Path, tmp_path: Path) -> None:
+    def record(hours: float) -> dict[str, object]:
+        return {"validDurationSecs": 3600 * hours, "buckets": {"validated": 1000, "test": 10}}
+
+    statistics = tmp_path / "cv-corpus.json"
+    statistics.write_text(json.dumps({"locales": {"es": record(900), "it": record(100)}}))
+    args = arguments(sentences, out, f"--hours 2 --statistics {statistics}")
+    # λ_i · hours_i is in proportion to p_i^0.5: √0.9 to √0.1.
+    assert synthetic.share_hours(args) == pytest.approx({"es": 1.5, "it": 0.5})
+    assert synthetic.share_hours(arguments(sentences, out, "--hours 2")) == {"es": 1.0, "it": 1.0}

@@ -39,6 +39,7 @@ from wenet_hs.corpus.espeak import (
 )
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
 from wenet_hs.corpus.phones import run_phones
+from wenet_hs.corpus.subset import hours_to_keep, read_statistics
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
@@ -52,6 +53,7 @@ _CHAR_ONLY: dict[str, Any] = {
     "dev_sentences": 15,
     "test_repeats": 1,
     "test_voices": 2,
+    "statistics": None,
 }
 _CHAR_ONLY |= {"format": "flac", "noise_snr": "15 40"}
 _PHONE_ONLY: dict[str, Any] = {"exclude_langs": (), "match_list": None}
@@ -70,6 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines"
     add("--sentences", type=Path, help=f"char: {text}")
     add("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
+    text = "char: statistics of a Common Voice release, to share the hours as the paper does (default: equal shares)"
+    add("--statistics", type=Path, metavar="JSON", help=text)
     add("--test_sentences", type=int, default=30, help="char: per language (default: %(default)s)")
     add("--dev_sentences", type=int, default=15, help="char: per language (default: %(default)s)")
     add("--test_repeats", type=int, default=1, help="char: times each test sentence is spoken (default: %(default)s)")
@@ -97,6 +101,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         lang: of_lang.split(num_test=args.test_sentences, num_dev=args.dev_sentences, seed=args.seed)
         for lang, of_lang in sentences.items()
     }
+    hours = share_hours(args)
     corpus = args.out.absolute() / "corpus"
     maker = ClipMaker(corpus, args.format, args.num_workers)
     lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
@@ -113,8 +118,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         pace = total_seconds(held_out) / sum(
             len(clip.request.sentence) for clip in held_out if clip.duration_s is not None
         )
-        target_s = args.hours * 3600 / len(splits)
-        clips["train"] = speak_training(maker, draw(split["train"], train_voices), target_s, pace, len(split["train"]))
+        drawn = draw(split["train"], train_voices)
+        clips["train"] = speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
         (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
         langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
     flags = ("langs", "hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format")
@@ -122,10 +127,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": {name: getattr(args, name) for name in (*flags, "noise_snr")},
+        "options": {name: getattr(args, name) for name in (*flags, "noise_snr")}
+        | {"statistics": args.statistics and args.statistics.name},
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
     return write_corpus(args.out, lists, rejected, facts, langs)
+
+
+def share_hours(args: argparse.Namespace) -> dict[str, float]:
+    """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
+    shares = dict.fromkeys(args.langs, 1.0)
+    if args.statistics is not None:
+        validated = read_statistics(args.statistics, args.langs)
+        shares = hours_to_keep({lang: hours for lang, (hours, *_) in validated.items()})
+    return {lang: args.hours * share / sum(shares.values()) for lang, share in shares.items()}
 
 
 def _check_options(args: argparse.Namespace) -> None:
