@@ -2,8 +2,11 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # The options and stages that every recipe shares. A run.sh sets its corpus's own options and defaults, sources this
 # file, defines `prepare_data` (stage 0) and calls `run_stages`. It may define `corpus_settings`, which prints settings
-# for training that depend on other options, one per line.
+# for training that depend on other options, one per line. For models that start from another one it may define
+# `train_base SEED`, which starts the training of that model, and `base_of SEED`, which prints its folder.
 #   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
+# Options that change the experiments but not the lists are in MORE_OPTIONS; the run.sh puts them into the names by
+#   variant=-NAME                part of the names of experiments and trees
 
 # Options of every recipe; a default that the run.sh has set already stays.
 stage=0
@@ -26,7 +29,7 @@ data=                         # folder for lists, units, trees (default: data, o
 exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
 results=                      # folder for a small results file of each experiment, for the tables of a study
 
-_defaults() { for _name in config unit seeds ctc_head eval_set ${DATA_OPTIONS:-} data_seed; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
+_defaults() { for _name in config unit seeds ctc_head eval_set ${DATA_OPTIONS:-} data_seed ${MORE_OPTIONS:-}; do printf -v "_default_$_name" '%s' "${!_name}"; done; }
 _fail() { echo "$0: $1" >&2; exit 2; }
 _defaults
 _option_files=("$0" "${BASH_SOURCE[0]}")
@@ -62,7 +65,7 @@ _check_names() {  # OPTION FILE TABLE NAME…
 tree_of() {  # SEED
   local _name=$data/tree-$tree
   [ "$weighting" = pooled ] || _name+=-$weighting
-  _name+=$(_suffix unit)
+  _name+=$(_suffix unit)${variant:-}
   case $tree in random | permuted | embedding) [ "$1" = "$_default_seeds" ] || _name+=-seed$1 ;; esac
   echo "$_name.json"
 }
@@ -101,6 +104,7 @@ experiment() {
   fi
   _name+=$(_suffix unit config)
   [ "$ctc_head" = softmax ] || _name+=-ctc_$ctc_head
+  _name+=${variant:-}
   [ "$_seed" = "$_default_seeds" ] || _name+=-seed$_seed
   echo "$exp/$_name"
 }
@@ -124,18 +128,17 @@ _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fai
   done
 }
 
-_train() {  # HEAD SEED
-  local _dir _settings
-  _dir=$(experiment "$1" "$2")
-  _settings=("head=$1" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$2"
+_train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, more options of `wenet-hs train`
+  local _settings
+  _settings=("head=$2" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$3"
     "cmvn_conf.cmvn_file=$data/global_cmvn")
-  ! _has_tree "$1" || _settings+=("head_conf.tree=$(tree_of "$2")")
-  ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$2")")
+  ! _has_tree "$2" || _settings+=("head_conf.tree=$(tree_of "$3")")
+  ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$3")")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
-  OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$data/train/data.list" --model_dir "$_dir" \
-    --cv_data "$data/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" > "$_dir.log" 2>&1 &
-  logs+=("$_dir.log"); running=$((running + 1))
+  OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
+    --cv_data "$4/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" "${@:5}" > "$1.log" 2>&1 &
+  logs+=("$1.log"); running=$((running + 1))
 }
 
 _evaluate() {  # FOLDER
@@ -158,11 +161,11 @@ _evaluate() {  # FOLDER
 }
 
 run_stages() {
-  local _head _seed _tree _trees=() _options _bpe=() _dirs=() _experiments=()
+  local _head _seed _tree _trees=() _options _bpe=() _dirs=() _experiments=() _base=()
   if at 0 "data lists"; then _claim_data; prepare_data; fi
   if at 1 "units"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
-    wenet-hs units --data_list "$data/train/data.list" --kind "${unit%%:*}" --out "$units" "${_bpe[@]}"
+    wenet-hs units --data_list "${unit_lists[@]}" --kind "${unit%%:*}" --out "$units" "${_bpe[@]}"
   fi
   if at 2 "tree"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--bpe_model "$bpe_model")
@@ -180,11 +183,18 @@ run_stages() {
   fi
   mkdir -p "$exp"; logs=(); running=0
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
+  if declare -F train_base > /dev/null; then
+    for _seed in $seeds; do
+      if at 4 "training of $(base_of "$_seed")"; then _wait_for $((jobs - 1)); train_base "$_seed"; fi
+    done
+    _wait_for 0
+  fi
   for _seed in $seeds; do
+    ! declare -F base_of > /dev/null || _base=(--checkpoint "$(base_of "$_seed")")
     for _head in $head; do
       _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
       if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then
-        _wait_for $((jobs - 1)); _train "$_head" "$_seed"
+        _wait_for $((jobs - 1)); _train "${_dirs[-1]}" "$_head" "$_seed" "$data" "${_base[@]}"
       fi
     done
   done
@@ -192,7 +202,7 @@ run_stages() {
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
     wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-      --test "$eval_set" --out "$exp/report$(_suffix eval_set).html" ${results:+--results "$results"}
+      --test "$eval_set" --out "$exp/report${variant:-}$(_suffix eval_set).html" ${results:+--results "$results"}
   fi
 }
 
@@ -201,6 +211,7 @@ _check_options
 _corpus=$(_suffix ${DATA_OPTIONS:-} data_seed)
 : "${data:=$here/data$_corpus}" "${exp:=$here/exp$_corpus}"
 units=$data/units$(_suffix unit).txt
+unit_lists=("$data/train/data.list")
 bpe_model=$data/bpe$(_suffix unit).model
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1

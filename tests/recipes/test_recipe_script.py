@@ -221,6 +221,52 @@ def test_dev_languages_and_the_list_that_is_decoded(checkout: Path) -> None:
     assert (flag(report, "--test"), flag(report, "--out")) == ("dev", "exp-wuu_cpn/report-dev.html")
 
 
+def test_pretraining_on_simulated_words(checkout: Path) -> None:
+    """One base per seed, which all its heads start from; lists and statistics are those of the real speech."""
+    options = [
+        "--corpus",
+        "c",
+        "--seeds",
+        "777 8",
+        "--pretrain",
+        "14",
+        "--exclude_langs",
+        "sem el",
+        "--stop_stage",
+        "8",
+    ]
+    _, calls = call(checkout, "ucla", *options)
+    simulate, units, tree, cmvn = calls[1:5]
+    assert simulate[:6] == ["prepare", "synthetic", "--unit", "phone", "--hours", "14"]
+    assert (flag(simulate, "--match_list"), flag(simulate, "--exclude_langs")) == ("data/train/data.list", "sem el")
+    assert flag(simulate, "--out") == "data/simulated-14-sem_el"
+    lists = units[units.index("--data_list") + 1 : units.index("--kind")]
+    assert lists == ["data/train/data.list", "data/simulated-14-sem_el/train/data.list"]
+    assert flag(units, "--out") == flag(tree, "--units") == "data/units-simulated-14-sem_el.txt"
+    assert flag(tree, "--data_list") == flag(cmvn, "--data_list") == "data/train/data.list"
+    trainings = {flag(one, "--model_dir"): one for one in calls if one[0] == "train"}
+    base, name = "exp/base-simulated-14-sem_el-seed", "simulated-14-sem_el"
+    assert sorted(trainings)[:2] == [f"{base}777", f"{base}8"]
+    assert flag(trainings[f"{base}8"], "--train_data") == "data/simulated-14-sem_el/train/data.list"
+    settings = trainings[f"{base}8"][trainings[f"{base}8"].index("--override_config") + 1 :]
+    assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=3000"} <= {
+        *settings
+    } and "--checkpoint" not in settings
+    for head in ("softmax", "hsoftmax"):
+        for seed, end in (("777", ""), ("8", "-seed8")):
+            training = trainings[f"exp/{head}-{name}{end}"]
+            assert flag(training, "--checkpoint") == f"{base}{seed}"
+            assert flag(training, "--train_data") == "data/train/data.list"
+            assert f"tokenizer_conf.symbol_table_path=data/units-{name}.txt" in training
+    assert f"head_conf.tree=data/tree-huffman-{name}.json" in trainings[f"exp/hsoftmax-{name}"]
+    assert flag(calls[-1], "--out") == f"exp/report-{name}.html" and len(trainings) == 6
+    error, _ = call(checkout, "ucla", "--pretrain", "2", "--unit", "char", code=2)
+    assert "--pretrain 2: the simulated words have phones; use --unit phone" in error
+    error, _ = call(checkout, "ucla", "--pretrain", "much", code=2)
+    assert "--pretrain much: must be a number of hours" in error
+    assert "unknown option '--pretrain'" in call(checkout, "mini", "--pretrain", "2", code=2)[0]
+
+
 def test_a_data_folder_of_other_options_is_refused(checkout: Path) -> None:
     options = ["--data", f"{checkout}/d", "--stop_stage", "0"]
     for _ in range(2):  # the same options may be given again

@@ -178,6 +178,20 @@ def test_every_result_is_marked_as_simulated(tmp_path: Path) -> None:
     assert "Speech: simulated." in page
 
 
+def test_pretraining_on_simulated_speech_is_named(tmp_path: Path) -> None:
+    stats = write_data(tmp_path / "data")
+    folders = [write_experiment(tmp_path / name) for name in ("a", "b")]
+    for folder, note in zip(folders, ("(real, and real + simulated)", "(real + simulated)"), strict=True):
+        command = "wenet-hs train --checkpoint exp/base-simulated-14-seed1 --model_dir exp/x"
+        text = (folder / "train.yaml").read_text().replace("wenet-hs train --model_dir exp/hsoftmax", command)
+        (folder / "train.yaml").write_text(text)
+        page = build(*folders, mode="attention", stats=stats)
+        assert all(note in text for text in re.findall(r"<strong>(.*?)</strong>", page)), note
+        assert "Real + simulated: the training began from a model of simulated speech." in page
+        assert f"commonvoice {note}" not in text_of(page), "the corpus is real"
+        assert format_summary(gather_data(read_experiments(folders), stats=stats)).startswith(f"CER in % {note}\n")
+
+
 def test_absent_files_and_scores_are_named_in_their_section(tmp_path: Path) -> None:
     folder = write_experiment(tmp_path / "a")
     for name in ("metrics.jsonl", "tree.json", "test/rtf.json", "test/attention/hyps.jsonl", "train.yaml"):

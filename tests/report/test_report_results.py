@@ -106,7 +106,11 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
         "| attention | flat softmax | 0.6000 | 0.2000 | 1.00× |\n| attention | tree | 0.3000 | 0.2000 | 1.50× |" in text
     )
     assert "## A study\n" in text
-    replace_text(sorted(study.glob("softmax*.json"))[0], '"is_simulated":false', '"is_simulated":true')
+    first_file = sorted(study.glob("softmax*.json"))[0]
+    replace_text(first_file, '"is_pretrained_on_simulated":false', '"is_pretrained_on_simulated":true')
+    assert run_line(command, line) == 0
+    assert "## A study (real, and real + simulated)\n" in (tmp_path / "R.md").read_text("utf-8")
+    replace_text(first_file, '"is_simulated":false', '"is_simulated":true')
     (study / "other").mkdir()
     (study / "other/table.yaml").write_text(TABLE + "also: [..]\n")
     assert [row.difference for row in compare_systems(read_table(study / "other"))] == [row.difference for row in rows]

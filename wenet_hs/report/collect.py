@@ -24,6 +24,7 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 logger = logging.getLogger(__name__)
 
 _RTF = "the rtf.json of `recognize`; decode again"
+_SIMULATED_BASE = re.compile(r"--checkpoint\s+\S*simulated")
 SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
@@ -62,6 +63,11 @@ class ExperimentResults:
         """`wall_seconds`, `rtf` and `sum_rtf_by_lang` of each mode, in the order of `MODES`."""
         return {mode: self.rtf["modes"][mode] for mode in sort_modes(self.rtf["modes"])}
 
+    @property
+    def is_pretrained_on_simulated(self) -> bool:
+        """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
+        return _SIMULATED_BASE.search(str(self.provenance.get("command", ""))) is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReportData:
@@ -84,6 +90,11 @@ class ReportData:
     """A message for each system that cannot be compared over seeds."""
 
     @property
+    def note(self) -> str:
+        """The kind of speech behind the numbers, see `describe_speech`."""
+        return describe_speech(bool(self.is_simulated), [one.is_pretrained_on_simulated for one in self.experiments])
+
+    @property
     def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
         """The experiments scored in the shown mode, each with its index on the page."""
         return [
@@ -91,6 +102,20 @@ class ReportData:
             for index, experiment in enumerate(self.experiments)
             if self.mode is not None and self.mode in experiment.scores
         ]
+
+
+def describe_speech(is_simulated: bool, are_pretrained: Sequence[bool]) -> str:
+    """A note beside numbers, with a space before it; empty if all speech is real.
+
+    Args:
+        is_simulated: whether the test speech is simulated.
+        are_pretrained: for each training whether it began from a model of simulated speech.
+    """
+    if is_simulated:
+        return " (simulated speech)"
+    if not any(are_pretrained):
+        return ""
+    return " (real + simulated)" if all(are_pretrained) else " (real, and real + simulated)"
 
 
 def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[ExperimentResults]:

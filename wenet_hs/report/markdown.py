@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from wenet_hs.config.load import read_yaml
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
+from wenet_hs.report.collect import describe_speech
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
 from wenet_hs.score.compare import MACRO
@@ -168,8 +169,9 @@ def format_table(table: StudyTable) -> str:
 
 
 def _format_title(table: StudyTable) -> str:
-    is_simulated = any(one.is_simulated for of_system in table.results.values() for one in of_system.values())
-    return f"## {table.spec.title}{' (simulated speech)' if is_simulated else ''}"
+    found = [one for of_system in table.results.values() for one in of_system.values()]
+    note = describe_speech(any(one.is_simulated for one in found), [one.is_pretrained_on_simulated for one in found])
+    return f"## {table.spec.title}{note}"
 
 
 def _format_rates(table: StudyTable) -> str:

@@ -33,7 +33,7 @@ def build_page(
         "title": title,
         "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "command": command,
-        "note": Markup(' <span class="simulated">(simulated speech)</span>') if data.is_simulated else "",
+        "note": Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
         "version": version("wenet_hs"),
         "bootstrap_seed": SEED,
         "corpora": sections.corpora_section(data),
@@ -86,9 +86,8 @@ def format_summary(data: ReportData) -> str:
                 rtf = experiment.speeds.get(mode, {}).get("rtf")
                 row = [mode, experiment.name, *map(percent, rates), percent(report.macro.rate), interval]
                 rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
-    note = " (simulated speech)" if data.is_simulated else ""
     metrics = sections.metric_names(data.experiments)
-    return "\n".join([f"{metrics} in %{note}", *format_columns(rows, num_left=2), *_summarize_seeds(data)])
+    return "\n".join([f"{metrics} in %{data.note}", *format_columns(rows, num_left=2), *_summarize_seeds(data)])
 
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:

@@ -79,6 +79,8 @@ class Results:
     """The conditions of `rtf`, and the mean `units_per_utterance` of the test set by language."""
     is_simulated: bool = False
     """Whether the test set is simulated speech."""
+    is_pretrained_on_simulated: bool = False
+    """Whether the training began from a model of simulated speech."""
 
     @property
     def name(self) -> str:
@@ -130,6 +132,7 @@ def collect_results(experiment: ExperimentResults) -> Results:
         is_simulated=any(
             SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
         ),
+        is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
 
 
