@@ -32,6 +32,7 @@ from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance, read_data_list
 
 _PHRASE_SHARE = 0.12  # phrases of two words
+_ROOM_SHARE, _HUM_SHARE = 0.5, 0.4
 _DEV_SHARE = 0.01  # transcripts of the dev set
 _MIN_WORDS = 20  # a voice that can read fewer different words is not used
 _PACE_S = 0.12  # expected seconds per letter, only to plan the number of clips per round
@@ -40,20 +41,10 @@ _TUNING_SENTENCE = "The quick brown fox jumps over the lazy dog and the young be
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhoneRequest(ClipRequest):
-    """A clip of simulated phones."""
+    """A clip of simulated phones. Room and hum are drawn with its `noise_seed`."""
 
     recording: str
-    """Name of the real recordings that it imitates; empty: none, `noise` and `snr_db` are used."""
-    noise_db: float
-    """Level of the noise over the noise floor of the recordings."""
-    decay_s: float
-    """Reverberation time of the room; 0: no room."""
-    direct_db: float
-    """Energy of the direct sound over that of the reverberation."""
-    hum_hz: int
-    """0: no hum."""
-    hum_db: float
-    """Power of the hum over that of the speech."""
+    """Name of the recordings that it imitates."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +60,16 @@ class PhoneRenderer:
         speech = espeak.render_speech(request)
         if speech is None:
             return None
-        draw, imitated = np.random.default_rng(request.noise_seed), self.recordings.get(request.recording)
-        wave = np.pad(speech, request.padding).astype(np.float64)
-        if imitated is not None:
-            wave = recording.transfer(wave, self.engine_F, imitated.speech_F)
-        if request.decay_s:
-            wave = recording.add_room(wave, request.decay_s, request.direct_db, draw)
-        begin = request.padding[0]
-        amplitude = np.sqrt(np.square(wave[begin : begin + len(speech)]).mean())
-        noise: NDArray[np.floating[Any]]
-        if imitated is not None:
-            noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** (request.noise_db / 20)
-        else:
-            any_noise = espeak.make_noise(request.noise, len(wave), seed=request.noise_seed)
-            noise = any_noise * 10 ** (-request.snr_db / 20)
-        if request.hum_hz:
-            noise = noise + recording.make_hum(len(wave), request.hum_hz, draw) * 10 ** (request.hum_db / 20)
-        return espeak.scale_to_peak((wave + amplitude * noise).astype(np.float32), request.peak_db)
+        draw, imitated = np.random.default_rng(request.noise_seed), self.recordings[request.recording]
+        wave = recording.transfer(np.pad(speech, request.padding), self.engine_F, imitated.speech_F)
+        if draw.random() < _ROOM_SHARE:
+            wave = recording.add_room(wave, draw.uniform(0.1, 0.6), draw.uniform(0.0, 15.0), draw)
+        spoken = wave[request.padding[0] : request.padding[0] + len(speech)]
+        noise = recording.colour(imitated.noise_F, len(wave), draw) * 10 ** ((imitated.snr_db - request.snr_db) / 20)
+        if draw.random() < _HUM_SHARE:
+            noise += recording.make_hum(len(wave), draw.choice((50, 60)), draw) * 10 ** (draw.uniform(-50, -25) / 20)
+        wave += noise * np.sqrt(np.square(spoken).mean())
+        return espeak.scale_to_peak(wave.astype(np.float32), request.peak_db)
 
 
 @dataclass(frozen=True)
@@ -104,10 +88,10 @@ def run_phones(args: argparse.Namespace) -> dict[str, Any]:
     langs, unused = choose_langs(args.langs, args.exclude_langs)
     real = read_data_list(args.match_list) if args.match_list else []
     spelling = PhoneSpelling(utterance.txt for utterance in real)
-    recordings = recording.measure_recordings(real)
+    engine_F = _measure_engine()
+    recordings = recording.measure_recordings(real) or {"": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))}
     plans = _plan_voices(args, langs, unused)
-    renderer = PhoneRenderer(recordings, _measure_engine())
-    maker = ClipMaker(args.out.absolute() / "corpus", "flac", args.num_workers, renderer)
+    maker = ClipMaker(args.out.absolute() / "corpus", "flac", args.num_workers, PhoneRenderer(recordings, engine_F))
     shares = share_hours([plan.lang for plan in plans], args.hours)
     utterances: list[Utterance] = []
     rejected: list[Rejected] = []
@@ -232,11 +216,10 @@ def share_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
 
 def draw_requests(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int) -> Iterator[PhoneRequest]:
     """Every text once, then every text again by other speakers, and so on, without end."""
-    names = list(recordings)
     for turn in count():
         for text in plan.texts:
             draw = random.Random(f"{seed}/{plan.lang}/{text}/{turn}")
-            name = draw.choice(names) if names else ""
+            name = draw.choice([*recordings])
             yield PhoneRequest(
                 lang=plan.lang,
                 sentence=text,
@@ -246,17 +229,12 @@ def draw_requests(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed:
                 pitch_range=draw.randint(20, 80),
                 lead_s=round(draw.uniform(0.01, 0.22), 3),
                 trail_s=round(draw.uniform(0.01, 0.42), 3),
-                peak_db=round(draw.uniform(*(recordings[name].peak_db if name else (-15.0, -1.0))), 2),
-                noise=draw.choice(("white", "pink")),
-                snr_db=round(draw.uniform(15.0, 40.0), 2),
+                peak_db=round(draw.uniform(*recordings[name].peak_db), 2),
+                noise="white",
+                snr_db=round(recordings[name].snr_db + draw.uniform(-6.0, 6.0), 2),
                 noise_seed=draw.getrandbits(32),
                 tract=round(draw.uniform(0.86, 1.18), 3),
                 recording=name,
-                noise_db=round(draw.uniform(-6.0, 6.0), 2),
-                decay_s=round(draw.uniform(0.1, 0.6), 3) if draw.random() < 0.5 else 0.0,
-                direct_db=round(draw.uniform(0.0, 15.0), 2),
-                hum_hz=draw.choice((0, 0, 0, 50, 60)),
-                hum_db=round(draw.uniform(-50.0, -25.0), 2),
             )
 
 

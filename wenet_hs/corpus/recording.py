@@ -8,6 +8,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,11 @@ class Recording:
     """Power spectrum of the noise floor, where the mean of the speech is 1."""
     peak_db: tuple[float, float]
     """Tenth and ninetieth percentile of the clips' highest samples, dB of full scale."""
+
+    @property
+    def snr_db(self) -> float:
+        """Power of the speech over that of the noise floor; at most 60 dB, for recordings with digital silence."""
+        return float(-10 * np.log10(max(1e-6, self.noise_F.mean())))
 
     @property
     def name(self) -> str:
@@ -87,7 +93,7 @@ def _smooth(power_F: Floats) -> Floats:
     return np.convolve(padded, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
 
 
-def transfer(wave: Floats, source_F: Floats, target_F: Floats) -> Floats:
+def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:
     """Speech (N,) of long-term spectrum `source_F`, filtered so that it has `target_F`; by at most 60 dB."""
     gain_db = 10 * np.log10(np.maximum(target_F, 1e-12) / np.maximum(source_F, 1e-12))
     return _filter(wave, 10 ** (np.clip(gain_db - np.median(gain_db), -_MOST_DB, _MOST_DB) / 20))
@@ -98,7 +104,7 @@ def colour(power_F: Floats, num_samples: int, draw: np.random.Generator) -> Floa
     return _filter(draw.standard_normal(num_samples), np.sqrt(power_F))
 
 
-def _filter(wave: Floats, gain_F: Floats) -> Floats:
+def _filter(wave: NDArray[np.floating[Any]], gain_F: Floats) -> Floats:
     """The wave (N,) with the amplitude of each frequency multiplied by a gain, without a delay."""
     length = 1 << (len(wave) + _FRAME).bit_length()
     spectrum = np.fft.rfft(wave, length)
