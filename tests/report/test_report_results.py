@@ -122,6 +122,20 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     capsys.readouterr()
 
 
+def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: Path, capsys: Capsys) -> None:
+    for path in study.glob("softmax-*.json"):
+        text = path.read_text("utf-8").replace('"softmax-0.5"', '"fr"').replace('"keys":"', '"keys":"f')
+        (study / path.name.replace("softmax-0.5", "fr")).write_text(text.replace('"ca":', '"fr":'), "utf-8")
+    replace_text(study / "table.yaml", "hsoftmax-0.5: tree}", "hsoftmax-0.5: tree, fr: French}\ncomparisons: []")
+    assert run_line(command, f"--tables {study} --markdown {study}/R.md") == 0
+    text = (study / "R.md").read_text("utf-8")
+    assert "| system | ca | ky | fr | macro average | micro average |" in text
+    assert "| French |  | 50.00 | 30.00 | 40.00 |" in text and "| flat softmax | 30.00 | 50.00 |  | 40.00 |" in text
+    replace_text(study / "table.yaml", "comparisons: []", "comparisons: [[softmax-0.5, fr]]")
+    code = run_line(command, f"--tables {study} --markdown {study}/R.md")
+    assert "attention: softmax-0.5-seed1 and fr-seed1 have different test sets; " in error_line(code, capsys)
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [

@@ -8,6 +8,7 @@ Markdown is typed by hand.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -20,7 +21,7 @@ from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import describe_speech
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
-from wenet_hs.score.compare import MACRO
+from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.pairing import Training, check_pair, training_of
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
@@ -72,7 +73,9 @@ class StudyTable:
     def comparisons(self) -> list[tuple[str, str]]:
         """The pairs of systems that have results."""
         first, *others = self.spec.systems
-        pairs = self.spec.comparisons or [(first, other) for other in others]
+        pairs = self.spec.comparisons
+        if pairs is None:
+            pairs = [(first, other) for other in others]
         return [(a, b) for a, b in pairs if self.results.get(a) and self.results.get(b)]
 
 
@@ -80,7 +83,7 @@ def read_table(folder: Path) -> StudyTable:
     """Read a table's folder.
 
     Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that `table.yaml` does not name,
-    or results on different test sets.
+    or results of one system on different test sets.
     """
     path = folder / SPEC
     try:
@@ -96,15 +99,19 @@ def read_table(folder: Path) -> StudyTable:
         raise DataError(
             f"{folder}: results of {list_names(unknown)}, which {SPEC} does not name; add them to `systems`"
         )
-    for mode in spec.modes:
-        tests = {one.modes[mode].keys: one.name for one in found if mode in one.modes}
-        if len(tests) > 1:
-            names = " and ".join(tests.values())
-            raise DataError(f"{folder}: {mode}: {names} have different test sets; score them on one list")
     results: dict[str, dict[int, Results]] = {system: {} for system in spec.systems}
     for one in sorted(found, key=lambda one: one.seed):
         results[one.system][one.seed] = one
+    for of_system, mode in product(results.values(), spec.modes):
+        _check_test_sets([one for one in of_system.values() if mode in one.modes], mode)
     return StudyTable(folder, spec, results)
+
+
+def _check_test_sets(results: Sequence[Results], mode: str) -> None:
+    tests = {one.modes[mode].keys: one.name for one in results}
+    if len(tests) > 1:
+        names = " and ".join(tests.values())
+        raise DataError(f"{mode}: {names} have different test sets; score them on one list")
 
 
 # ---- comparisons
@@ -134,6 +141,7 @@ def compare_systems(table: StudyTable) -> list[Row]:
             seeds = tuple(sorted(of_a.keys() & of_b.keys()))
             for seed in seeds:
                 check_pair(_training(of_a[seed]), _training(of_b[seed]))
+                _check_test_sets([of_a[seed], of_b[seed]], mode)
             if seeds:
                 counts = ([_errors(of[seed], mode) for seed in seeds] for of in (of_a, of_b))
                 pairs = pair_counts(*counts, seeds=[*map(str, seeds)], names=pair)
@@ -216,13 +224,15 @@ def format_comparisons(table: StudyTable, rows: Sequence[Row]) -> str:
 
 
 def _format_languages(table: StudyTable) -> str:
-    mode, rows, langs = table.spec.modes[0], [], dict[str, None]()
+    mode, means = table.spec.modes[0], dict[str, dict[str, float]]()
     for system, label in table.spec.systems.items():
         rates = [one.rates(mode) for one in table.results[system].values() if mode in one.modes]
         if rates:
-            langs |= dict.fromkeys(rates[0])
-            rows.append([label, *(percent(fmean(of[lang] for of in rates)) for lang in rates[0])])
-    return markdown_table(["system", *langs], rows)
+            means[label] = {lang: fmean(of[lang] for of in rates) for lang in rates[0]}
+    langs = dict.fromkeys(lang for of in means.values() for lang in of if lang not in (MACRO, MICRO))
+    columns = [*langs, MACRO, MICRO]
+    rows = [[label, *(percent(of[lang]) if lang in of else "" for lang in columns)] for label, of in means.items()]
+    return markdown_table(["system", *columns], rows)
 
 
 def _format_errors(table: StudyTable) -> str:
@@ -253,27 +263,29 @@ def _feature_rate(utterances: Mapping[str, Sequence[Sequence[int]]], distances: 
 
 def _format_speed(table: StudyTable) -> str:
     """Real-time factors by language, with the mean number of units per test sentence; empty without rtf.json."""
-    rows: list[list[str]] = []
-    langs, units, conditions = dict[str, None](), dict[str, float](), dict[str, None]()
-    for mode in table.spec.modes:
-        baseline: dict[str, float] = {}
-        for system, label in table.spec.systems.items():
-            found = [one for one in table.results[system].values() if one.rtf.get(mode)]
-            if not found:
-                continue
-            means = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
-            baseline, langs = baseline or means, langs | dict.fromkeys(means)
-            ratio = fmean(baseline[lang] / means[lang] for lang in means)
-            rows.append([mode, label, *(f"{mean:.4f}" for mean in means.values()), f"{ratio:.2f}×"])
-            for one in found:
-                units |= one.decoding.get("units_per_utterance", {})
-                shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
-                conditions |= {", ".join(shown): None}
+    speeds: dict[tuple[str, str], dict[str, float]] = {}
+    units, conditions = dict[str, float](), dict[str, None]()
+    for mode, (system, label) in product(table.spec.modes, table.spec.systems.items()):
+        found = [one for one in table.results[system].values() if one.rtf.get(mode)]
+        for one in found:
+            units |= one.decoding.get("units_per_utterance", {})
+            shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
+            conditions |= {", ".join(shown): None}
+        if found:
+            speeds[mode, label] = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
+    langs = dict.fromkeys(lang for of in speeds.values() for lang in of)
+    rows = []
+    for (mode, label), of in speeds.items():
+        first = next(
+            of for (other, _), of in speeds.items() if other == mode and of.keys() == speeds[mode, label].keys()
+        )
+        cells = [f"{of[lang]:.4f}" if lang in of else "" for lang in langs]
+        rows.append([mode, label, *cells, f"{fmean(first[lang] / of[lang] for lang in of):.2f}×"])
     columns = [f"{lang}, {units[lang]:.1f} units" if lang in units else lang for lang in langs]
     caption = (
         "Real-time factor by language (seconds of decoding per second of speech), mean over the seeds; in the header "
-        "the mean number of units per test sentence. The last column is the speed relative to the first system, mean "
-        f"over the languages. Decoding: {'; '.join(conditions)}."
+        "the mean number of units per test sentence. The last column is the speed relative to the first system on the "
+        f"same languages, mean over the languages. Decoding: {'; '.join(conditions)}."
     )
     return f"{caption}\n\n{markdown_table(['mode', 'system', *columns, 'speed'], rows)}" if rows else ""
 

@@ -8,21 +8,25 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
-tables="table3 curves"        # folders of results/
+tables="table3 curves table3_pretrained"  # folders of results/
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
 
 cells() {  # seed by seed, so that every system has the first seeds early
-  local seed share tree
+  local seed of suffix options tree share
   for seed in 1 2 3 4 5; do
-    cell table3 softmax 5 --head softmax
-    cell table3 hsoftmax 5 --head hsoftmax
-    cell table3 hsoftmax-random 5 --head hsoftmax --tree random
-    cell table3 hsoftmax-permuted 3 --head hsoftmax --tree permuted
-    cell table3 hsoftmax-per_language 3 --head hsoftmax --weighting per_language
-    for tree in brown embedding articulatory; do cell table3 "hsoftmax-$tree" 3 --head hsoftmax --tree "$tree"; done
-    cell table3 class 3 --head class
-    cell table3 hsoftmax-ctc_hsoftmax 3 --head hsoftmax --ctc_head hsoftmax
+    for of in "table3" "table3_pretrained -simulated-14 --pretrain 14"; do
+      read -r of suffix options <<< "$of"
+      cell "$of" "softmax$suffix" 5 --head softmax "$options"
+      cell "$of" "hsoftmax$suffix" 5 --head hsoftmax "$options"
+      cell "$of" "hsoftmax-random$suffix" 5 --head hsoftmax --tree random "$options"
+      cell "$of" "hsoftmax-per_language$suffix" 3 --head hsoftmax --weighting per_language "$options"
+      for tree in permuted brown embedding articulatory; do
+        cell "$of" "hsoftmax-$tree$suffix" 3 --head hsoftmax --tree "$tree" "$options"
+      done
+      cell "$of" "class$suffix" 3 --head class "$options"
+      cell "$of" "hsoftmax-ctc_hsoftmax$suffix" 3 --head hsoftmax --ctc_head hsoftmax "$options"
+    done
     for share in 0.25 0.5; do
       cell curves "softmax-$share" 3 --head softmax --train_share "$share"
       cell curves "hsoftmax-$share" 3 --head hsoftmax --train_share "$share"
@@ -33,4 +37,5 @@ cells() {  # seed by seed, so that every system has the first seeds early
 
 if [ "$list" = true ]; then cells; exit; fi
 for share in 1 0.5 0.25; do "$here/run.sh" --corpus "$corpus" --train_share "$share" --stop_stage 3; done
+[[ $tables != *pretrained* ]] || "$here/run.sh" --corpus "$corpus" --pretrain 14 --stop_stage 3
 run_cells --corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring"
