@@ -35,7 +35,7 @@ _PHRASE_SHARE = 0.12  # phrases of two words
 _ROOM_SHARE, _HUM_SHARE = 0.5, 0.4
 _DEV_SHARE = 0.01  # transcripts of the dev set
 _MIN_WORDS = 20  # a voice that can read fewer different words is not used
-_PACE_S = 0.12  # expected seconds per letter, only to plan the number of clips per round
+_PACE_S = 0.18  # expected seconds per letter, only to plan the number of clips per round
 _TUNING_SENTENCE = "The quick brown fox jumps over the lazy dog and the young bear."
 
 
