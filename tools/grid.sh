@@ -14,28 +14,33 @@ _option_files=("$0" "${BASH_SOURCE[0]}")
 started=$(date +%s)
 PATH="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)/.venv/bin:$PATH"
 
-# Prints the options of run.sh for the training of a system with $seed, if it belongs to a chosen table, if the system
-# has so many seeds, and if it has no results file.
+# Prints TABLE/SYSTEM-seedN and the options of run.sh for the training of a system with $seed, if it belongs to a chosen
+# table, if the system has so many seeds, and if it has no results file.
 cell() {  # TABLE SYSTEM SEEDS OPTIONS…
-  [[ " $tables " == *" $1 "* ]] && [ "$seed" -le "$3" ] && [ ! -f "$here/results/$1/$2-seed$seed.json" ] || return 0
-  echo "--results $here/results/$1 --seeds $seed ${*:4}"
+  local _name=$1/$2-seed$seed
+  [[ " $tables " == *" $1 "* ]] && [ "$seed" -le "$3" ] && [ ! -f "$here/results/$_name.json" ] || return 0
+  echo "$_name --seeds $seed ${*:4}"
 }
 
 # Runs the cells, $jobs at a time, each with the options that all share, and writes RESULTS.md.
 run_cells() {  # OPTION…
-  local _folders _running=0 _options _line _log _failed=0
-  mkdir -p "$here/logs"
-  while read -r _line; do
-    if [ "$_running" -ge "$jobs" ]; then wait -n || _failed=1; _running=$((_running - 1)); fi
-    [ $(($(date +%s) - started)) -lt $((60 * minutes)) ] || break
-    read -ra _options <<< "$_line"
-    _log=$here/logs/$(tr -c 'A-Za-z0-9.\n' _ <<< "${_line##*/results/}").log
-    echo "$(date +%T) $_line"
-    "$here/run.sh" --stage 2 "$@" "${_options[@]}" > "$_log" 2>&1 < /dev/null || { echo "failed: see $_log" >&2; exit 1; } &
-    _running=$((_running + 1))
-  done < <(cells)
-  while [ "$_running" -gt 0 ]; do wait -n || _failed=1; _running=$((_running - 1)); done
+  local _folders _status=0
+  cd "$here" || return
+  mkdir -p logs
+  export here started minutes
+  export -f _run_cell
+  cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "$@" || _status=1
   read -ra _folders <<< "$tables"
-  wenet-hs report --tables "${_folders[@]/#/$here/results/}" --markdown "$here/RESULTS.md"
-  return $_failed
+  wenet-hs report --tables "${_folders[@]/#/results/}" --markdown RESULTS.md
+  return $_status
+}
+
+_run_cell() {  # OPTION… CELL
+  local _name _options _log
+  read -ra _options <<< "${*: -1}"
+  _name=${_options[0]} _log=logs/${_options[0]//\//-}.log
+  [ $(($(date +%s) - started)) -lt $((60 * minutes)) ] || return 0
+  echo "$(date +%T) $_name"
+  "$here/run.sh" --stage 2 --results "results/${_name%/*}" "${@:1:$#-1}" "${_options[@]:1}" > "$_log" 2>&1 < /dev/null \
+    || { echo "$_name failed: see $_log" >&2; return 1; }
 }

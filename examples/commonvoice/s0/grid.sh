@@ -20,14 +20,14 @@ cells() {  # seed by seed, so that every system has the first seeds early
   local seed family of
   for seed in 1 2 3; do
     for family in romance slavic turkic; do
-      of="--data $here/data-$family --exp $here/exp-$family"
+      of="--data data-$family --exp exp-$family"
       cell table4 "softmax-mini-$family" 3 "$of" --head softmax
       cell table4 "hsoftmax-mini-$family" 3 "$of" --head hsoftmax
       cell table4 "hsoftmax-brown-mini-$family" 3 "$of" --head hsoftmax --tree brown
       cell table4_bpe "softmax-bpe_500-mini-$family" 3 "$of" --head softmax --unit bpe:500
       cell table4_bpe "hsoftmax-bpe_500-mini-$family" 3 "$of" --head hsoftmax --unit bpe:500
     done
-    of="--data $here/data-all --exp $here/exp-all"
+    of="--data data-all --exp exp-all"
     cell table5 softmax-mini-all 3 "$of" --head softmax
     cell table5 hsoftmax-mini-all 3 "$of" --head hsoftmax
   done
