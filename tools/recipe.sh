@@ -121,10 +121,10 @@ _claim_data() {
   mkdir -p "$data" && printf '%s' "$_made" > "$_file"
 }
 
-_wait_for() {  # waits, oldest first, until at most $1 trainings run; shows the logs if one fails
-  while [ "${#pids[@]}" -gt "$1" ]; do  # not `wait -n`, which misses a job that has ended already
-    wait "${pids[0]}" || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
-    pids=("${pids[@]:1}")
+_wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails
+  while [ "$running" -gt "$1" ]; do
+    wait -n || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
+    running=$((running - 1))
   done
 }
 
@@ -138,7 +138,7 @@ _train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, 
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
   OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
     --cv_data "$4/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" "${@:5}" > "$1.log" 2>&1 &
-  logs+=("$1.log"); pids+=("$!")
+  logs+=("$1.log"); running=$((running + 1))
 }
 
 _evaluate() {  # FOLDER
@@ -181,7 +181,7 @@ run_stages() {
   if at 3 "feature statistics"; then
     "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
   fi
-  mkdir -p "$exp"; logs=(); pids=()
+  mkdir -p "$exp"; logs=(); running=0
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
   if declare -F train_base > /dev/null; then
     for _seed in $seeds; do
