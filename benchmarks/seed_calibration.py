@@ -24,7 +24,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.report.collect import read_experiments
 from wenet_hs.report.results import Results, collect_results, read_results
 from wenet_hs.score.compare import MACRO
-from wenet_hs.score.seeds import MIN_SEEDS, POWER, SeedPairs, compare_seeds, detectable_difference
+from wenet_hs.score.seeds import MIN_SEEDS, POWER, Errors, compare_seeds, detectable_difference
 
 Floats = NDArray[np.float64]
 TARGET = 0.07
@@ -132,10 +132,10 @@ def draw_null(
     found: Variances,
     num_seeds: int,
     system_utterance: float,
-) -> SeedPairs:
+) -> dict[str, Errors]:
     """The error counts of two systems without a true difference, over `num_seeds` new seeds and drawn utterances."""
     shift_S2 = rng.normal(0, found.training, (num_seeds, 2))
-    errors: list[dict[str, NDArray[np.int64]]] = [{} for _ in range(num_seeds)]
+    errors: dict[str, dict[str, NDArray[np.int64]]] = {str(seed): {} for seed in range(num_seeds)}
     for lang, units_C in units.items():
         drawn_C = rng.integers(len(units_C), size=len(units_C))
         n_C1 = units_C[drawn_C, None]
@@ -143,14 +143,14 @@ def draw_null(
         rate_SC2 = rate_SC2 + (shift_S2 + rng.normal(0, found.training_language, shift_S2.shape))[:, None]
         expected_SC2 = n_C1 * rate_SC2 + np.sqrt(n_C1) * rng.normal(0, found.residual, rate_SC2.shape)
         counts_SC2 = np.floor(np.maximum(expected_SC2, 0) + rng.random(expected_SC2.shape)).astype(np.int64)
-        for of_seed, counts_C2 in zip(errors, counts_SC2, strict=True):
+        for of_seed, counts_C2 in zip(errors.values(), counts_SC2, strict=True):
             of_seed[lang] = np.column_stack((counts_C2, n_C1.astype(np.int64)))
-    return SeedPairs(names=("A", "B"), seeds=tuple(map(str, range(num_seeds))), errors=tuple(errors))
+    return dict(errors)
 
 
-def calibrate(nulls: Iterator[SeedPairs], num_resamples: int) -> dict[str, float]:
+def calibrate(nulls: Iterator[Mapping[str, Errors]], num_resamples: int) -> dict[str, float]:
     """The share of p < 0.05 and of intervals that contain 0, and the mean width of the intervals."""
-    found = [compare_seeds(pairs, num_resamples=num_resamples).differences[MACRO] for pairs in nulls]
+    found = [compare_seeds(errors, num_resamples=num_resamples).differences[MACRO] for errors in nulls]
     intervals = [of.interval for of in found if of.interval is not None]
     return {
         "p_below_005": float(np.mean([of.p is not None and of.p < 0.05 for of in found])),

@@ -2,7 +2,7 @@
 """Does every training leave the plateau of CTC, and what decides it?
 
 At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the lowest loss of an
-output that does not depend on the speech (`constant_output_loss` of the validation list). A training has taken off when
+output that does not depend on the speech, which the training records. A training has taken off when
 its validation loss is 0.5 nats per label lower.
 
 The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. The second: what was
@@ -16,15 +16,15 @@ varied to find the cause, on the data set that is hardest. Each run is a folder 
 
 import argparse
 import csv
-import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,30 +33,25 @@ import soundfile
 from paired import markdown_table, publish
 
 from wenet_hs.config.load import load_config
-from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.heads.ctc import constant_output_loss
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.report.collect import read_curves
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
-from wenet_hs.text.tokenizer import make_tokenizer
-from wenet_hs.text.units import UnitTable
 from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
 
 ROOT = Path(__file__).parents[1]
 SLOW = ("encoder_conf.dropout_rate=0.1", "decoder_conf.dropout_rate=0.1", "dataset_conf.speed_perturb=true")
-CAUSES: dict[str, tuple[str, ...]] = {
-    "lr 2e-3, warm-up 200": ("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200"),
+CAUSES = {
+    "lr 2e-3, warm-up 200": "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=200",
     "lr 2e-3, warm-up 200, layer norm": (
-        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "encoder_conf.cnn_module_norm=layer_norm"),
+        "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=200 encoder_conf.cnn_module_norm=layer_norm"
     ),
-    "lr 2e-3, warm-up 1,000": ("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=1000"),
+    "lr 2e-3, warm-up 1,000": "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=1000",
     "lr 2e-3, warm-up 200, with the decoder from the first step": (
-        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "model_conf.ctc_only_steps=0"),
+        "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=200 model_conf.ctc_only_steps=0"
     ),
-    "lr 2e-3, warm-up 200, β₂ 0.999": (
-        *("optim_conf.lr=2e-3", "scheduler_conf.warmup_steps=200", "optim_conf.betas=[0.9,0.999]"),
-    ),
-    "lr 1e-3, warm-up 200": ("optim_conf.lr=1e-3", "scheduler_conf.warmup_steps=200"),
-    "lr 1e-3, warm-up 1,000": ("optim_conf.lr=1e-3", "scheduler_conf.warmup_steps=1000"),
+    "lr 2e-3, warm-up 200, β₂ 0.999": "optim_conf.lr=2e-3 scheduler_conf.warmup_steps=200 optim_conf.betas=[0.9,0.999]",
+    "lr 1e-3, warm-up 200": "optim_conf.lr=1e-3 scheduler_conf.warmup_steps=200",
+    "lr 1e-3, warm-up 1,000": "optim_conf.lr=1e-3 scheduler_conf.warmup_steps=1000",
 }
 """Variants of conf/mini.yaml with SLOW and 5,000 steps, on Mboshi."""
 CAUSE_STEPS, CAUSE_SEEDS = 800, (1, 2)
@@ -95,7 +90,7 @@ def cause_runs(mboshi: Path) -> Iterator[Run]:
     """Each variant with each of CAUSE_SEEDS."""
     for seed in CAUSE_SEEDS:
         for name, overrides in CAUSES.items():
-            settings = (*SLOW, "scheduler_conf.total_steps=5000", *overrides)
+            settings = (*SLOW, "scheduler_conf.total_steps=5000", *overrides.split())
             yield Run(name, ROOT / "conf/mini.yaml", "char", mboshi, seed, CAUSE_STEPS, settings)
 
 
@@ -122,29 +117,25 @@ def read_clip(path: Path, row: Mapping[str, str]) -> Utterance:
     return Utterance(key=path.stem, wav=str(path), txt=txt, lang="mdw", speaker=row["speaker"], duration=duration)
 
 
-def train_all(runs: Sequence[Run], work: Path, jobs: int) -> None:
-    """Train each run to its first validation, `jobs` at a time with one thread each."""
-    waiting, running = [run for run in runs if read_validation(folder_of(run, work)) is None], dict[Path, Any]()
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            run = waiting.pop(0)
-            folder = folder_of(run, work)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            with (folder / "log.txt").open("w") as log:
-                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-                running[folder] = subprocess.Popen(command_of(run, folder), stdout=log, stderr=log, env=environment)
+def train(run: Run, work: Path) -> None:
+    """Train a run to its first validation with one thread, if it has none."""
+    folder = folder_of(run, work)
+    if read_validation(folder) is not None:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (folder / "log.txt").open("w") as log:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command_of(run, folder), stdout=log, stderr=log, env=environment)
+    while read_validation(folder) is None and process.poll() is None:
         time.sleep(1)
-        for folder, process in list(running.items()):
-            validation = read_validation(folder)
-            if validation is not None or process.poll() is not None:
-                if validation is None:
-                    raise RuntimeError(f"{folder}: ended without a validation; see log.txt")
-                process.send_signal(signal.SIGTERM)
-                process.wait()
-                del running[folder]
-                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-                print(folder.name, f"{validation['loss_ctc']:.2f}", flush=True)
+    process.terminate()
+    process.wait()
+    validation = read_validation(folder)
+    if validation is None:
+        raise RuntimeError(f"{folder}: ended without a validation; see log.txt")
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    print(folder.name, f"{validation['loss_ctc']:.2f}", flush=True)
 
 
 def folder_of(run: Run, work: Path) -> Path:
@@ -162,36 +153,23 @@ def command_of(run: Run, folder: Path) -> list[str]:
     return ["wenet-hs", "train", *options, "--override_config", *settings, "log_interval=20", *run.overrides]
 
 
-def read_records(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The complete records of metrics.jsonl of one kind."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() else []
-    records = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [record for record in records if record["kind"] == kind]
-
-
-def read_validation(folder: Path) -> dict[str, Any] | None:
+def read_validation(folder: Path) -> dict[str, float] | None:
     """The first validation of a run; None if it has not come to it."""
-    return next(iter(read_records(folder, "valid")), None)
+    return next(iter(read_curves(folder / "metrics.jsonl").get("valid", [])), None)
 
 
-def plateau_of(run: Run) -> float:
-    """The plateau of CTC on the validation list of a run."""
-    config = load_config(run.config)
-    tokenizer = make_tokenizer(run.tokenizer, UnitTable.read(run.data / "units.txt"))
-    clips = read_data_list(run.data / "dev/data.list")
-    options: dict[str, Any] = {"training": False, "seed": 0, "subsampled_length": lambda n: ((n - 1) // 2 - 1) // 2}
-    targets, frames = SpeechDataset(clips, tokenizer, config.dataset_conf, **options).sample_targets(200)
-    return constant_output_loss(targets, frames, tokenizer.table.special.blank)
+def group_runs(runs: Sequence[Run], work: Path) -> Iterator[tuple[str, list[Run], list[dict[str, float]]]]:
+    """The runs of each name, and their validations."""
+    for name in dict.fromkeys(run.name for run in runs):
+        of_name = [run for run in runs if run.name == name]
+        yield name, of_name, [read_validation(folder_of(run, work)) or {} for run in of_name]
 
 
 def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]]:
     """The table of the runs, one row per name, and its facts."""
     rows, facts = [], []
-    for name in dict.fromkeys(run.name for run in runs):
-        of_name = [run for run in runs if run.name == name]
-        plateau = plateau_of(of_name[0])
-        losses = [float((read_validation(folder_of(run, work)) or {})["loss_ctc"]) for run in of_name]
+    for name, of_name, validations in group_runs(runs, work):
+        plateau, losses = validations[0]["ctc_plateau"], [of["loss_ctc"] for of in validations]
         num_off = sum(loss <= plateau - TAKE_OFF_NATS for loss in losses)
         each = " ".join(f"{loss:.2f}" for loss in losses)
         cells = [f"{of_name[0].steps:,}", f"{plateau:.2f}", f"{fmean(losses):.2f}", f"{max(losses):.2f}"]
@@ -204,17 +182,15 @@ def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]
 def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
     """One SVG per data set: the training CTC loss of each seed above the steps. Returns Markdown images."""
     images = []
-    for number, name in enumerate(dict.fromkeys(run.name for run in runs)):
-        lines = []
-        for run in runs:
-            if run.name == name:
-                records = read_records(folder_of(run, work), "train")
-                points = [(record["step"], record["loss_ctc"]) for record in records]
-                lines.append(Line(points=points, colour=run.seed - 1))
-                steps = run.steps
-        plateau = plateau_of(next(run for run in runs if run.name == name))
-        lines += [Line(points=[(0, level), (steps, level)], colour=0, faint=True) for level in (plateau, plateau - 0.5)]
-        path = out.with_name(f"{out.name}_{number + 1}.svg")
+    for number, (name, of_name, validations) in enumerate(group_runs(runs, work), start=1):
+        curves = [(run, read_curves(folder_of(run, work) / "metrics.jsonl")["train"]) for run in of_name]
+        lines = [
+            Line(points=[(record["step"], record["loss_ctc"]) for record in records], colour=run.seed - 1)
+            for run, records in curves
+        ]
+        plateau, end = validations[0]["ctc_plateau"], of_name[0].steps
+        lines += [Line(points=[(0, level), (end, level)], colour=0, faint=True) for level in (plateau, plateau - 0.5)]
+        path = out.with_name(f"{out.name}_{number}.svg")
         path.write_text(standalone_svg(line_chart(lines, label=f"CTC loss, {name}"), [name]), "utf-8")
         images.append(f"![CTC loss of each seed: {name}]({path.name})")
     return images
@@ -236,7 +212,8 @@ def main() -> None:
     if not (mboshi / "global_cmvn").exists():
         write_mboshi(args.mboshi.resolve(), mboshi)
     recipes, causes = list(recipe_runs(args, mboshi)), list(cause_runs(mboshi))
-    train_all([*causes, *recipes], args.work, args.jobs)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(train, [*causes, *recipes], repeat(args.work)))
     (recipe_table, recipe_facts), (cause_table, cause_facts) = (tabulate(of, args.work) for of in (recipes, causes))
     images = draw_curves(recipes, args.work, args.out) if args.out else []
     text = "\n\n".join(

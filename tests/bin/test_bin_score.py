@@ -232,6 +232,9 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
     Path("a1/train.yaml").write_text("seed: 0\n")
     Path("b1/train.yaml").write_text("seed: 0\n")
     assert error_line(compare(line), capsys).startswith(f"{a[0]} and {a[1]}: the same seed, 0, twice in one system")
+    Path("a1/train.yaml").unlink()
+    Path("b0/train.yaml").unlink()
+    assert error_line(compare(line), capsys).startswith(f"{a[0]} and {b[1]}: the same seed, 0, twice"), "over pairs"
     assert compare("--hyp_a a b --hyp_b b b") == 0, "files that are in no experiment folder"
     assert "\nthe trainings are not checked: no train.yaml" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from made_up_experiment import BAD, GOOD, REF, replace_text, write_experiment
 from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.report.collect import read_experiments
-from wenet_hs.report.markdown import compare_systems, read_table
+from wenet_hs.report.markdown import compare_study, read_table
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
 from wenet_hs.score.compare import MACRO
 
@@ -78,9 +78,9 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
 
 
 def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path, capsys: Capsys) -> None:
-    rows = compare_systems(read_table(study))
-    assert [(row.mode, row.seeds) for row in rows] == [
-        (mode, (1, 2, 3, 4, 5)) for mode in ("attention", "ctc_greedy_search")
+    rows = compare_study(read_table(study))
+    assert [(row.mode, tuple(row.rates)) for row in rows] == [
+        (mode, ("1", "2", "3", "4", "5")) for mode in ("attention", "ctc_greedy_search")
     ]
     first, second = rows
     assert first.difference.differences[0] == 0 and first.difference.mean < 0
@@ -113,7 +113,7 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     replace_text(first_file, '"is_simulated":false', '"is_simulated":true')
     (study / "other").mkdir()
     (study / "other/table.yaml").write_text(TABLE + "also: [..]\n")
-    assert [row.difference for row in compare_systems(read_table(study / "other"))] == [row.difference for row in rows]
+    assert [row.difference for row in compare_study(read_table(study / "other"))] == [row.difference for row in rows]
     (tmp_path / "intro.md").write_text("Findings.\n")
     assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
     summary = (tmp_path / "R.md").read_text("utf-8")

@@ -1,36 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Systems over seeds: which experiments are one system, their differences, and trainings that are no pairs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wenet_hs.report.seeds import compare_systems, group_seeds
-from wenet_hs.score import Report, Rules, score
+from wenet_hs.report.collect import ExperimentResults, compare_systems, group_seeds
+from wenet_hs.score import Rules, score
 
 REF = {f"xx{i}": "abcdefghij" for i in range(8)}
 
 
-@dataclass
-class Experiment:
-    name: str
-    settings: dict[str, Any]
-    provenance: dict[str, Any]
-    scores: Mapping[str, Report]
-
-
-def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp32", **provenance: str) -> Experiment:
+def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp32", **facts: str) -> ExperimentResults:
     hypothesis = {key: "abcdefghix" if i < num_wrong else text for i, (key, text) in enumerate(REF.items())}
     report = score(REF, hypothesis, rules=Rules(metric="cer"), num_resamples=0)
     settings = {"head": name[0], "dtype": dtype} | ({} if seed is None else {"seed": seed})
-    return Experiment(
-        name, settings, {key.replace("_", " "): text for key, text in provenance.items()}, {"joint": report}
-    )
+    provenance = {key.replace("_", " "): text for key, text in facts.items()}
+    files: dict[str, Any] = {"curves": {}, "tree": None, "rtf": {}, "absent": (), "outdated": ()}
+    scores = {"joint": report}
+    return ExperimentResults(name=name, folder=Path(), settings=settings, provenance=provenance, scores=scores, **files)
 
 
-def trainings(name: str, wrong: tuple[int, ...], **facts: str) -> list[Experiment]:
+def trainings(name: str, wrong: tuple[int, ...], **facts: str) -> list[ExperimentResults]:
     return [experiment(f"{name}-seed{seed}", seed, number, **facts) for seed, number in enumerate(wrong, start=1)]
 
 
@@ -73,7 +65,7 @@ def test_systems_are_compared_with_the_first_one() -> None:
         ([experiment("b5", 5, 1), experiment("b6", 6, 1)], "seeds 1, 2 and 5, 6; train both with the same seeds"),
     ],
 )
-def test_trainings_that_are_no_pairs_are_named(other: list[Experiment], fault: str) -> None:
+def test_trainings_that_are_no_pairs_are_named(other: list[ExperimentResults], fault: str) -> None:
     rows, faults = compare_systems([*trainings("a", (1, 2), processor="X"), *other], ["joint"])
     assert [row.difference for row in rows] == [None, None]
     assert len(faults) == 1 and faults[0].startswith(

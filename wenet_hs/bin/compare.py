@@ -25,7 +25,7 @@ from wenet_hs.score import score
 from wenet_hs.score.compare import compare, comparison_to_json
 from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.pairing import check_pair, check_system, read_training
-from wenet_hs.score.seeds import compare_seeds, pair_reports, seed_comparison_to_json
+from wenet_hs.score.seeds import compare_reports, seed_comparison_to_json
 from wenet_hs.score.tables import format_comparison, format_seed_comparison
 
 
@@ -82,17 +82,16 @@ def _run_seeds(args: argparse.Namespace, score_file: Callable[[Path, str | None]
     """Check the pairs, score all files, compare, print."""
     trainings = [[read_training(path) for path in paths] for paths in (args.hyp_a, args.hyp_b)]
     unknown = dict.fromkeys(what for a, b in zip(*trainings, strict=True) if a and b for what in check_pair(a, b))
-    for system in trainings:
+    known = [a or b for a, b in zip(*trainings, strict=True)]
+    for system in (*trainings, known):
         check_system([training for training in system if training])
-    known = [of_pair[0] or of_pair[1] for of_pair in zip(*trainings, strict=True)]
-    seeds = [found.seed if found and found.seed else f"#{i}" for i, found in enumerate(known, start=1)]
-    names = tuple(
-        name or f"{paths[0]} and {len(paths) - 1} more"
-        for paths, name in ((args.hyp_a, args.name_a), (args.hyp_b, args.name_b))
-    )
-    reports = [[score_file(path, None) for path in paths] for paths in (args.hyp_a, args.hyp_b)]
-    pairs = pair_reports(reports[0], reports[1], seeds=seeds, names=(names[0], names[1]))
-    comparison = compare_seeds(pairs, num_resamples=args.num_resamples)
+    pairs = {
+        found.seed if found and found.seed else f"#{i}": (score_file(path_a, None), score_file(path_b, None))
+        for i, (found, path_a, path_b) in enumerate(zip(known, args.hyp_a, args.hyp_b, strict=True), start=1)
+    }
+    more = f" and {len(pairs) - 1} more"
+    names = args.name_a or f"{args.hyp_a[0]}{more}", args.name_b or f"{args.hyp_b[0]}{more}"
+    comparison = compare_reports(pairs, names=names, num_resamples=args.num_resamples)
     if args.json:
         write_atomic(args.json, seed_comparison_to_json(comparison))
     print(format_seed_comparison(comparison), end="")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heads limited to some of their units, for recognition with a known inventory of units.
 
-Dimension key: N rows, D width, V unit ids, U units that are left, S sources, K best.
+Dimension key: N rows, D width, V unit ids, U units that are left, K best.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -31,11 +31,10 @@ def restrict_head(
         by_node: False: tree heads too are renormalised over all units that are left.
     """
     sources = sorted(set(source_of.values()))
-    choice_of = {source: index for index, source in enumerate(sources)}
-    choices = {unit_id: choice_of[source_of[unit_id]] for unit_id in sorted(source_of)}
     selected = head._select(sources) if by_node else None
-    restricted = RestrictedHead(selected or head, choices, num_units or head.num_units, None if selected else sources)
-    return restricted.to(next(head.parameters()).device)
+    number_of = {source: index if selected else source for index, source in enumerate(sources)}
+    numbers = {unit_id: number_of[source] for unit_id, source in sorted(source_of.items())}
+    return RestrictedHead(selected or head, numbers, num_units or head.num_units).to(next(head.parameters()).device)
 
 
 class RestrictedHead(OutputHead):
@@ -43,26 +42,22 @@ class RestrictedHead(OutputHead):
 
     unit_ids: Tensor
     """(U,) the units that are left, ascending."""
-    choices: Tensor
-    """(U,) which source each is computed from."""
+    sources: Tensor
+    """(U,) the unit of `head` that each is computed from."""
     log_shares: Tensor
     """(U,) minus the logarithm of the number of units with the same source."""
-    sources: Tensor | None
-    """The units of `head` that are left, over which it is renormalised. None: all its units are sources."""
 
-    def __init__(
-        self, head: OutputHead, choices: Mapping[int, int], num_units: int, sources: Sequence[int] | None
-    ) -> None:
-        """`choices`: per unit id, ascending, the index of its source."""
+    def __init__(self, head: OutputHead, source_of: Mapping[int, int], num_units: int) -> None:
+        """`source_of`: per unit id, ascending, the unit of `head` that it is computed from."""
         super().__init__(head.dim, num_units)
         self.head = head
-        found = list(choices.values())
-        self._is_renumbering = sources is None and found == list(range(head.num_units))
-        shares = [-math.log(found.count(choice)) for choice in found]
-        self.register_buffer("unit_ids", torch.tensor(list(choices)), persistent=False)
-        self.register_buffer("choices", torch.tensor(found), persistent=False)
+        sources, all_units = list(source_of.values()), list(range(head.num_units))
+        self._is_renumbering = sources == all_units
+        self._is_normalized = sorted(set(sources)) == all_units
+        shares = [-math.log(sources.count(source)) for source in sources]
+        self.register_buffer("unit_ids", torch.tensor(list(source_of)), persistent=False)
+        self.register_buffer("sources", torch.tensor(sources), persistent=False)
         self.register_buffer("log_shares", torch.tensor(shares, dtype=torch.float64), persistent=False)
-        self.register_buffer("sources", None if sources is None else torch.tensor(sources), persistent=False)
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """As of every head, of the units that are left: K is at most their number."""
@@ -70,10 +65,9 @@ class RestrictedHead(OutputHead):
 
     def _left_log_probs(self, hidden_ND: Tensor) -> Tensor:
         """(N, U)"""
-        found_NS = self.head._log_probs(hidden_ND)
-        if self.sources is not None:
-            found_NS = found_NS.index_select(-1, self.sources).log_softmax(-1)
-        return found_NS.index_select(-1, self.choices) + self.log_shares.to(found_NS)
+        found_NU = self.head._log_probs(hidden_ND).index_select(-1, self.sources)
+        found_NU = found_NU + self.log_shares.to(found_NU)
+        return found_NU if self._is_normalized else found_NU.log_softmax(-1)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         all_NV = hidden_ND.new_full((len(hidden_ND), self.num_units), -math.inf)

@@ -16,8 +16,11 @@ from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.report.seeds import SystemSeeds, compare_systems
-from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.report.seeds import SystemSeeds, correct_p
+from wenet_hs.score.compare import MACRO
+from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
+from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, training_of
+from wenet_hs.score.seeds import SeedDifference, compare_reports
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
@@ -57,6 +60,11 @@ class ExperimentResults:
     def head(self) -> str:
         """The output head in train.yaml."""
         return str(self.settings.get("head", "unknown"))
+
+    @property
+    def training(self) -> Training:
+        """What two paired trainings must have in common."""
+        return training_of(self.name, self.settings, self.provenance)
 
     @property
     def speeds(self) -> dict[str, dict[str, Any]]:
@@ -247,6 +255,65 @@ def gather_data(
         systems=systems,
         seed_faults=seed_faults,
     )
+
+
+# ---- systems over seeds
+
+_Seeds = dict[str, ExperimentResults]
+
+
+def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, _Seeds]:
+    """The experiments with a macro average in this mode by system, which is all settings and files but the seed.
+
+    A system has the name of its first experiment. Experiments without a seed are single.
+    """
+    groups: dict[object, tuple[str, _Seeds]] = {}
+    used = Counter[str]()
+    for found in experiments:
+        if mode not in found.scores or found.scores[mode].macro.rate is None:
+            continue
+        seed = str(found.settings.get("seed", UNDEFINED))
+        files = sorted(item for item in found.provenance.items() if str(item[0]).startswith("sha256"))
+        is_tuned = "--checkpoint" in str(found.provenance.get("command", ""))
+        settings = repr((found.settings | {"seed": None}, files, is_tuned))
+        key = (settings, used[settings + seed]) if "seed" in found.settings else found.name
+        used[settings + seed] += 1  # a second experiment with equal settings and seed is another system
+        groups.setdefault(key, (found.name.removesuffix(f"-seed{seed}"), {}))[1][seed] = found
+    names = Counter(name for name, _ in groups.values())
+    return {name if names[name] == 1 else next(iter(of.values())).name: of for name, of in groups.values()}
+
+
+def compare_systems(
+    experiments: Sequence[ExperimentResults], modes: Iterable[str]
+) -> tuple[list[SystemSeeds], list[str]]:
+    """The systems with several seeds in each mode, and a message for each one that cannot be compared."""
+    rows, faults = list[SystemSeeds](), list[str]()
+    for mode in modes:
+        systems = {name: of for name, of in group_seeds(experiments, mode).items() if len(of) > 1}
+        first = next(iter(systems), "")
+        for name, of in systems.items():
+            difference = None
+            if name != first:
+                try:
+                    difference = _compare(systems[first], of, mode)
+                except DataError as error:
+                    faults.append(f"{first} and {name} are not compared over seeds in {mode}: {error}")
+            rates = {seed: found.scores[mode].macro.rate or 0.0 for seed, found in of.items()}
+            rows.append(SystemSeeds(mode=mode, name=name, rates=rates, baseline=first, difference=difference))
+    return correct_p(rows), faults
+
+
+def _compare(baseline: _Seeds, other: _Seeds, mode: str) -> SeedDifference:
+    seeds = [seed for seed in baseline if seed in other]
+    if len(seeds) < 2:
+        raise DataError(f"seeds {', '.join(baseline)} and {', '.join(other)}; train both with the same seeds")
+    for seed in seeds:
+        check_pair(baseline[seed].training, other[seed].training, SAME_COMPUTATION)
+    pairs = {seed: (baseline[seed].scores[mode], other[seed].scores[mode]) for seed in seeds}
+    return compare_reports(pairs).differences[MACRO]
+
+
+# ---- the shown mode and the files of the data
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:

@@ -21,11 +21,12 @@ from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import describe_speech
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
+from wenet_hs.report.seeds import SystemSeeds, correct_p, count_tests
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
-from wenet_hs.score.pairing import Training, check_pair, training_of
-from wenet_hs.score.seeds import FIXED_LANGUAGES, SeedDifference, compare_seeds, holm, pair_counts
-from wenet_hs.score.tables import format_p, format_signed, markdown_table
+from wenet_hs.score.pairing import check_pair
+from wenet_hs.score.seeds import FIXED_LANGUAGES, Errors, compare_seeds
+from wenet_hs.score.tables import markdown_table, seed_difference_cells
 
 SPEC, CHART = "table.yaml", "chart.svg"
 
@@ -69,14 +70,16 @@ class StudyTable:
     results: dict[str, dict[int, Results]]
     """By system, in the order of the rows, and seed."""
 
+    def of_mode(self, system: str, mode: str) -> list[Results]:
+        """The results of a system in one decoding mode, by seed."""
+        return [one for one in self.results.get(system, {}).values() if mode in one.modes]
+
     @property
-    def comparisons(self) -> list[tuple[str, str]]:
-        """The pairs of systems that have results."""
-        first, *others = self.spec.systems
-        pairs = self.spec.comparisons
-        if pairs is None:
-            pairs = [(first, other) for other in others]
-        return [(a, b) for a, b in pairs if self.results.get(a) and self.results.get(b)]
+    def rows(self) -> Iterator[tuple[str, str, list[Results]]]:
+        """Mode, name and results of each system that has results."""
+        for mode, (system, label) in product(self.spec.modes, self.spec.systems.items()):
+            if found := self.of_mode(system, mode):
+                yield mode, label, found
 
 
 def read_table(folder: Path) -> StudyTable:
@@ -117,80 +120,67 @@ def _check_test_sets(results: Sequence[Results], mode: str) -> None:
 # ---- comparisons
 
 
-@dataclass(frozen=True)
-class Row:
-    """A comparison of two systems in one mode."""
-
-    mode: str
-    pair: tuple[str, str]
-    seeds: tuple[int, ...]
-    difference: SeedDifference
-    adjusted_p: float | None
-    """Holm's correction over all rows of the table."""
-
-
-def compare_systems(table: StudyTable) -> list[Row]:
+def compare_study(table: StudyTable) -> list[SystemSeeds]:
     """All comparisons of a table, the macro average of their common seeds.
 
     Raises DataError for trainings that are no pair, see `check_pair`.
     """
+    first, *others = table.spec.systems
+    pairs = table.spec.comparisons
+    if pairs is None:
+        pairs = [(first, other) for other in others]
     found = []
-    for mode in table.spec.modes:
-        for pair in table.comparisons:
-            of_a, of_b = ({s: r for s, r in table.results[name].items() if mode in r.modes} for name in pair)
-            seeds = tuple(sorted(of_a.keys() & of_b.keys()))
-            for seed in seeds:
-                check_pair(_training(of_a[seed]), _training(of_b[seed]))
-                _check_test_sets([of_a[seed], of_b[seed]], mode)
-            if seeds:
-                counts = ([_errors(of[seed], mode) for seed in seeds] for of in (of_a, of_b))
-                pairs = pair_counts(*counts, seeds=[*map(str, seeds)], names=pair)
-                found.append((mode, pair, seeds, compare_seeds(pairs).differences[MACRO]))
-    adjusted = holm([difference.p for *_, difference in found])
-    return [Row(*row, p) for row, p in zip(found, adjusted, strict=True)]
+    for mode, (a, b) in product(table.spec.modes, pairs):
+        of_a, of_b = ({one.seed: one for one in table.of_mode(system, mode)} for system in (a, b))
+        errors = {str(seed): _pair_errors(of_a[seed], of_b[seed], mode) for seed in of_a if seed in of_b}
+        if errors:
+            difference = compare_seeds(errors).differences[MACRO]
+            rates = dict(zip(errors, difference.rates_b, strict=True))
+            found.append(SystemSeeds(mode=mode, name=b, rates=rates, baseline=a, difference=difference))
+    return correct_p(found)
 
 
-def _training(results: Results) -> Training:
-    return training_of(results.name, results.settings | {"seed": results.seed}, results.provenance)
-
-
-def _errors(results: Results, mode: str) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
-    """Errors and reference units (C, 2) of each utterance by language."""
-    rows = {lang: np.array(counts) for lang, counts in results.modes[mode].utterances.items()}
-    return {lang: np.column_stack((counts[:, 1:].sum(axis=1), counts[:, 0])) for lang, counts in rows.items()}
+def _pair_errors(a: Results, b: Results, mode: str) -> Errors:
+    check_pair(a.training, b.training)
+    _check_test_sets([a, b], mode)
+    errors = {}
+    for lang, rows in sorted(a.modes[mode].utterances.items()):
+        a_C4, b_C4 = np.array(rows), np.array(b.modes[mode].utterances[lang])
+        if a_C4[:, 0].any():
+            errors[lang] = np.column_stack((a_C4[:, 1:].sum(axis=1), b_C4[:, 1:].sum(axis=1), a_C4[:, 0]))
+    return errors
 
 
 # ---- Markdown
 
 
-def format_table(table: StudyTable) -> str:
-    """The table as Markdown: rates, comparisons, languages, kinds of errors, and the trainings."""
-    spec = table.spec
-    parts = [_format_title(table), spec.text.strip(), _format_rates(table)]
-    rows = compare_systems(table)
-    if rows:
-        parts += [_describe_comparisons(rows), format_comparisons(table, rows)]
+def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
+    """The table as Markdown: rates, comparisons, languages, kinds of errors, and the trainings.
+
+    `is_summary`: only the comparisons, or the rates if there are none.
+    """
+    spec, rows = table.spec, compare_study(table)
+    trainings = [one for of_system in table.results.values() for one in of_system.values()]
+    are_pretrained = [one.is_pretrained_on_simulated for one in trainings]
+    title = f"## {spec.title}{describe_speech(any(one.is_simulated for one in trainings), are_pretrained)}"
+    comparisons = format_comparisons(table, rows) if rows else ""
+    if is_summary:
+        return f"{title}\n\n{comparisons or _format_rates(table)}\n"
+    parts = [title, spec.text.strip(), _format_rates(table)]
+    parts += [_describe_comparisons(rows), comparisons] if rows else []
     parts += [f"By language, {spec.modes[0]}, mean over the seeds:", _format_languages(table)]
     parts += ["Kinds of errors, in % of the reference units, mean over the seeds:", _format_errors(table)]
     parts += [_format_speed(table), "Trainings:", _format_trainings(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _format_title(table: StudyTable) -> str:
-    found = [one for of_system in table.results.values() for one in of_system.values()]
-    note = describe_speech(any(one.is_simulated for one in found), [one.is_pretrained_on_simulated for one in found])
-    return f"## {table.spec.title}{note}"
-
-
 def _format_rates(table: StudyTable) -> str:
     """Mean and standard deviation of the macro average in each mode."""
-    header = ["system", "seeds", *table.spec.modes]
     rows = []
     for system, label in table.spec.systems.items():
-        found = table.results[system].values()
-        rates = [[one.rates(mode)[MACRO] for one in found if mode in one.modes] for mode in table.spec.modes]
-        rows.append([label, str(len(found)), *map(_mean_and_deviation, rates)])
-    return markdown_table(header, rows)
+        rates = [[one.rates(mode)[MACRO] for one in table.of_mode(system, mode)] for mode in table.spec.modes]
+        rows.append([label, str(len(table.results[system])), *map(_mean_and_deviation, rates)])
+    return markdown_table(["system", "seeds", *table.spec.modes], rows)
 
 
 def _mean_and_deviation(rates: Sequence[float]) -> str:
@@ -199,36 +189,33 @@ def _mean_and_deviation(rates: Sequence[float]) -> str:
     return percent(fmean(rates)) + (f" ± {percent(stdev(rates))}" if len(rates) > 1 else "")
 
 
-def _describe_comparisons(rows: Sequence[Row]) -> str:
-    num_tested = sum(row.adjusted_p is not None for row in rows)
+def _describe_comparisons(rows: Sequence[SystemSeeds]) -> str:
     return (
         "Differences of the macro average, B minus A, in points; below 0, B is better. The interval is over seeds and "
-        f"utterances. p is of a paired t test over the seeds, p (Holm) is corrected for {num_tested} comparisons; with "
+        f"utterances. p is of a paired t test over the seeds, p (Holm) is corrected for {count_tests(rows)}; with "
         "fewer than five seeds there is no p. The last column is the difference that these seeds would have shown with "
         f"a probability of 80 %. {FIXED_LANGUAGES}"
     )
 
 
-def format_comparisons(table: StudyTable, rows: Sequence[Row]) -> str:
+def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds]) -> str:
     """One row per comparison: A, B, seeds, difference, interval, p, corrected p, detectable difference."""
     labels = table.spec.systems
     header = ["mode", "A", "B", "seeds", "B − A", "95 % interval", "p", "p (Holm)", "detectable"]
-    cells = []
-    for row in rows:
-        found = row.difference
-        detectable = UNDEFINED if found.detectable is None else percent(found.detectable)
-        numbers = [f"{100 * found.mean:+.2f}", format_signed(found.interval), format_p(found.p)]
-        names = [row.mode, labels[row.pair[0]], labels[row.pair[1]], str(len(row.seeds))]
-        cells.append([*names, *numbers, format_p(row.adjusted_p), detectable])
+    cells = [
+        [row.mode, labels[row.baseline], labels[row.name], *seed_difference_cells(row.difference, row.adjusted_p)]
+        for row in rows
+        if row.difference is not None
+    ]
     return markdown_table(header, cells)
 
 
 def _format_languages(table: StudyTable) -> str:
-    mode, means = table.spec.modes[0], dict[str, dict[str, float]]()
-    for system, label in table.spec.systems.items():
-        rates = [one.rates(mode) for one in table.results[system].values() if mode in one.modes]
-        if rates:
-            means[label] = {lang: fmean(of[lang] for of in rates) for lang in rates[0]}
+    means = {
+        label: {lang: fmean(one.rates(mode)[lang] for one in found) for lang in found[0].rates(mode)}
+        for mode, label, found in table.rows
+        if mode == table.spec.modes[0]
+    }
     langs = dict.fromkeys(lang for of in means.values() for lang in of if lang not in (MACRO, MICRO))
     columns = [*langs, MACRO, MICRO]
     rows = [[label, *(percent(of[lang]) if lang in of else "" for lang in columns)] for label, of in means.items()]
@@ -238,20 +225,16 @@ def _format_languages(table: StudyTable) -> str:
 def _format_errors(table: StudyTable) -> str:
     """Substitutions, deletions, insertions, PFER, and the error rate of the units of each frequency band."""
     rows = []
-    for mode in table.spec.modes:
-        for system, label in table.spec.systems.items():
-            found = [one.modes[mode] for one in table.results[system].values() if mode in one.modes]
-            if not found:
-                continue
-            sums = np.mean([sum(np.sum(of, axis=0) for of in one.utterances.values()) for one in found], axis=0)
-            cells = [percent(count / sums[0]) for count in sums[1:]]
-            pfer = [_feature_rate(one.utterances, one.distances) for one in found if one.distances is not None]
-            cells.append(percent(fmean(pfer)) if pfer else UNDEFINED)
-            for band, _ in BANDS:
-                counts = np.array([one.bands[band] for one in found if band in one.bands])
-                total = counts.sum(axis=0) if len(counts) else np.zeros(4)
-                cells.append(percent(total[1:3].sum() / total[0]) if total[0] else UNDEFINED)
-            rows.append([mode, label, *cells])
+    for mode, label, results in table.rows:
+        found = [one.modes[mode] for one in results]
+        sums = np.mean([sum(np.sum(of, axis=0) for of in one.utterances.values()) for one in found], axis=0)
+        cells = [percent(count / sums[0]) for count in sums[1:]]
+        pfer = [_feature_rate(one.utterances, one.distances) for one in found if one.distances is not None]
+        cells.append(percent(fmean(pfer)) if pfer else UNDEFINED)
+        for band, _ in BANDS:
+            total = np.sum([one.bands.get(band, (0, 0, 0, 0)) for one in found], axis=0)
+            cells.append(percent(total[1:3].sum() / total[0]) if total[0] else UNDEFINED)
+        rows.append([mode, label, *cells])
     bands = [f"{name} ×" if name != "unseen" else name for name, _ in BANDS]
     return markdown_table(["mode", "system", "S", "D", "I", "PFER, macro", *bands], rows)
 
@@ -265,8 +248,8 @@ def _format_speed(table: StudyTable) -> str:
     """Real-time factors by language, with the mean number of units per test sentence; empty without rtf.json."""
     speeds: dict[tuple[str, str], dict[str, float]] = {}
     units, conditions = dict[str, float](), dict[str, None]()
-    for mode, (system, label) in product(table.spec.modes, table.spec.systems.items()):
-        found = [one for one in table.results[system].values() if one.rtf.get(mode)]
+    for mode, label, results in table.rows:
+        found = [one for one in results if one.rtf.get(mode)]
         for one in found:
             units |= one.decoding.get("units_per_utterance", {})
             shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
@@ -301,11 +284,10 @@ def _format_trainings(table: StudyTable) -> str:
             texts = [label, " ".join(str(one.seed) for one in found), _each(f"{one.steps:,}" for one in found)]
             texts += [_each(str(one.train_hours or UNDEFINED) for one in found), f"{minutes:.1f}"]
             texts += [" ".join(on_plateau) or "none"]
-            rows.append([*texts, *(_each(one.provenance.get(key, UNDEFINED) for one in found) for key in _PROVENANCE)])
+            for key in ("processor", "git"):
+                texts.append(_each(one.provenance.get(key, UNDEFINED) for one in found))
+            rows.append(texts)
     return markdown_table(header, rows)
-
-
-_PROVENANCE = ("processor", "git")
 
 
 def _each(values: Iterator[str]) -> str:
@@ -325,7 +307,7 @@ def write_markdown(
     parts = [f"<!-- Generated by `{command}`: do not edit. -->\n"]
     parts += [intro.strip() + "\n"] if intro else []
     for table in map(read_table, folders):
-        parts.append(_format_summary(table) if is_summary else format_table(table))
+        parts.append(format_table(table, is_summary=is_summary))
         if table.spec.chart is not None:
             chart = table.folder / CHART
             write_atomic(chart, _draw_chart(table, table.spec.chart))
@@ -337,14 +319,8 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
     """The mean over the seeds of each point, as an SVG file; points without results are left out."""
     mode, lines = table.spec.modes[0], []
     for colour, systems in enumerate(spec.lines.values()):
-        found = {x: [one for one in table.results[name].values() if mode in one.modes] for x, name in systems.items()}
+        found = {x: table.of_mode(name, mode) for x, name in systems.items()}
         points = [(x, 100 * fmean(one.rates(mode)[MACRO] for one in of)) for x, of in sorted(found.items()) if of]
         lines.append(Line(points=points, colour=colour))
     label = f"{table.spec.title}: {mode}, macro average in %"
     return standalone_svg(line_chart(lines, label=label, unit=spec.x), [*spec.lines])
-
-
-def _format_summary(table: StudyTable) -> str:
-    rows = compare_systems(table)
-    shown = format_comparisons(table, rows) if rows else _format_rates(table)
-    return f"{_format_title(table)}\n\n{shown}\n"

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, sort_modes
+from wenet_hs.report.seeds import count_tests
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
@@ -96,10 +97,9 @@ def _summarize_seeds(data: ReportData) -> Iterator[str]:
         found = sections.summarize_seeds(system)
         spread = f"mean {found['mean']}, standard deviation {found['standard deviation']}"
         yield f"{system.mode}, {system.name}, {found['seeds']} seeds: {spread} ({found['seed: rate']})"
-        if system.difference is not None:
-            cells = sections.summarize_difference(system.difference, system.adjusted_p)
+        if cells := sections.summarize_difference(system):
             numbers = ", ".join(f"{name} {text}" for name, text in cells.items())
             yield f"{system.mode}, {system.name} minus {system.baseline}, points: {numbers}"
     yield from data.seed_faults
     if data.systems:
-        yield f"p, Holm: corrected for {sections.count_tests(data.systems)}. {FIXED_LANGUAGES}"
+        yield f"p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"

@@ -5,11 +5,10 @@ A results file is JSON: the system and the seed, the provenance, the learning cu
 counts of every utterance, of the units by their frequency in training, and the phone feature distances.
 """
 
-import itertools
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
 from wenet_hs.score.features import with_features
+from wenet_hs.score.pairing import LIST_PATHS, Training, training_of
 from wenet_hs.score.units import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
 
@@ -93,6 +93,11 @@ class Results:
         last = self.curve[-1] if self.curve else {}
         return "ctc_plateau" in last and last["loss_ctc"] > last["ctc_plateau"] - TAKE_OFF_NATS
 
+    @property
+    def training(self) -> Training:
+        """What two paired trainings must have in common."""
+        return training_of(self.name, self.settings | {"seed": self.seed}, self.provenance)
+
     def rates(self, mode: str) -> dict[str, float]:
         """The error rate of each language and of MACRO and MICRO."""
         sums = {lang: np.sum(counts, axis=0) for lang, counts in self.modes[mode].utterances.items()}
@@ -110,7 +115,8 @@ def collect_results(experiment: ExperimentResults) -> Results:
     if "seed" not in settings or not experiment.scores:
         raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
     seed = int(settings.pop("seed"))
-    clips = [clip for path in _train_lists(provenance) if path.is_file() for clip in read_data_list(path)]
+    lists = [Path(word) for word in shlex.split(experiment.training.facts[LIST_PATHS] or "")]
+    clips = [clip for path in lists if path.is_file() for clip in read_data_list(path)]
     durations = [clip.duration for clip in clips if clip.duration is not None]
     transcripts = [(clip.txt, clip.lang) for clip in clips]
     valid = experiment.curves.get("valid", [])
@@ -127,25 +133,16 @@ def collect_results(experiment: ExperimentResults) -> Results:
         train_seconds=round(last.get("seconds", 0.0), 1),
         curve=[{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
         modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
-        rtf={mode: _rounded(speed.get("sum_rtf_by_lang", {})) for mode, speed in experiment.speeds.items()},
+        rtf={
+            mode: {lang: round(rate, 5) for lang, rate in speed.get("sum_rtf_by_lang", {}).items()}
+            for mode, speed in experiment.speeds.items()
+        },
         decoding={key: experiment.rtf[key] for key in _DECODING if key in experiment.rtf},
         is_simulated=any(
             SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
         ),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
-
-
-def _rounded(rates: Mapping[str, float]) -> dict[str, float]:
-    return {lang: round(rate, 5) for lang, rate in rates.items()}
-
-
-def _train_lists(provenance: Mapping[str, Any]) -> list[Path]:
-    """The files after `--train_data` in the command of the training."""
-    words = iter(shlex.split(str(provenance.get("command", ""))))
-    after = itertools.dropwhile(lambda word: word != "--train_data", words)
-    next(after, None)
-    return [Path(word) for word in itertools.takewhile(lambda word: not word.startswith("--"), after)]
 
 
 def _thin(records: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:

@@ -15,15 +15,15 @@ from markupsafe import Markup
 from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
-from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
+from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
-from wenet_hs.report.seeds import SystemSeeds, group_seeds, training_facts
+from wenet_hs.report.seeds import SystemSeeds, count_tests
 from wenet_hs.score.alignments import Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
-from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, count_of, percent
+from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
-from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, SeedDifference
-from wenet_hs.score.tables import format_p, format_points, format_signed
+from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS
+from wenet_hs.score.tables import seed_difference_cells
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
 
@@ -102,7 +102,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         if is_over_seeds and experiment.settings.get("seed") != first.settings.get("seed"):
             continue
         try:
-            check_pair(training_facts(first), training_facts(experiment), SAME_COMPUTATION)
+            check_pair(first.training, experiment.training, SAME_COMPUTATION)
             rivals[index] = compare(first_report, report, speakers=speakers).differences
         except DataError as error:
             faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
@@ -133,13 +133,9 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "seeds": table_of([{"mode": of.mode, "system": of.name, **summarize_seeds(of)} for of in data.systems]),
         "seed_differences": table_of(
             [
-                {
-                    "mode": of.mode,
-                    "system": f"{of.name} − {of.baseline}",
-                    **summarize_difference(of.difference, of.adjusted_p),
-                }
+                {"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells}
                 for of in data.systems
-                if of.difference is not None
+                if (cells := summarize_difference(of))
             ]
         ),
         "num_tests": count_tests(data.systems),
@@ -169,22 +165,14 @@ def summarize_seeds(system: SystemSeeds) -> Record:
     return {"seeds": str(len(values)), "mean": mean, "standard deviation": deviation, "seed: rate": each}
 
 
-def summarize_difference(found: SeedDifference, adjusted_p: float | None) -> Record:
-    """The mean difference, its interval, p values, and the detectable difference, in percentage points."""
-    has_p = len(found.differences) >= MIN_SEEDS
-    return {
-        "pairs": str(len(found.differences)),
-        "difference": format_points(found.mean),
-        "95 % interval": format_signed(found.interval),
-        "p": format_p(found.p) if has_p else "points only",
-        "p, Holm": format_p(adjusted_p),
-        "detectable": percent(found.detectable),
-    }
-
-
-def count_tests(systems: Sequence[SystemSeeds]) -> str:
-    """The number of p values that Holm's correction counts."""
-    return count_of(sum(system.adjusted_p is not None for system in systems), "comparison")
+def summarize_difference(system: SystemSeeds) -> Record:
+    """The difference from the baseline; empty for a system without one."""
+    found = system.difference
+    if found is None:
+        return {}
+    names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
+    record = dict(zip(names, seed_difference_cells(found, system.adjusted_p), strict=True))
+    return record if len(found.differences) >= MIN_SEEDS else record | {"p": "points only"}
 
 
 # ---- corpora

@@ -66,14 +66,14 @@ def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: i
     Every group (a language, a length) keeps its number of clusters in each resample.
     """
     sums = {group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()}
-    rates = {group: _resampled_rates(of_group) for group, of_group in sums.items()}
+    rates = {group: resampled_rates(of_group) for group, of_group in sums.items()}
     each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
     scored = [group for group, values_C2 in values.items() if values_C2[:, 1].any()]
     if not any(each[group] for group in scored):
         return Intervals(each, None, None)
     macro = np.mean([rates[group] for group in scored], axis=0)
     total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
-    return Intervals(each, percentile_interval(macro), percentile_interval(_resampled_rates(total_R2)))
+    return Intervals(each, percentile_interval(macro), percentile_interval(resampled_rates(total_R2)))
 
 
 def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
@@ -89,10 +89,10 @@ def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: in
     values_C3 = np.column_stack((groups_C2, groups_C2[:, 0] / groups_C2[:, 1]))
     sums_R3 = draw_sums(values_C3, num_resamples)
     macro_R = sums_R3[:, 2] / len(pooled)
-    return Intervals(each, percentile_interval(macro_R), percentile_interval(_resampled_rates(sums_R3)))
+    return Intervals(each, percentile_interval(macro_R), percentile_interval(resampled_rates(sums_R3)))
 
 
-def _resampled_rates(sums_RK: NDArray[Number]) -> NDArray[np.float64]:
+def resampled_rates(sums_RK: NDArray[Number]) -> NDArray[np.float64]:
     """The error rate of each resample, (R,); NaN where no reference unit was drawn."""
     errors_R, units_R = sums_RK[:, 0], sums_RK[:, 1]
     return np.where(units_R > 0, errors_R / np.maximum(units_R, 1), np.nan)

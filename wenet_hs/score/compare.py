@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval
+from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval, resampled_rates
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 
 FORMAT = "wenet_hs.compare/1"
@@ -42,11 +42,8 @@ class Difference:
     by_utterance: Significance
     by_speaker: Significance | None
     """None if the speakers are not known."""
-
-    @property
-    def difference(self) -> float:
-        """B minus A: below 0, B is better."""
-        return self.rate_b - self.rate_a
+    difference: float
+    """B minus A: below 0, B is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +94,7 @@ def compare(
         names=(report_a.name, report_b.name),
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
-            name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name))
+            name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a)
             for name, (rate_a, rate_b) in rates_by_language(errors).items()
         },
         num_utterances=len(report_a.utterances),
@@ -110,12 +107,7 @@ def compare(
 
 def comparison_to_json(comparison: Comparison) -> str:
     """The comparison as JSON text; rates are fractions."""
-    record = {"format": FORMAT, **asdict(comparison)}
-    record["differences"] = {
-        name: {**asdict(difference), "difference": difference.difference}
-        for name, difference in comparison.differences.items()
-    }
-    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"
+    return json.dumps({"format": FORMAT, **asdict(comparison)}, ensure_ascii=False, indent=1) + "\n"
 
 
 def check_references(report_a: Report, report_b: Report) -> None:
@@ -175,26 +167,21 @@ def _resample(
 
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
-    sums = {lang: draw_sums(sums_C3, num_resamples, lang) for lang, sums_C3 in clusters.items()}
-    num_differing = {lang: int((sums_C3[:, 0] != sums_C3[:, 1]).sum()) for lang, sums_C3 in clusters.items()}
-    differences = {lang: resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
+    gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in clusters.items()}
+    sums = {lang: draw_sums(gaps_C2, num_resamples, lang) for lang, gaps_C2 in gaps.items()}
+    differences = {lang: resampled_rates(sums_R2) for lang, sums_R2 in sums.items()}
+    num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
     found = {
-        lang: _significance(differences_R, num_differing[lang], too_few=len(clusters[lang]) < fewest)
+        lang: _significance(differences_R, num_differing[lang], too_few=len(gaps[lang]) < fewest)
         for lang, differences_R in differences.items()
     }
-    sizes = [len(sums_C3) for sums_C3 in clusters.values()]
+    sizes = [len(gaps_C2) for gaps_C2 in gaps.values()]
     too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
     macro_R = np.mean(list(differences.values()), axis=0)
-    micro_R = resampled_differences(np.sum(list(sums.values()), axis=0))
+    micro_R = resampled_rates(np.sum(list(sums.values()), axis=0))
     for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
         found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found
-
-
-def resampled_differences(sums_R3: NDArray[np.int64]) -> NDArray[np.float64]:
-    """B minus A of each resample (R,); NaN where no reference unit was drawn."""
-    units_R = sums_R3[:, 2]
-    return np.where(units_R > 0, (sums_R3[:, 1] - sums_R3[:, 0]) / np.maximum(units_R, 1), np.nan)
 
 
 def _significance(differences_R: NDArray[np.float64], num_differing: int, *, too_few: bool) -> Significance:

@@ -15,7 +15,7 @@ from typing import Any
 from wenet_hs.config.load import read_yaml
 from wenet_hs.errors import DataError
 
-_LIST, _PATHS = "training list", "paths of the training list"
+_LIST, LIST_PATHS = "training list", "paths of the training list"
 _RECORDED = {
     "processor": "processor",
     "number of ranks": "ranks",
@@ -48,7 +48,7 @@ def training_of(name: str, settings: Mapping[str, Any], provenance: Mapping[str,
     lists = _LISTS.search(str(provenance.get("command", "")))
     facts = {key: settings.get(key) for key in ("seed", "dtype")}
     facts |= {what: provenance.get(key) for what, key in _RECORDED.items()}
-    facts[_PATHS] = lists and lists[1]
+    facts[LIST_PATHS] = lists and lists[1]
     texts = {what: None if value is None else _SHA256.sub(r"\1", str(value)) for what, value in facts.items()}
     return Training(name, texts)
 
@@ -69,7 +69,7 @@ def check_pair(a: Training, b: Training, only: Collection[str] | None = None) ->
     of ranks, or a training that ran on more than one processor. `only`: the facts to check, instead of all.
     """
     both = {what: (value, b.facts[what]) for what, value in a.facts.items()}
-    del both[_LIST if None in both[_LIST] else _PATHS]  # the paths only where a hash is not recorded
+    del both[_LIST if None in both[_LIST] else LIST_PATHS]  # the paths only where a hash is not recorded
     both = {what: values for what, values in both.items() if only is None or what in only}
     faults = [
         f"{what} {of_a!r} and {of_b!r}"

@@ -4,9 +4,7 @@
 A pair is one training of each system with the same seed. Seeds are a sample of the trainings, utterances a sample of
 the speech; the languages are fixed. No function here opens a file:
 
-    pairs = pair_reports(reports_a, reports_b, seeds=["1", "2", "3", "4", "5"])  # scorings, one per seed
-    pairs = pair_counts(counts_a, counts_b, seeds=[...], names=("softmax", "hsoftmax"))  # errors and units per language
-    found = compare_seeds(pairs).differences[MACRO]  # also by language, and MICRO
+    found = compare_reports({"1": (report_a1, report_b1), "2": (report_a2, report_b2), ...}).differences[MACRO]
     found.mean, found.deviation, found.interval, found.p, found.detectable
     adjusted = holm([found.p, another.p])  # all comparisons of one table
 
@@ -23,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from wenet_hs.errors import DataError, list_names
+from wenet_hs.errors import DataError
 from wenet_hs.score import compare as paired
-from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, draw_sums, percentile_interval
+from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, stratified_intervals
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import Report
 
@@ -37,39 +35,8 @@ POWER = 0.8
 FIXED_LANGUAGES = "Languages are fixed: the result holds for these languages, not for languages in general."
 _EQUAL = 1e-12  # differences of rates closer than this are equal: rates are quotients of integers
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Counts = Mapping[str, Ints]
-"""By language, one row per utterance: errors of A, errors of B and units (C, 3), or errors and units (C, 2)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedPairs:
-    """The error counts of two systems for each seed, on the same utterances.
-
-    Raises DataError for a seed that occurs twice and for seeds that were tested on different utterances.
-    """
-
-    names: tuple[str, str]
-    seeds: tuple[str, ...]
-    errors: tuple[Counts, ...]
-    """Of each seed, (C, 3) by language."""
-    signature: str = ""
-    """The rules of the scoring."""
-
-    def __post_init__(self) -> None:
-        if not self.seeds or len(self.seeds) != len(self.errors):
-            raise ValueError(f"errors: must be of one or more seeds, got {len(self.errors)} of {len(self.seeds)} seeds")
-        twice = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
-        if twice:
-            raise DataError(f"{' and '.join(self.names)}: seed {list_names(twice)} twice; give each seed once")
-        units = [{lang: errors_C3[:, 2].tolist() for lang, errors_C3 in of.items()} for of in self.errors]
-        for seed, of_seed in zip(self.seeds, units, strict=True):
-            if of_seed != units[0]:
-                what = f"seeds {self.seeds[0]} and {seed}: other languages, utterances or reference units"
-                raise DataError(f"{what}; test all seeds on the same list and score them with the same --ref")
-        if not any(map(any, units[0].values())):
-            raise DataError("the reference: contains no units; there is nothing to compare")
+Errors = Mapping[str, NDArray[np.int64]]
+"""By language, (C, 3): errors of A, errors of B and reference units of each utterance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +56,8 @@ class SeedDifference:
     the same difference other than 0, because a t test needs a spread. 1 if the difference is 0 for all seeds."""
     detectable: float | None
     """The true difference that gives p < 0.05 with probability POWER at this S and deviation; None without them."""
-
-    @property
-    def differences(self) -> tuple[float, ...]:
-        """B minus A of each seed."""
-        return tuple(b - a for a, b in zip(self.rates_a, self.rates_b, strict=True))
+    differences: tuple[float, ...]
+    """B minus A of each seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,41 +73,24 @@ class SeedComparison:
     num_resamples: int
 
 
-def pair_reports(
-    reports_a: Sequence[Report], reports_b: Sequence[Report], *, seeds: Sequence[str], names: tuple[str, str] = ("", "")
-) -> SeedPairs:
-    """Pair the scorings of two systems, one per seed in the same order.
+def compare_reports(
+    pairs: Mapping[str, tuple[Report, Report]], *, names: tuple[str, str] = ("", ""), num_resamples: int = 10_000
+) -> SeedComparison:
+    """`compare_seeds` of the scorings of both systems by seed.
 
     Raises DataError for other references or rules, or a pair with other utterances without a hypothesis.
     """
-    pairs = list(zip(reports_a, reports_b, strict=True))
-    for report_a, report_b in pairs:
-        paired.check_references(reports_a[0], report_a)
+    first, _ = next(iter(pairs.values()))
+    for report_a, report_b in pairs.values():
+        paired.check_references(first, report_a)
         paired.check_comparable(report_a, report_b)
-    errors = tuple(paired.errors_by_language(*pair) for pair in pairs)
-    names = names[0] or reports_a[0].name, names[1] or reports_b[0].name
-    return SeedPairs(names=names, seeds=tuple(seeds), errors=errors, signature=reports_a[0].signature)
+    errors = {seed: paired.errors_by_language(*pair) for seed, pair in pairs.items()}
+    return compare_seeds(errors, names=names, signature=first.signature, num_resamples=num_resamples)
 
 
-def pair_counts(
-    counts_a: Sequence[Counts], counts_b: Sequence[Counts], *, seeds: Sequence[str], names: tuple[str, str]
-) -> SeedPairs:
-    """Pair error counts: of each seed, by language, errors and reference units (C, 2) of the utterances in one order.
-
-    Raises DataError if the two systems of a seed have other languages, utterances or reference units.
-    """
-    errors = []
-    for seed, of_a, of_b in zip(seeds, counts_a, counts_b, strict=True):
-        units_a, units_b = ({lang: counts_C2[:, 1].tolist() for lang, counts_C2 in of.items()} for of in (of_a, of_b))
-        if units_a != units_b:
-            what = f"{' and '.join(names)}, seed {seed}: other languages, utterances or reference units"
-            raise DataError(f"{what}; test both on the same list and score them with the same --ref")
-        scored = sorted(lang for lang, units in units_a.items() if any(units))
-        errors.append({lang: np.column_stack((of_a[lang][:, 0], of_b[lang])) for lang in scored})
-    return SeedPairs(names=names, seeds=tuple(seeds), errors=tuple(errors))
-
-
-def compare_seeds(pairs: SeedPairs, *, num_resamples: int = 10_000) -> SeedComparison:
+def compare_seeds(
+    errors: Mapping[str, Errors], *, names: tuple[str, str] = ("", ""), signature: str = "", num_resamples: int = 10_000
+) -> SeedComparison:
     """The difference of two systems over seeds, by language and on average.
 
     The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of confidence limits about
@@ -152,28 +99,55 @@ def compare_seeds(pairs: SeedPairs, *, num_resamples: int = 10_000) -> SeedCompa
     contains the t interval: it excludes 0 only if p < 0.05. The variance of seed × utterance is in both parts, which
     makes it too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
     benchmarks/seed_calibration.py measures the coverage.
+
+    Args:
+        errors: of each seed.
+        signature: the rules of the scoring.
+
+    Raises DataError for seeds that were tested on different utterances, and for a reference without units.
     """
-    rates = [paired.rates_by_language(of_seed) for of_seed in pairs.errors]
-    gaps = {name: np.array([of[name][1] - of[name][0] for of in rates]) for name in rates[0]}
-    intervals = _intervals(pairs.errors, gaps, num_resamples) if len(pairs.seeds) >= MIN_SEEDS else {}
+    if not errors:
+        raise ValueError("errors: must be of one or more seeds")
+    units = {seed: {lang: errors_C3[:, 2].tolist() for lang, errors_C3 in of.items()} for seed, of in errors.items()}
+    first = next(iter(units))
+    for seed, of_seed in units.items():
+        if of_seed != units[first]:
+            what = f"seeds {first} and {seed}: other languages, utterances or reference units"
+            raise DataError(f"{what}; test all seeds on the same list and score them with the same --ref")
+    if not any(map(any, units[first].values())):
+        raise DataError("the reference: contains no units; there is nothing to compare")
+    rates = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
+    intervals = _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
     return SeedComparison(
-        names=pairs.names,
-        seeds=pairs.seeds,
-        signature=f"{pairs.signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
-        differences={name: _difference([of[name] for of in rates], intervals.get(name)) for name in gaps},
-        num_utterances=sum(map(len, pairs.errors[0].values())),
+        names=names,
+        seeds=tuple(errors),
+        signature=f"{signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
+        differences={name: _difference([of[name] for of in rates], intervals.get(name)) for name in rates[0]},
+        num_utterances=sum(map(len, units[first].values())),
         num_resamples=num_resamples,
     )
 
 
-def _difference(rates: Sequence[tuple[float, float]], interval: Interval | None) -> SeedDifference:
+def _bootstrap_utterances(errors: Sequence[Errors], num_resamples: int) -> dict[str, Interval | None]:
+    """The interval over utterances of each mean difference."""
+    sums = {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
+    gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in sums.items()}
+    found = stratified_intervals(gaps, num_resamples)
+    return found.each | {MACRO: found.macro, MICRO: found.micro}
+
+
+def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval | None) -> SeedDifference:
     gaps = [b - a for a, b in rates]
-    mean, p, detectable = fmean(gaps), None, None
+    mean, interval, p, detectable = fmean(gaps), None, None, None
     spread = stdev(gaps) if max(gaps) - min(gaps) > _EQUAL else 0.0
     if len(gaps) >= MIN_SEEDS and spread:
         p, detectable = t_test(gaps), detectable_difference(spread, len(gaps))
     elif len(gaps) >= MIN_SEEDS and abs(mean) < _EQUAL:
         p = 1.0
+    if over_utterances is not None:
+        reach = _t_quantile(len(gaps)) * spread / len(gaps) ** 0.5
+        low, high = max(0.0, mean - over_utterances.low), max(0.0, over_utterances.high - mean)
+        interval = Interval(mean - hypot(low, reach), mean + hypot(high, reach))
     return SeedDifference(
         rates_a=tuple(a for a, _ in rates),
         rates_b=tuple(b for _, b in rates),
@@ -182,27 +156,13 @@ def _difference(rates: Sequence[tuple[float, float]], interval: Interval | None)
         interval=interval,
         p=p,
         detectable=detectable,
+        differences=tuple(gaps),
     )
 
 
-def _intervals(errors: Sequence[Counts], gaps: Mapping[str, Floats], num_resamples: int) -> dict[str, Interval]:
-    """The interval of each mean difference, see `compare_seeds`. `gaps`: differences of the seeds (S,)."""
-    first = errors[0]
-    sums = {lang: draw_sums(np.sum([of[lang] for of in errors], axis=0), num_resamples, lang) for lang in first}
-    drawn = {lang: paired.resampled_differences(sums_R3) for lang, sums_R3 in sums.items()}
-    macro_R = np.mean(list(drawn.values()), axis=0)
-    drawn |= {MACRO: macro_R, MICRO: paired.resampled_differences(np.sum(list(sums.values()), axis=0))}
-    few = {lang for lang, errors_C3 in first.items() if len(errors_C3) < 2}
-    few |= {MACRO, MICRO} if len(few) == len(first) else set()
-    over_utterances = {name: percentile_interval(drawn_R) for name, drawn_R in drawn.items() if name not in few}
-    return {name: _add_seeds(found, gaps[name]) for name, found in over_utterances.items() if found is not None}
-
-
-def _add_seeds(over_utterances: Interval, gaps_S: Floats) -> Interval:
-    mean, freedom = float(gaps_S.mean()), len(gaps_S) - 1
-    reach = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2) * gaps_S.std(ddof=1) / len(gaps_S) ** 0.5)
-    low, high = max(0.0, mean - over_utterances.low), max(0.0, over_utterances.high - mean)
-    return Interval(mean - hypot(low, reach), mean + hypot(high, reach))
+def _t_quantile(num_seeds: int) -> float:
+    """The end of the interval with CONFIDENCE, for a standard error of 1."""
+    return float(special.stdtrit(num_seeds - 1, (1 + CONFIDENCE) / 2))
 
 
 def t_test(differences: Sequence[float]) -> float:
@@ -216,8 +176,7 @@ def detectable_difference(deviation: float, num_seeds: int) -> float:
 
     `deviation`: standard deviation of the seeds' differences. The statistic has a noncentral t distribution.
     """
-    freedom = num_seeds - 1
-    shift = special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    shift = special.nctdtrinc(num_seeds - 1, 1 - POWER, _t_quantile(num_seeds))
     return float(deviation * shift / num_seeds**0.5)
 
 
@@ -234,6 +193,4 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def seed_comparison_to_json(comparison: SeedComparison) -> str:
     """The comparison as JSON text; rates are fractions."""
     record = {"format": FORMAT, "languages": FIXED_LANGUAGES, **asdict(comparison)}
-    for name, found in comparison.differences.items():
-        record["differences"][name]["differences"] = found.differences
     return json.dumps(record, ensure_ascii=False, indent=1) + "\n"

@@ -29,7 +29,7 @@ from wenet_hs.score.error_rate import (
     format_interval,
     percent,
 )
-from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison
+from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
 from wenet_hs.score.units import UNIT_NAMES, Rules
 
 FORMAT = "wenet_hs.score/1"
@@ -110,6 +110,12 @@ def format_seed_comparison(comparison: SeedComparison) -> str:
     else:
         lines.append(f"fewer than {MIN_SEEDS} seeds: no interval and no p")
     return "\n".join([*lines, FIXED_LANGUAGES]) + "\n"
+
+
+def seed_difference_cells(found: SeedDifference, adjusted_p: float | None) -> list[str]:
+    """Seeds, mean difference, interval, p, corrected p and detectable difference, in percentage points."""
+    numbers = [format_points(found.mean), format_signed(found.interval), format_p(found.p), format_p(adjusted_p)]
+    return [str(len(found.differences)), *numbers, percent(found.detectable)]
 
 
 def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator[str]:
