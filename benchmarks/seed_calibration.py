@@ -21,8 +21,7 @@ from paired import markdown_table, publish
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.report.collect import read_experiments
-from wenet_hs.report.results import Results, collect_results, read_results
+from wenet_hs.report.results import Results, read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.seeds import MIN_SEEDS, POWER, Errors, compare_seeds, detectable_difference
 
@@ -54,9 +53,9 @@ def read_errors(paths: Sequence[Path], mode: str) -> tuple[list[dict[str, Floats
     Raises DataError for results without the mode or on different test sets, ConfigError if no system has two seeds.
     """
     systems: dict[str, dict[int, Results]] = {}
-    files = [file for folder in paths for file in sorted(folder.glob("*-seed*.json")) or [folder]]
+    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     for path in files:
-        one = collect_results(read_experiments([path])[0]) if path.is_dir() else read_results(path)
+        one = read_results(path)
         if mode not in one.modes:
             raise DataError(f"{path}: no scores of {mode}; it has {', '.join(one.modes)}: choose one with --mode")
         systems.setdefault(one.system, {})[one.seed] = one
@@ -162,7 +161,7 @@ def calibrate(nulls: Iterator[Mapping[str, Errors]], num_resamples: int) -> dict
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
-    add("results", type=Path, nargs="+", help="results files, folders with them, or experiment folders")
+    add("results", type=Path, nargs="+", help="results files, or folders with them")
     add("--mode", default="attention", help="decoding mode (default: %(default)s)")
     add("--seeds", type=int, default=5, help="seeds per null experiment (default: %(default)s)")
     add("--experiments", type=int, default=1000, help="null experiments (default: %(default)s)")
