@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small trees and views of trees for tests."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree.build import TreeSource, build_tree
+
+
+def tree_of_kind(kind: str, frequencies: Sequence[float] | np.ndarray, **options: Any) -> Tree:
+    """A binary tree over the units "0", "1", …."""
+    units = tuple(map(str, range(len(frequencies))))
+    tree = build_tree(kind, TreeSource(units, np.array(frequencies, dtype=np.float64), options=options))
+    assert isinstance(tree, Tree)
+    return tree
 
 
 def units_below(tree: Tree | NaryTree) -> list[frozenset[int]]:

@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -50,12 +50,10 @@ _LOCK = threading.Lock()  # one engine at a time: two threads would share the li
 _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
-Gender = Literal["male", "female"]
-
 # espeak-ng variants that sound like different people. Of its 104, those are left out that whisper, croak, have an
 # echo, clip inside the engine, are muffled (spectral centroid < 400 Hz) or nearly repeat another one;
 # `tests/corpus/test_synthetic.py` measures the rest.
-VOICES: dict[str, Gender] = {
+VOICES: dict[str, str] = {
     **{f"m{number}": "male" for number in range(1, 9)},
     **{name: "male" for name in ("Alex", "Mario", "max", "pablo", "rob")},
     **{f"f{number}": "female" for number in range(1, 6)},
@@ -95,7 +93,7 @@ class ClipRequest:
         return round(self.lead_s * SAMPLE_RATE), round(self.trail_s * SAMPLE_RATE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SpokenClip:
     """A request and its file."""
 
@@ -126,21 +124,20 @@ class ClipMaker:
         if duration_s is None:
             samples = (self.renderer or render)(request)
             if samples is None:
-                reason = "silent: espeak-ng gives no sound for it"
-                return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+                return SpokenClip(request, name, None, "silent: espeak-ng gives no sound for it")
             encoded = io.BytesIO()
             subtype = SUBTYPES[self.audio_format]
             soundfile.write(encoded, samples, SAMPLE_RATE, format=self.audio_format.upper(), subtype=subtype)
             write_atomic(path, encoded.getvalue())
             duration_s = _read_duration(path)
-        return SpokenClip(request=request, name=name, duration_s=duration_s)
+        return SpokenClip(request, name, duration_s)
 
     def make(self, requests: Sequence[ClipRequest], description: str) -> Iterator[SpokenClip]:
         """A clip for each request, in the order of the requests, with a progress bar."""
 
         def report_crash(request: ClipRequest) -> SpokenClip:
-            name, reason = clip_name(request, self.audio_format), "crash: espeak-ng ended its process on this sentence"
-            return SpokenClip(request=request, name=name, duration_s=None, reason=reason)
+            reason = "crash: espeak-ng ended its process on this sentence"
+            return SpokenClip(request, clip_name(request, self.audio_format), None, reason)
 
         batch = _RENEW * max(1, self.num_workers)
         for start in range(0, len(requests), batch):
@@ -235,20 +232,28 @@ def speak_training(
         num_sentences: after so many clips without a sound it raises DataError.
     """
     clips: list[SpokenClip] = []
-    while (missing_s := target_s - total_seconds(clips)) > 0:
+    total_s = 0.0
+    while total_s < target_s:
         wanted: list[ClipRequest] = []
-        while missing_s > 0:
+        planned_s = total_s
+        while planned_s < target_s:
             wanted.append(next(requests))
-            missing_s -= pace * len(wanted[-1].sentence)
-        clips += maker.make(wanted, f"{wanted[0].lang}: speak train")
+            planned_s += pace * len(wanted[-1].sentence)
+        for clip in maker.make(wanted, f"{wanted[0].lang}: speak train"):
+            if total_s < target_s:
+                clips.append(clip)
+                total_s += clip.duration_s or 0.0
         if len(clips) >= num_sentences:
             check_sound(clips)
-    total_s = 0.0
-    for number, clip in enumerate(clips, start=1):
-        total_s += clip.duration_s or 0.0
-        if total_s >= target_s:
-            return clips[:number]
     return clips
+
+
+def remove_other_clips(folders: Iterable[Path], names: Collection[str]) -> None:
+    """Remove all files but these that a `ClipMaker` made in the folders."""
+    for folder in folders:
+        for path in (*folder.glob("simulated_*"), *folder.glob(".simulated_*.tmp")):
+            if path.name not in names:
+                path.unlink()
 
 
 # ---- engine

@@ -8,7 +8,7 @@ transcripts. The clips have the spectra, noise floors and levels of the real rec
 import argparse
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,8 +78,8 @@ class VoicePlan:
 
     lang: str
     texts: dict[str, list[str]] = field(default_factory=dict)
-    rejected: dict[str, str] = field(default_factory=dict)
-    """Texts without a usable label, with the reason."""
+    rejected: list[Rejected] = field(default_factory=list)
+    """Texts without a usable label."""
     is_made_up: bool = False
 
 
@@ -98,8 +98,11 @@ def run_phones(args: argparse.Namespace) -> dict[str, Any]:
     for plan in plans:
         requests = draw_requests(plan, recordings, seed=args.seed)
         clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
-        _add_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling, utterances, rejected)
-    _remove_other_clips(args.out, utterances)
+        spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
+        utterances += spoken
+        rejected += silent + plan.rejected
+    (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+    espeak.remove_other_clips(maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances})
     facts = {
         "corpus": "synthetic phones (simulated speech)",
         "simulated": True,
@@ -116,25 +119,19 @@ def run_phones(args: argparse.Namespace) -> dict[str, Any]:
     return write_corpus(args.out, _split(utterances, args.seed), rejected, facts, of_langs, unit="phone")
 
 
-def _add_clips(
-    plan: VoicePlan,
-    clips: Sequence[SpokenClip],
-    folder: Path,
-    spelling: PhoneSpelling,
-    utterances: list[Utterance],
-    rejected: list[Rejected],
-) -> None:
-    """Add the clips of a voice to the utterances or the rejected."""
+def _read_clips(
+    plan: VoicePlan, clips: Sequence[SpokenClip], folder: Path, spelling: PhoneSpelling
+) -> tuple[list[Utterance], list[Rejected]]:
+    """The clips of a voice as utterances, and those without a sound."""
+    utterances, silent = [], []
     for clip in clips:
-        wav, text = str(folder / clip.name), clip.request.sentence
-        key = f"{plan.lang}_{Path(clip.name).stem}"
+        key, wav, text = f"{plan.lang}_{Path(clip.name).stem}", str(folder / clip.name), clip.request.sentence
         if clip.duration_s is None:
-            rejected.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
+            silent.append(Rejected(key, wav, f"{clip.reason}: {text}", plan.lang))
         else:
             txt = spelling.spell(plan.texts[text])
             utterances.append(Utterance(key=key, wav=wav, txt=txt, lang=plan.lang, duration=clip.duration_s))
-    for text, reason in plan.rejected.items():
-        rejected.append(Rejected(f"{plan.lang}:{text}", "", reason, plan.lang))
+    return utterances, silent
 
 
 def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -145,14 +142,20 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
 
     Raises ConfigError for a name that no voice has, and if no voice is left.
     """
-    codes = sorted(espeak.installed_voices()[1].items(), key=lambda entry: (len(entry[0]), entry[0]))
-    lang_of = {voice: code for code, voice in reversed(codes)}
-    names = {lang: _names_of(lang, voice) for voice, lang in sorted(lang_of.items(), key=lambda entry: entry[1])}
+    codes_of = defaultdict[str, list[str]](list)
+    for code, voice in espeak.installed_voices()[1].items():
+        codes_of[voice].append(code)
+    names = {}
+    for voice, codes in codes_of.items():
+        lang = min(codes, key=lambda code: (len(code), code))
+        names[lang] = {*codes, lang.partition("-")[0], voice.partition("/")[0]}
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
         if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
-            raise ConfigError(f"{flag} {unknown}: no voice or family of espeak-ng; the voices are {' '.join(names)}")
+            raise ConfigError(
+                f"{flag} {unknown}: no voice or family of espeak-ng; the voices are {' '.join(sorted(names))}"
+            )
     chosen, unused = [], {}
-    for lang, of_voice in names.items():
+    for lang, of_voice in sorted(names.items()):
         if excluded := of_voice & set(exclude):
             unused[lang] = f"excluded by --exclude_langs {' '.join(sorted(excluded))}"
         elif reason := UNUSABLE.get(lang) or UNUSABLE.get(lang.partition("-")[0]):
@@ -162,11 +165,6 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     if not chosen:
         raise ConfigError(f"--langs {' '.join(langs)}: no voice is left; {unused}")
     return chosen, unused
-
-
-def _names_of(lang: str, voice: str) -> set[str]:
-    codes = {code for code, name in espeak.installed_voices()[1].items() if name == voice}
-    return codes | {lang.partition("-")[0], voice.partition("/")[0]}
 
 
 def _plan_voices(args: argparse.Namespace, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
@@ -204,7 +202,7 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
         try:
             plan.texts[text] = split_label(label, lang)
         except ValueError as error:
-            plan.rejected[text] = str(error)
+            plan.rejected.append(Rejected(f"{lang}:{text}", "", str(error), lang))
     return plan
 
 
@@ -243,16 +241,6 @@ def _measure_engine() -> Floats:
     waves = [espeak.speak(_TUNING_SENTENCE, voice=voice_name("en", variant)) for variant in VOICES]
     resampled = [soxr.resample(wave, espeak.ENGINE_RATE, espeak.SAMPLE_RATE).astype(np.float64) for wave in waves]
     return recording.measure_recording(resampled).speech_F
-
-
-def _remove_other_clips(out: Path, utterances: Sequence[Utterance]) -> None:
-    """Remove the clips of earlier requests, which the lists do not have."""
-    (out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
-    used = {Path(utterance.wav) for utterance in utterances}
-    for pattern in ("simulated_*", ".simulated_*.tmp"):
-        for path in (out.absolute() / "corpus").glob(f"*/clips/{pattern}"):
-            if path not in used:
-                path.unlink()
 
 
 def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utterance]]:

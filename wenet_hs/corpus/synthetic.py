@@ -20,23 +20,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice import read_table
-from wenet_hs.corpus.espeak import (
-    SUBTYPES,
-    VOICES,
-    ClipMaker,
-    ClipRequest,
-    Gender,
-    SpokenClip,
-    check_sound,
-    speak_training,
-    total_seconds,
-)
+from wenet_hs.corpus.espeak import VOICES, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
 from wenet_hs.corpus.phones import run_phones
 from wenet_hs.corpus.subset import hours_to_keep, read_statistics
@@ -47,16 +37,13 @@ from wenet_hs.text.normalize import normalize
 
 logger = logging.getLogger(__name__)
 
-_CHAR_ONLY: dict[str, Any] = {
-    "sentences": None,
-    "test_sentences": 30,
-    "dev_sentences": 15,
-    "test_repeats": 1,
-    "test_voices": 2,
-    "statistics": None,
+_ONLY: dict[str, dict[str, Any]] = {
+    "char": {
+        **{"sentences": None, "statistics": None, "test_sentences": 30, "dev_sentences": 15},
+        **{"test_repeats": 1, "test_voices": 2, "format": "flac", "noise_snr": "15 40"},
+    },
+    "phone": {"exclude_langs": (), "match_list": None},
 }
-_CHAR_ONLY |= {"format": "flac", "noise_snr": "15 40"}
-_PHONE_ONLY: dict[str, Any] = {"exclude_langs": (), "match_list": None}
 """Flags of one unit, with their defaults."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
@@ -74,19 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
     text = "char: statistics of a Common Voice release, to share the hours as the paper does (default: equal shares)"
     add("--statistics", type=Path, metavar="JSON", help=text)
-    add("--test_sentences", type=int, default=30, help="char: per language (default: %(default)s)")
-    add("--dev_sentences", type=int, default=15, help="char: per language (default: %(default)s)")
-    add("--test_repeats", type=int, default=1, help="char: times each test sentence is spoken (default: %(default)s)")
+    add("--test_sentences", type=int, help="char: per language (default: %(default)s)")
+    add("--dev_sentences", type=int, help="char: per language (default: %(default)s)")
+    add("--test_repeats", type=int, help="char: times each test sentence is spoken (default: %(default)s)")
     text = "char: voices of dev and test, not used in training (default: %(default)s)"
-    add("--test_voices", type=int, default=2, help=text)
+    add("--test_voices", type=int, help=text)
     text = "char: of the clips, 16 kHz, one channel (default: %(default)s)"
-    add("--format", choices=tuple(SUBTYPES), default="flac", help=text)
+    add("--format", choices=tuple(espeak.SUBTYPES), help=text)
     text = 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")'
-    add("--noise_snr", default="15 40", help=text)
+    add("--noise_snr", help=text)
     text = "phone: languages and families whose voices are not used, such as close relatives of the test languages"
-    add("--exclude_langs", type=split_names, default=(), help=text)
+    add("--exclude_langs", type=split_names, help=text)
     text = "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
     add("--match_list", type=Path, help=text)
+    parser.set_defaults(**_ONLY["char"], **_ONLY["phone"])
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -113,13 +101,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for name, num_rounds in (("dev", 1), ("test", args.test_repeats)):
             requests = list(draw(split[name], test_voices, num_rounds=num_rounds))
             clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
-            check_sound(clips[name])
+            espeak.check_sound(clips[name])
         held_out = clips["dev"] + clips["test"]
-        pace = total_seconds(held_out) / sum(
-            len(clip.request.sentence) for clip in held_out if clip.duration_s is not None
-        )
+        num_letters = sum(len(clip.request.sentence) for clip in held_out if clip.duration_s is not None)
+        pace = espeak.total_seconds(held_out) / num_letters
         drawn = draw(split["train"], train_voices)
-        clips["train"] = speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
+        clips["train"] = espeak.speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
         (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
         langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
     flags = ("langs", "hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format")
@@ -145,7 +132,7 @@ def share_hours(args: argparse.Namespace) -> dict[str, float]:
 
 def _check_options(args: argparse.Namespace) -> None:
     """Raise ConfigError for impossible options, DataError for a language that espeak-ng cannot speak."""
-    for name, default in _PHONE_ONLY.items() if args.unit == "char" else _CHAR_ONLY.items():
+    for name, default in _ONLY["phone" if args.unit == "char" else "char"].items():
         if getattr(args, name) != default:
             raise ConfigError(f"--{name}: has no effect with --unit {args.unit}; leave it out")
     if not (math.isfinite(args.hours) and args.hours > 0):
@@ -259,14 +246,11 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     if not 1 <= num_test < len(VOICES):
         raise ConfigError(f"--test_voices: {num_test} of {len(VOICES)} voices; give 1 to {len(VOICES) - 1}")
     generator = random.Random(f"{seed}/voices")
-    genders: list[Gender] = ["female", "male"]
-    queues = {gender: [name for name, of in VOICES.items() if of == gender] for gender in genders}
-    for gender in genders:
-        generator.shuffle(queues[gender])
-    held_out: list[str] = []
-    while len(held_out) < num_test:
-        queue = queues[genders[len(held_out) % 2]] or queues["male"] or queues["female"]
-        held_out.append(queue.pop())
+    queues = [[name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")]
+    for queue in queues:
+        generator.shuffle(queue)
+    in_turn = chain.from_iterable(zip_longest(*map(reversed, queues)))
+    held_out = list(islice(filter(None, in_turn), num_test))
     return tuple(name for name in VOICES if name not in held_out), tuple(sorted(held_out))
 
 
@@ -348,7 +332,4 @@ def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> Non
     tables["clip_durations"] = [("clip", "duration[ms]"), *((name, str(ms)) for name, ms in durations_ms.items())]
     for name, rows in tables.items():
         write_atomic(folder / f"{name}.tsv", "".join("\t".join(row) + "\n" for row in rows))
-    for pattern in ("simulated_*", ".simulated_*.tmp"):  # only files that this command made
-        for path in (folder / "clips").glob(pattern):
-            if path.name not in durations_ms:
-                path.unlink()
+    espeak.remove_other_clips([folder / "clips"], durations_ms.keys())

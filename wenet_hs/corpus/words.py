@@ -24,19 +24,15 @@ _MOST_PHONES = 6
 
 def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
     """Up to `NUM_WORDS` words, and whether they are made up. Raises DataError if the package wordfreq is missing."""
-    words = _frequent_words(lang.partition("-")[0])
-    return (words, False) if words else (make_up_words(lang, voice, seed=seed), True)
-
-
-def _frequent_words(lang: str) -> list[str]:
     try:
         import wordfreq
     except ImportError as error:
         raise DataError("wordfreq: not installed; run `pip install 'wenet_hs[phones]'`") from error
-    name = _LISTS.get(lang, lang)
+    language = lang.partition("-")[0]
+    name = _LISTS.get(language, language)
     if name not in wordfreq.available_languages():
-        return []
-    return [word for word in wordfreq.top_n_list(name, 2 * NUM_WORDS) if _WORD.fullmatch(word)][:NUM_WORDS]
+        return make_up_words(lang, voice, seed=seed), True
+    return [word for word in wordfreq.top_n_list(name, 2 * NUM_WORDS) if _WORD.fullmatch(word)][:NUM_WORDS], False
 
 
 def make_up_words(lang: str, voice: str, *, seed: int) -> list[str]:

@@ -18,7 +18,7 @@ import torch
 from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
-from wenet_hs.tree.huffman import breadth_first
+from wenet_hs.tree.huffman import balanced_children, breadth_first
 from wenet_hs.tree.tree import Tree
 
 
@@ -96,9 +96,9 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
             rows.append((left, right))
     pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
     if missing:
-        added = Tree.balanced(np.zeros(len(missing)))
-        number = np.array([*range(num_units + len(pairs), num_units + len(pairs) + added.num_inner), *missing])
-        pairs = np.concatenate([pairs, number[added.children], [[new_node[0], number[0]]]])
+        number = np.array([*range(num_units + len(pairs), num_units + len(pairs) + len(missing) - 1), *missing])
+        added = balanced_children(np.arange(len(missing)))
+        pairs = np.concatenate([pairs, number[added], [[new_node[0], number[0]]]])
     word_counts = dict(zip(tree.units, tree.frequencies.tolist(), strict=True))
     frequencies = np.array([word_counts.get(unit, 0.0) for unit in units])
     counts = {"words": tree.num_units, "added": len(missing), "left_out": leaf_ids.count(None)}
