@@ -15,9 +15,8 @@ import soundfile
 from made_up_release import parse_prepare
 
 from wenet_hs.corpus import espeak, phones, recording, synthetic
-from wenet_hs.corpus import words as words_of_espeak
 from wenet_hs.corpus.espeak_ipa import PhoneSpelling, split_label
-from wenet_hs.corpus.words import read_words
+from wenet_hs.corpus.phones import read_words
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 
@@ -68,9 +67,9 @@ def test_phones_are_spelled_as_the_corpus_spells_them() -> None:
 def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     words, is_made_up = read_words("es-419", espeak.voice_name("es-419"), seed=0)
     assert len(words) == 5000 and {"casa", "por"} < set(words) and not is_made_up
-    voice, scripts = espeak.voice_name("ka"), words_of_espeak._scripts()
+    voice, scripts = espeak.voice_name("ka"), phones._scripts()
     assert sum(map(len, scripts)) > 1500
-    monkeypatch.setattr(words_of_espeak, "_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}])  # faster
+    monkeypatch.setattr(phones, "_scripts", lambda: [s for s in scripts if {"x", "ა", "क"} & {*s}])  # faster
     words, is_made_up = read_words("ka", voice, seed=0)
     assert is_made_up and len(words) > 3000
     assert all("\u10d0" <= letter <= "\u10ff" for word in words for letter in word), "Georgian letters"

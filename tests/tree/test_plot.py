@@ -127,18 +127,18 @@ def test_names_are_escaped_and_nothing_is_fetched() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT)
 
 
-def test_units_that_are_left_out_are_counted_at_their_node() -> None:
+def test_units_that_are_left_out_are_counted_at_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = Tree.huffman([1, 1, 2, 4, 8, 16])
     data = page_data(tree, max_units=3)
     # The root has 5 and the rest, this has 4 and the rest, that has 3 and a stub for 0, 1, 2 in its place, the left.
     assert data["names"] == ["3", "4", "5"] and data["ids"] == [3, 4, 5]
     assert data["rows"] == [[5, 1], [4, 2], [3, 6]] or data["rows"] == [[1, 5], [2, 4], [6, 3]]
     assert (data["stubs"], data["places"]) == ([(3, 0.125)], {})
-    assert "The page has the 3 most probable of 6 units" in tree_page(tree, "", max_units=3)
     assert "The page has" not in tree_page(tree, "")
-    for draw in (lambda: tree_page(tree, "", max_units=0), lambda: tree_svg(tree, max_leaves=0)):
-        with pytest.raises(ValueError, match="^max_(units|leaves): must be at least 1, got 0$"):
-            draw()
+    monkeypatch.setattr(plot, "MAX_PAGE_UNITS", 3)
+    assert "The page has the 3 most probable of 6 units" in tree_page(tree, "")
+    with pytest.raises(ValueError, match="^max_leaves: must be at least 1, got 0$"):
+        tree_svg(tree, max_leaves=0)
     data = page_data(NaryTree.from_rows([[1, 2, 3, 4], [5, 6]], [5, 1, 9, 2, 2]), max_units=2)
     # Kept: units 0 and 2. The root's child 0 (units 3 and 4) and unit 1 are in one stub at the end.
     assert data["rows"] == [[1, 2, 3]]

@@ -60,8 +60,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     if not 0.0 < args.train_share <= 1.0:
         raise ConfigError(f"--train_share {args.train_share:g}: must be above 0 and at most 1")
     folders = _find_languages(args.corpus)
-    _check_dev_langs(args, folders)
-    absent = _find_absent(args, folders)
+    absent = _check_langs(args, folders)
     utterances: dict[str, Utterance] = {}
     rejected: list[Rejected] = []
     for lang, folder in folders.items():
@@ -117,16 +116,16 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
     return folders
 
 
-def _check_dev_langs(args: argparse.Namespace, folders: dict[str, Path]) -> None:
+def _check_langs(args: argparse.Namespace, folders: dict[str, Path]) -> list[str]:
+    """The test languages that the corpus lacks.
+
+    Raises DataError if it lacks all of them or a dev language, ConfigError if a language is in both sets.
+    """
     if both := " ".join(lang for lang in args.dev_langs if lang in args.test_langs):
         raise ConfigError(f"--dev_langs: {both} also in --test_langs; a language belongs to one set only")
-    if absent := " ".join(lang for lang in args.dev_langs if lang not in folders):
+    if unknown := " ".join(lang for lang in args.dev_langs if lang not in folders):
         known = " ".join(lang for lang in folders if lang not in args.test_langs)
-        raise DataError(f"{args.corpus}: does not contain {absent} of --dev_langs; choose from: {known}")
-
-
-def _find_absent(args: argparse.Namespace, folders: dict[str, Path]) -> list[str]:
-    """The test languages that the corpus lacks. Raises DataError if it lacks all of them."""
+        raise DataError(f"{args.corpus}: does not contain {unknown} of --dev_langs; choose from: {known}")
     absent = [lang for lang in args.test_langs if lang not in folders]
     if len(absent) == len(args.test_langs):
         raise DataError(

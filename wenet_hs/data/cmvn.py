@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Global mean and variance of the features, in WeNet's JSON and Kaldi's text.   Dimension key: T frames, F Mel bins."""
+"""Global mean and variance of the features, in WeNet's JSON.   Dimension key: T frames, F Mel bins."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
@@ -24,8 +23,6 @@ from wenet_hs.manifest import BadClip, Utterance
 CMVN_GROUP = 32
 """Utterances whose sums a worker adds before it sends them."""
 _REMEDY = "compute it again with `wenet-hs cmvn`"
-
-Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,16 +92,22 @@ def write_cmvn(path: Path | str, total: Tensor) -> None:
     write_atomic(path, json.dumps(record) + "\n")
 
 
-def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor]:
+def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
     """The mean (F,) and the inverse standard deviation (F,) of the features, float32.
-
-    Args:
-        is_json: WeNet's JSON; otherwise Kaldi's text matrix (`copy-matrix --binary=false`).
 
     Raises: DataError naming the file: missing, another format, lengths that differ, no frames, not finite.
     """
     path = Path(path)
-    sums, squares, num_frames = _parse_json(path) if is_json else _parse_kaldi(path)
+    try:
+        record = CmvnFile.model_validate(json.loads("\n".join(read_lines(path))))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = "".join(f"{part}: " for part in fault["loc"])
+        expected = fault["msg"].removesuffix(" or instance of CmvnFile")
+        raise DataError(f"{path}: {where}{expected}, found {repr(fault['input'])[:40]}; {_REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON ({error}); {_REMEDY}") from error
+    sums, squares, num_frames = np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
     if len(sums) != len(squares) or not len(sums):
         raise DataError(f"{path}: {len(sums)} sums and {len(squares)} sums of squares; {_REMEDY}")
     if not np.isfinite([*sums, *squares, num_frames]).all():
@@ -115,30 +118,3 @@ def read_cmvn(path: Path | str, *, is_json: bool = True) -> tuple[Tensor, Tensor
     variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
     istd_F = variance_F.clamp(min=1e-20).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale
     return mean_F.float(), istd_F.float()
-
-
-def _parse_json(path: Path) -> tuple[Row, Row, float]:
-    try:
-        record = CmvnFile.model_validate(json.loads("\n".join(read_lines(path))))
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = "".join(f"{part}: " for part in fault["loc"])
-        expected = fault["msg"].removesuffix(" or instance of CmvnFile")
-        raise DataError(f"{path}: {where}{expected}, found {repr(fault['input'])[:40]}; {_REMEDY}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error}); {_REMEDY}; Kaldi's text needs is_json_cmvn: false") from error
-    return np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
-
-
-def _parse_kaldi(path: Path) -> tuple[Row, Row, float]:
-    """`[` F sums, N, F sums of squares, 0 `]`."""
-    words = " ".join(read_lines(path)).split()
-    try:
-        if words[0] != "[" or words[-1] != "]" or len(words) < 6:
-            raise ValueError("no brackets")
-        sums, squares = np.array(words[1:-1], np.float64).reshape(2, -1)
-    except (ValueError, LookupError) as error:
-        raise DataError(
-            f"{path}: not Kaldi's text matrix of two rows in brackets ({error}); WeNet's JSON needs is_json_cmvn: true"
-        ) from error
-    return sums[:-1], squares[:-1], float(sums[-1])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 
 from wenet_hs.tree.tree import Tree, UnitTree
 
@@ -196,7 +197,7 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
             edges.append(TreeEdge(x[node], y[node], y[child], x[child], 0.75 + 3.25 * shares[child] ** 0.5))
     x_end = MARGIN + deepest * step + 4
     x_label = x_end + 6
-    x_share = x_label + max(label_width(row.label) for row in rows) * CHARACTER_WIDTH + 70
+    x_share = x_label + max(cell_len(row.label) for row in rows) * CHARACTER_WIDTH + 70
     x_code = x_share + 14
     width = x_code + max(len(row.code) for row in rows) * CHARACTER_WIDTH + MARGIN
     title = f"{tree.kind} tree of {tree.num_units:,} units, depth {tree.depth}"
@@ -249,14 +250,6 @@ def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
     return _cut(shown, longest)
 
 
-def label_width(label: str) -> int:
-    """The columns of a label: two for East Asian wide characters, none for combining marks."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in label
-    )
-
-
 def percent(share: float) -> str:
     """A share as "21.8 %", a small one with two digits."""
     in_percent = 100 * float(share)
@@ -266,30 +259,25 @@ def percent(share: float) -> str:
 # ---- the explorer
 
 
-def tree_page(
-    tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = (), *, max_units: int = MAX_PAGE_UNITS
-) -> str:
+def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ()) -> str:
     """The HTML of the page.
 
     Args:
         summary: figures of the tree in one line, parts separated by " | ".
         table: code lengths by language, a row of headings first; empty for no table.
-        max_units: the number of units on the page, at least 1.
     """
-    if max_units < 1:
-        raise ValueError(f"max_units: must be at least 1, got {max_units}")
     return _render_template(
         "explorer.html",
         title=f"{tree.kind} tree of {tree.num_units:,} units",
         figures=summary.split(" | "),
         table=table,
         num_units=tree.num_units,
-        max_units=max_units,
-        data=page_data(tree, max_units),
+        max_units=MAX_PAGE_UNITS,
+        data=page_data(tree, MAX_PAGE_UNITS),
     )
 
 
-def page_data(tree: UnitTree, max_units: int = MAX_PAGE_UNITS) -> dict[str, Any]:
+def page_data(tree: UnitTree, max_units: int) -> dict[str, Any]:
     """The data that the page's script draws: a tree with the same numbering, its leaves first the units, then stubs.
 
     Returns:
