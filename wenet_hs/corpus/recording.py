@@ -77,7 +77,9 @@ def measure_recording(waves: Iterable[Floats]) -> Recording:
     loudness_T = all_TF.mean(axis=1)
     noise_F = all_TF[loudness_T <= np.quantile(loudness_T, _QUIET)].mean(axis=0)
     low, high = np.quantile(peaks, (0.1, 0.9))
-    return Recording(_smooth(np.mean(speech, axis=0)), noise_F, (float(low), float(high)))
+    speech_F = np.pad(np.mean(speech, axis=0), _SMOOTH // 2, mode="edge")
+    smoothed_F = np.convolve(speech_F, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
+    return Recording(smoothed_F, noise_F, (float(low), float(high)))
 
 
 def _power_spectra(wave: Floats) -> Floats:
@@ -86,11 +88,6 @@ def _power_spectra(wave: Floats) -> Floats:
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_SHIFT]
     power: Floats = np.square(np.abs(np.fft.rfft(frames * _WINDOW))) / np.square(_WINDOW).sum()
     return power
-
-
-def _smooth(power_F: Floats) -> Floats:
-    padded = np.pad(power_F, _SMOOTH // 2, mode="edge")
-    return np.convolve(padded, np.full(_SMOOTH, 1 / _SMOOTH), mode="valid")
 
 
 def transfer(wave: NDArray[np.floating[Any]], source_F: Floats, target_F: Floats) -> Floats:

@@ -202,8 +202,7 @@ def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_o
     """Set row m of `counts` (and column m of its transpose) and `rest` for a unit that joins."""
     starts, others, counts = rows
     row = classes.counts[way, m]
-    for c in range(m + 1):
-        row[c] = 0
+    row[: m + 1] = 0
     total = known = 0
     for k in range(starts[unit], starts[unit + 1]):
         total += counts[k]
@@ -214,8 +213,7 @@ def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_o
                 other = above[other]
             row[slot_of[other]] += counts[k]
             known += counts[k]
-    for c in range(m + 1):
-        classes.counts[1 - way, c, m] = row[c]
+    classes.counts[1 - way, : m + 1, m] = row[: m + 1]
     classes.sums[way, m] = total
     classes.rest[way, m] = total - known
 
@@ -226,8 +224,7 @@ def _join(classes: _Classes, m: int) -> None:
     losses = classes.losses
     for way in range(2):
         into_m, rest = classes.counts[1 - way, m], classes.rest[way]  # bigrams that were in `rest` until now
-        for a in range(m):
-            rest[a] -= into_m[a]
+        rest[:m] -= into_m[:m]
         _exchange(losses, classes.terms, rest, into_m, m, m, m, np.int64(-1))
     for a in range(m):
         losses[a, m] = _own_terms(classes, a, m)
@@ -261,10 +258,8 @@ def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
         change[b] -= _own_terms(classes, i, b)
     for way in range(2):
         counts = classes.counts[way]
-        for c in range(m):
-            counts[i, c] += counts[j, c]
-        for c in range(m):
-            counts[c, i] += counts[c, j]
+        counts[i, :m] += counts[j, :m]
+        counts[:m, i] += counts[:m, j]
         classes.rest[way, i] += classes.rest[way, j]
         classes.sums[way, i] += classes.sums[way, j]
     for b in range(m):
@@ -279,10 +274,8 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
     """Move the last class into a free slot."""
     for way in range(2):
         counts = classes.counts[way]
-        for c in range(last + 1):
-            counts[slot, c] = counts[last, c]
-        for c in range(last + 1):
-            counts[c, slot] = counts[c, last]
+        counts[slot, : last + 1] = counts[last, : last + 1]
+        counts[: last + 1, slot] = counts[: last + 1, last]
         classes.rest[way, slot] = classes.rest[way, last]
         classes.sums[way, slot] = classes.sums[way, last]
     for ids in (classes.lowest, classes.node, classes.head):
