@@ -84,13 +84,9 @@ def test_an_utterance_is_resampled_and_cut_to_its_segment(tmp_path: Path) -> Non
 
 def test_errors_name_the_utterance_and_the_file(tmp_path: Path) -> None:
     (clip,) = write_clips(tmp_path, [1.0])
-    for change, message in (
-        ({"wav": "none.wav"}, r"^utterance u0: none\.wav: missing \(looked for in .*"),
-        ({"duration": 2.0}, r"u0: .*0\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data again$"),
-        ({"start": 0.2, "end": 99}, r"u0: .*: a segment from 0.2 to 99 s .* 1\.00 s; correct start and end in"),
-    ):
-        with pytest.raises(DataError, match=message):
-            utterance_features(replace(clip, **change), CONF)
+    fault = r"^utterance u0: .*0\.wav: cut off: 1\.00 s, the data list says 2\.00 s; .* prepare the data again$"
+    with pytest.raises(DataError, match=fault):
+        utterance_features(replace(clip, duration=2.0), CONF)
 
 
 @pytest.mark.parametrize(("training", "spec_aug"), [(True, True), (True, False), (False, True)])

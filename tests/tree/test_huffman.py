@@ -100,10 +100,8 @@ def test_fano_worked_by_hand() -> None:
     assert tree.codes() == ["00", "01", "10", "110", "111"]
     assert tree.mean_code_length() > Tree.huffman([15, 7, 6, 6, 5]).mean_code_length()
     # Small masses count beside large ones, whose sum may overflow.
-    assert tree_of_kind("fano", [2.0**-exponent for exponent in range(1000)]).depths().tolist() == [
-        *range(1, 1000),
-        999,
-    ]
+    deep = tree_of_kind("fano", [2.0**-exponent for exponent in range(1000)])
+    assert deep.depths().tolist() == [*range(1, 1000), 999]
     assert tree_of_kind("fano", [8e307, 5e307, 4e307]).depths().tolist() == [1, 2, 2]
 
 
@@ -126,20 +124,8 @@ def test_an_order_of_the_units_is_halved() -> None:
 def test_a_seed_always_gives_the_same_tree() -> None:
     assert (tree_of_kind("random", [1] * 8).children[3:] - 7).reshape(-1).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
     tree = tree_of_kind("random", [1] * 40, seed=3)
-    assert tree == tree_of_kind("random", [1] * 40, seed=3)
-    assert tree.options == {"seed": 3}
+    assert tree.options == {"seed": 3} and set(tree.depths().tolist()) == {5, 6}
     assert tree.codes() != tree_of_kind("random", [1] * 40, seed=4).codes()
-
-
-def test_halving_gives_codes_of_one_or_two_lengths() -> None:
-    for num_units, lengths in ((1, {0}), (17, {4, 5})):
-        counts = np.ones(num_units)
-        for tree in (
-            tree_of_kind("balanced", counts),
-            tree_of_kind("random", counts),
-            tree_of_kind("fano", 0 * counts),
-        ):
-            assert set(tree.depths().tolist()) == lengths
 
 
 @pytest.mark.parametrize(
