@@ -19,6 +19,7 @@ from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
 from wenet_hs.tree.huffman import balanced_children, breadth_first
+from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import Tree
 
 
@@ -73,9 +74,9 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
     Raises DataError if units are missing and `add_missing` is not set, or none of them is a word.
     """
     num_units = len(units)
-    ids = {unit: unit_id for unit_id, unit in enumerate(units)}
-    leaf_ids = [ids.get(word) for word in tree.units]
-    missing = sorted(set(range(num_units)) - set(leaf_ids))
+    word_ids = {word: word_id for word_id, word in enumerate(tree.units)}
+    found = [unit_id for unit_id, unit in enumerate(units) if unit in word_ids]
+    missing = sorted(set(range(num_units)) - set(found))
     if len(missing) == num_units:
         raise DataError(f"units: none of the {num_units} is a word of this model; take the table it was trained with")
     if missing and not add_missing:
@@ -84,25 +85,17 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
             f"({list_names([units[unit_id] for unit_id in missing])}); "
             "--add_missing puts them into a subtree of their own under the root"
         )
-    # A node of the new tree is a unit's id, or `num_units` and the index of its row.
-    rows: list[tuple[int, int]] = []
-    new_node: list[int | None] = [*[None] * tree.num_inner, *leaf_ids]
-    for node in reversed(range(tree.num_inner)):  # breadth-first numbers: children come after their parents
-        left, right = (new_node[child] for child in tree.children_of(node))
-        if left is None or right is None:
-            new_node[node] = right if left is None else left
-        else:
-            new_node[node] = num_units + len(rows)
-            rows.append((left, right))
-    pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    pruned, _ = prune_tree(tree, [word_ids[units[unit_id]] for unit_id in found])
+    number = np.array([*range(num_units, num_units + pruned.num_inner), *found])  # row n has the number num_units + n
+    rows, root = number[pruned.children], 0
     if missing:
-        number = np.array([*range(num_units + len(pairs), num_units + len(pairs) + len(missing) - 1), *missing])
-        added = balanced_children(np.arange(len(missing)))
-        pairs = np.concatenate([pairs, number[added], [[new_node[0], number[0]]]])
-    word_counts = dict(zip(tree.units, tree.frequencies.tolist(), strict=True))
-    frequencies = np.array([word_counts.get(unit, 0.0) for unit in units])
-    counts = {"words": tree.num_units, "added": len(missing), "left_out": leaf_ids.count(None)}
-    return Tree(tree.kind, tuple(units), breadth_first(pairs), frequencies, {**tree.options, **counts})
+        below = np.array([*range(num_units + len(rows), num_units + len(rows) + len(missing) - 1), *missing])
+        rows = np.concatenate([rows, below[balanced_children(np.arange(len(missing)))], [[number[0], below[0]]]])
+        root = len(rows) - 1
+    frequencies = np.zeros(num_units)
+    frequencies[found] = pruned.frequencies
+    counts = {"words": tree.num_units, "added": len(missing), "left_out": tree.num_units - len(found)}
+    return Tree(tree.kind, tuple(units), breadth_first(rows, root), frequencies, {**tree.options, **counts})
 
 
 def read_gensim_tree(model: Any) -> tuple[Tree, RenumberedTree]:
