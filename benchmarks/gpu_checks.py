@@ -43,11 +43,6 @@ TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
 """The accepted relative difference of the loss of a training step from that of the CPU in fp32."""
 
 
-def zipf(num_units: int) -> np.ndarray:
-    """Zipf's law, unit 0 the most frequent."""
-    return 1.0 / np.arange(1, num_units + 1)
-
-
 def difference(found: Tensor, expected: Tensor) -> float:
     """The largest difference. Raises AssertionError if it is not that of float32 arithmetic in another order."""
     found, expected = found.detach().cpu(), expected.detach().cpu()
@@ -61,7 +56,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
 def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, OutputHead]]:
     """Each head on the device, and the same on the CPU; the tree head there in plain PyTorch."""
     torch.manual_seed(0)
-    counts = zipf(num_units)
+    counts = 1.0 / np.arange(1, num_units + 1)  # Zipf's law
     plain = HSoftmaxHead(DIM, Tree.huffman(counts), route="torch-nodes", search="torch")
     measured = HSoftmaxHead(DIM, Tree.huffman(counts))
     measured.load_state_dict(plain.state_dict())
@@ -112,7 +107,7 @@ def check_search(args: argparse.Namespace) -> str:
     speeds = {}
     for num_units, scale in product((300,) if args.small else (300, 5_000, 50_000, 267_735), (1.0, 10.0)):
         torch.manual_seed(0)
-        plain = HSoftmaxHead(DIM, Tree.huffman(zipf(num_units)), search="torch")
+        plain = HSoftmaxHead(DIM, Tree.huffman(1.0 / np.arange(1, num_units + 1)), search="torch")
         plain.inner_vector.weight.mul_(scale)
         heads = {name: HSoftmaxHead(DIM, plain.tree, search=name).to(args.device) for name in ("dense", "best_first")}
         for head in heads.values():

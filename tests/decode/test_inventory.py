@@ -18,9 +18,9 @@ from wenet_hs.build import load_experiment
 from wenet_hs.decode import MODES, DecodeOptions, decode
 from wenet_hs.decode.inventory import limit_to_inventories
 from wenet_hs.errors import DataError
-from wenet_hs.heads import ClassHead, HSoftmaxHead, OutputHead
+from wenet_hs.heads import OutputHead
 from wenet_hs.heads.base import weighted_cost
-from wenet_hs.model import AsrModel
+from wenet_hs.heads.restricted import restrict_head
 
 TREE = {"tree": "tree.json"}
 CTC_TREE = {"ctc_conf": {"head": "hsoftmax", "head_conf": TREE}}
@@ -34,57 +34,28 @@ VARIANTS: dict[str, dict[str, Any]] = {
 KEPT = [3, 5, 8, 9]
 
 
-class ByDefinition(OutputHead):
-    """The distribution of another head, renormalised at each node by its definition."""
+class Plain(OutputHead):
+    """The distribution of a restricted head, which test_restricted.py checks, searched by sorting all units."""
 
-    def __init__(self, head: OutputHead, kept: set[int]) -> None:
+    def __init__(self, head: OutputHead, special: int) -> None:
         super().__init__(head.dim, head.num_units)
-        self.head, self.kept = head, kept
+        self.head = restrict_head(head, {unit: unit for unit in (*KEPT, special)})
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        log_probs = self.head.log_probs(hidden_ND)
-        found = torch.full_like(log_probs, -math.inf)
-        self._fill(found, log_probs, 0, torch.zeros(len(log_probs)))
-        return found
-
-    def _fill(self, found: Tensor, log_probs: Tensor, node: int, above: Tensor) -> None:
-        if not isinstance(self.head, HSoftmaxHead | ClassHead):
-            ids = sorted(self.kept)
-            found[:, ids] = log_probs[:, ids].log_softmax(-1)
-            return
-        tree = self.head.tree
-        if node >= tree.num_inner:
-            found[:, node - tree.num_inner] = above
-            return
-        left = [child for child in tree.children_of(node) if self._below(child) & self.kept]
-        masses = torch.stack([log_probs[:, sorted(self._below(child))].logsumexp(-1) for child in left], dim=-1)
-        for child, mass in zip(left, masses.log_softmax(-1).unbind(-1), strict=True):
-            self._fill(found, log_probs, child, above + mass)
-
-    def _below(self, node: int) -> set[int]:
-        tree = self.head.tree
-        if node >= tree.num_inner:
-            return {node - tree.num_inner}
-        return set().union(*map(self._below, tree.children_of(node)))
+        return self.head.log_probs(hidden_ND)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
 
 
-def reference(variant: str) -> AsrModel:
-    """The same model with heads by definition."""
-    model = small_model(seed=1, **VARIANTS[variant])
-    model.head = ByDefinition(model.head, {*KEPT, SPECIAL.eos})
-    model.ctc.head = ByDefinition(model.ctc.head, {*KEPT, SPECIAL.blank})
-    if model.right_head is not None:
-        model.right_head = ByDefinition(model.right_head, {*KEPT, SPECIAL.eos})
-    return model
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_mode_searches_the_renormalised_distributions(variant: str) -> None:
-    model = small_model(seed=1, **VARIANTS[variant])
-    model, expected_model = model.restrict({unit: unit for unit in KEPT}), reference(variant)
+    model, expected_model = (small_model(seed=1, **VARIANTS[variant]) for _ in range(2))
+    expected_model.head = Plain(model.head, SPECIAL.eos)
+    expected_model.ctc.head = Plain(model.ctc.head, SPECIAL.blank)
+    if model.right_head is not None:
+        expected_model.right_head = Plain(model.right_head, SPECIAL.eos)
+    model = model.restrict({unit: unit for unit in KEPT})
     options = DecodeOptions(beam_size=3, reverse_weight=0.0 if model.right_head is None else 0.3)
     batch = small_batch([23, 14, 6], [1, 1, 1])
     inputs = batch.features, batch.feature_lengths, tuple(MODES), options

@@ -9,11 +9,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_heads_contract import DIM, HEADS, assert_are_best, decisions, make_head, rows
+from test_heads_contract import HEADS, assert_are_best, decisions, make_head, rows
 from torch import Tensor
 from trees import merge_levels, tree_of_kind, units_below
 
-from wenet_hs.heads import AdaptiveHead, HSoftmaxHead, OutputHead
+from wenet_hs.heads import AdaptiveHead, OutputHead
 from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.prune import prune_tree
@@ -94,21 +94,6 @@ def test_new_units_share_the_probability_of_their_source(kind: str) -> None:
         torch.testing.assert_close(found[:, unit], expected[:, source] - math.log(share), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.exp().sum(-1), torch.ones(6), atol=1e-6, rtol=0)
     assert_are_best(found, *restricted.topk(hidden, 6))
-
-
-@torch.no_grad()
-def test_a_new_unit_is_a_leaf_beside_its_source_under_a_node_of_zeros() -> None:
-    tree = Tree("by hand", ("a", "b", "c"), np.array([[1, 4], [2, 3]]), np.ones(3))  # ((a, b), c)
-    # b becomes (b, d): ((a, (b, d)), c)
-    larger = Tree("by hand", ("a", "b", "c", "d"), np.array([[1, 5], [3, 2], [4, 6]]), np.ones(4))
-    head, with_leaf = HSoftmaxHead(DIM, tree, bias=True), HSoftmaxHead(DIM, larger, bias=True)
-    for new, old in zip(with_leaf.inner_vector.parameters(), head.inner_vector.parameters(), strict=True):
-        new[:2], new[2:] = old, 0.0
-    hidden = torch.randn(5, DIM, generator=torch.Generator().manual_seed(1))
-    for sources in ({0: 0, 1: 1, 2: 2, 3: 1}, {0: 0, 2: 2, 3: 1}, {1: 1, 3: 1, 2: 2}):
-        found = restrict_head(head, sources, 4).log_probs(hidden)
-        pruned = restrict_head(with_leaf, {unit: unit for unit in sources}).log_probs(hidden)
-        torch.testing.assert_close(found, pruned, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("tree", TREES)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, log_ticks, scatter_chart, shorten, thin, ticks
+from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, log_ticks, scatter_chart, thin, ticks
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.error_rate import Rate
 
@@ -67,7 +67,6 @@ def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
     assert marks[-1] >= low + width - 1e-6 * width - 1e-9 * abs(low)
     assert ticks(3, 17) == [0, 5, 10, 15, 20] and ticks(2, 2) == [1, 1.5, 2, 2.5, 3]
     assert log_ticks(0.3, 30) == [0.5, 1, 2, 5, 10, 20] and log_ticks(1, 1e5) == [10**n for n in range(6)]
-    assert (shorten(250), shorten(12000), shorten(1500)) == ("250", "12k", "1.5k")
 
 
 def test_long_curves_are_means() -> None:

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
             left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"
         if args.inventory is not None:
             kept = set(table.units)
-            inventories = collect_inventories((one, kept.intersection(tokenizer.split(one.txt))) for one in utterances)
+            inventories = collect_inventories(utterances, lambda txt: kept.intersection(tokenizer.split(txt)))
             write_inventories(args.inventory, inventories)
             print(f"{args.inventory}: {len(inventories)} languages from {len(transcripts)} transcripts{left_out}")
     if args.out is None:

@@ -43,10 +43,10 @@ def limit_to_inventories(
     table = experiment.tokenizer.table
     unseen = sorted({unit for units in inventories.values() for unit in units if table.id_of(unit) is None})
     text_ids = [unit_id for unit_id in range(len(table)) if unit_id not in table.special_ids]
-    nearest: list[int | None] = [None] * len(unseen)
+    placed: dict[str, int] = {}
     if place_unseen is not None and unseen:
         nearest = nearest_phones(unseen, [table.units[unit_id] for unit_id in text_ids])
-    placed = {unit: text_ids[index] for unit, index in zip(unseen, nearest, strict=True) if index is not None}
+        placed = {unit: text_ids[index] for unit, index in zip(unseen, nearest, strict=True) if index is not None}
     if is_first_rank():
         _report_unseen(unseen, {unit: table.units[source] for unit, source in placed.items()})
     experiment = _extend(experiment, placed)

@@ -246,8 +246,8 @@ def _feature_rate(utterances: Mapping[str, Sequence[Sequence[int]]], distances: 
 
 def _format_speed(table: StudyTable) -> str:
     """Real-time factors by language, with the mean number of units per test sentence; empty without rtf.json."""
-    speeds: dict[tuple[str, str], dict[str, float]] = {}
-    units, conditions = dict[str, float](), dict[str, None]()
+    rates: list[tuple[str, str, dict[str, float], float]] = []
+    units, conditions, first = dict[str, float](), dict[str, None](), dict[tuple[str, ...], dict[str, float]]()
     for mode, label, results in table.rows:
         found = [one for one in results if one.rtf.get(mode)]
         for one in found:
@@ -255,15 +255,14 @@ def _format_speed(table: StudyTable) -> str:
             shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
             conditions |= {", ".join(shown): None}
         if found:
-            speeds[mode, label] = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
-    langs = dict.fromkeys(lang for of in speeds.values() for lang in of)
-    rows = []
-    for (mode, label), of in speeds.items():
-        first = next(
-            of for (other, _), of in speeds.items() if other == mode and of.keys() == speeds[mode, label].keys()
-        )
-        cells = [f"{of[lang]:.4f}" if lang in of else "" for lang in langs]
-        rows.append([mode, label, *cells, f"{fmean(first[lang] / of[lang] for lang in of):.2f}×"])
+            of = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
+            baseline = first.setdefault((mode, *sorted(of)), of)
+            rates.append((mode, label, of, fmean(baseline[lang] / of[lang] for lang in of)))
+    langs = dict.fromkeys(lang for _, _, of, _ in rates for lang in of)
+    rows = [
+        [mode, label, *(f"{of[lang]:.4f}" if lang in of else "" for lang in langs), f"{speed:.2f}×"]
+        for mode, label, of, speed in rates
+    ]
     columns = [f"{lang}, {units[lang]:.1f} units" if lang in units else lang for lang in langs]
     caption = (
         "Real-time factor by language (seconds of decoding per second of speech), mean over the seeds; in the header "

@@ -177,11 +177,6 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
 
 
-def shorten(value: float) -> str:
-    """A short form of a count: 12000 is 12k."""
-    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
-
-
 def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) -> list[str]:
     """Horizontal grid lines with their values, and the x axis with its unit."""
     parts = []
@@ -189,8 +184,9 @@ def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) 
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="row" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
     base = HEIGHT - BOTTOM + 16
-    x_ticks = [tick for tick in ticks(0, x.high) if tick <= x.high]
-    parts += [f'<text class="tick" x="{x(tick):.1f}" y="{base}">{shorten(tick)}</text>' for tick in x_ticks]
+    for tick in [tick for tick in ticks(0, x.high) if tick <= x.high]:
+        text = f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}"
+        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base}">{text}</text>')
     return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(unit)}</text>']
 
 

@@ -14,7 +14,7 @@ from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.score.alignments import GAP, ConfusionReport, Confusions, show_pair
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
-from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Comparison, Difference
+from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Comparison
 from wenet_hs.score.edit_distance import ErrorCounts
 from wenet_hs.score.error_rate import (
     LENGTH,
@@ -75,7 +75,11 @@ def format_comparison(comparison: Comparison) -> str:
     name_a, name_b = comparison.names
     speakers = comparison.num_speakers
     header = ["language", "A %", "B %", "B - A", _INTERVAL, "p", *(["by speaker", "p"] if speakers is not None else [])]
-    rows = [[lang, *_difference_cells(difference)] for lang, difference in comparison.differences.items()]
+    rows = []
+    for lang, found in comparison.differences.items():
+        rows.append([lang, percent(found.rate_a), percent(found.rate_b), format_points(found.difference)])
+        for significance in filter(None, (found.by_utterance, found.by_speaker)):
+            rows[-1] += [format_signed(significance.interval), format_p(significance.p)]
     resampled = count_of(comparison.num_utterances, "utterance")
     resampled += "" if speakers is None else f", and of {count_of(speakers, 'speaker')}"
     lines = [f"A: {name_a}", f"B: {name_b}", comparison.signature, "", *format_columns([header, *rows]), ""]
@@ -148,13 +152,6 @@ def format_points(difference: float) -> str:
 def format_signed(interval: tuple[float, float] | None) -> str:
     """An interval of differences as signed percentage points; n/a if there is none."""
     return UNDEFINED if interval is None else f"[{100 * interval[0]:+.2f}, {100 * interval[1]:+.2f}]"
-
-
-def _difference_cells(found: Difference) -> Iterator[str]:
-    yield from (percent(found.rate_a), percent(found.rate_b), format_points(found.difference))
-    for significance in (found.by_utterance, found.by_speaker):
-        if significance is not None:
-            yield from (format_signed(significance.interval), format_p(significance.p))
 
 
 def _format_grouping(grouping: Grouping, name: str, metric: str) -> Iterator[str]:

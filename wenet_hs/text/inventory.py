@@ -3,7 +3,7 @@
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from wenet_hs.errors import DataError, list_names, refuse_faults
@@ -38,19 +38,14 @@ def write_inventories(path: Path, inventories: Inventories) -> None:
     write_atomic(path, "".join(lines))
 
 
-def collect_inventories(utterances: Iterable[tuple[Utterance, Iterable[str]]]) -> Inventories:
-    """The units of each language in transcripts, given as utterances with their units.
+def collect_inventories(utterances: Sequence[Utterance], split: Callable[[str], Iterable[str]]) -> Inventories:
+    """The units of each language in transcripts, which `split` divides.
 
     Raises DataError for utterances without a language.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
-    unnamed = []
-    for utterance, units in utterances:
-        if utterance.lang is None:
-            unnamed.append(utterance.key)
-        else:
-            found[utterance.lang].update(units)
-    _check_named(unnamed)
+    for lang, utterance in zip(_languages(utterances), utterances, strict=True):
+        found[lang].update(split(utterance.txt))
     return {lang: sorted(units) for lang, units in found.items()}
 
 
@@ -59,16 +54,16 @@ def select_languages(inventories: Inventories, utterances: Sequence[Utterance], 
 
     Raises DataError if an utterance has no language, or one without a line in the inventory file `path`.
     """
-    _check_named([utterance.key for utterance in utterances if utterance.lang is None])
-    langs = sorted({utterance.lang for utterance in utterances if utterance.lang is not None})
+    langs = sorted(set(_languages(utterances)))
     absent = [lang for lang in langs if lang not in inventories]
     if absent:
         raise DataError(f"{path}: no line for the languages {list_names(absent)} of --test_data; add their units")
     return {lang: inventories[lang] for lang in langs}
 
 
-def _check_named(keys: Sequence[str]) -> None:
-    if keys:
-        raise DataError(
-            f"--inventory: {len(keys)} utterances have no language ({list_names(keys)}); give each its `lang`"
-        )
+def _languages(utterances: Sequence[Utterance]) -> list[str]:
+    unnamed = [utterance.key for utterance in utterances if utterance.lang is None]
+    if unnamed:
+        what = f"--inventory: {len(unnamed)} utterances have no language ({list_names(unnamed)})"
+        raise DataError(f"{what}; give each its `lang`")
+    return [utterance.lang for utterance in utterances if utterance.lang is not None]
