@@ -16,11 +16,10 @@ from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
-from wenet_hs.report.seeds import SystemSeeds, correct_p
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
 from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, training_of
-from wenet_hs.score.seeds import SeedDifference, compare_reports
+from wenet_hs.score.seeds import SeedDifference, SystemSeeds, compare_reports, correct_p
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 

@@ -21,11 +21,10 @@ from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import describe_speech
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, Results, read_results
-from wenet_hs.report.seeds import SystemSeeds, correct_p, count_tests
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.pairing import check_pair
-from wenet_hs.score.seeds import FIXED_LANGUAGES, Errors, compare_seeds
+from wenet_hs.score.seeds import FIXED_LANGUAGES, Errors, SystemSeeds, compare_seeds, correct_p, count_tests
 from wenet_hs.score.tables import markdown_table, seed_difference_cells
 
 SPEC, CHART = "table.yaml", "chart.svg"

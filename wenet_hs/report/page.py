@@ -11,11 +11,10 @@ from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, sort_modes
-from wenet_hs.report.seeds import count_tests
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
-from wenet_hs.score.seeds import FIXED_LANGUAGES
+from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
 from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed
 
 

@@ -13,7 +13,7 @@ Dimension key: S seeds, C utterances of a language, R resamples.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import hypot
 from statistics import fmean, stdev
 
@@ -25,7 +25,7 @@ from wenet_hs.errors import DataError
 from wenet_hs.score import compare as paired
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, stratified_intervals
 from wenet_hs.score.compare import MACRO, MICRO
-from wenet_hs.score.error_rate import Report
+from wenet_hs.score.error_rate import Report, count_of
 
 FORMAT = "wenet_hs.compare_seeds/1"
 MIN_SEEDS = 5
@@ -137,22 +137,23 @@ def _bootstrap_utterances(errors: Sequence[Errors], num_resamples: int) -> dict[
 
 
 def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval | None) -> SeedDifference:
-    gaps = [b - a for a, b in rates]
+    gaps, number = [b - a for a, b in rates], len(rates)
     mean, interval, p, detectable = fmean(gaps), None, None, None
     spread = stdev(gaps) if max(gaps) - min(gaps) > _EQUAL else 0.0
-    if len(gaps) >= MIN_SEEDS and spread:
-        p, detectable = t_test(gaps), detectable_difference(spread, len(gaps))
-    elif len(gaps) >= MIN_SEEDS and abs(mean) < _EQUAL:
+    if number >= MIN_SEEDS and spread:
+        p = 2 * float(special.stdtr(number - 1, -abs(mean / spread * number**0.5)))
+        detectable = detectable_difference(spread, number)
+    elif number >= MIN_SEEDS and abs(mean) < _EQUAL:
         p = 1.0
     if over_utterances is not None:
-        reach = _t_quantile(len(gaps)) * spread / len(gaps) ** 0.5
+        reach = _t_quantile(number) * spread / number**0.5
         low, high = max(0.0, mean - over_utterances.low), max(0.0, over_utterances.high - mean)
         interval = Interval(mean - hypot(low, reach), mean + hypot(high, reach))
     return SeedDifference(
         rates_a=tuple(a for a, _ in rates),
         rates_b=tuple(b for _, b in rates),
         mean=mean,
-        deviation=spread if len(gaps) > 1 else None,
+        deviation=spread if number > 1 else None,
         interval=interval,
         p=p,
         detectable=detectable,
@@ -163,12 +164,6 @@ def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval 
 def _t_quantile(num_seeds: int) -> float:
     """The end of the interval with CONFIDENCE, for a standard error of 1."""
     return float(special.stdtrit(num_seeds - 1, (1 + CONFIDENCE) / 2))
-
-
-def t_test(differences: Sequence[float]) -> float:
-    """Two-sided p of a paired t test; the differences must not all be equal."""
-    t = fmean(differences) / stdev(differences) * len(differences) ** 0.5
-    return 2 * float(special.stdtr(len(differences) - 1, -abs(t)))
 
 
 def detectable_difference(deviation: float, num_seeds: int) -> float:
@@ -188,6 +183,33 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     for rank, (p, index) in enumerate(order):
         adjusted[index] = highest = max(highest, min(1.0, (len(order) - rank) * p))
     return adjusted
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemSeeds:
+    """A system in one decoding mode."""
+
+    mode: str
+    name: str
+    rates: dict[str, float]
+    """The macro average of each seed."""
+    baseline: str
+    """On the page the first system of the mode."""
+    difference: SeedDifference | None = None
+    """This system minus the baseline; None for the baseline and without two pairs."""
+    adjusted_p: float | None = None
+    """Holm's correction over the comparisons of all systems and modes."""
+
+
+def correct_p(systems: Sequence[SystemSeeds]) -> list[SystemSeeds]:
+    """The systems with `adjusted_p`."""
+    adjusted = holm([system.difference.p if system.difference else None for system in systems])
+    return [replace(system, adjusted_p=p) for system, p in zip(systems, adjusted, strict=True)]
+
+
+def count_tests(systems: Sequence[SystemSeeds]) -> str:
+    """The number of p values that Holm's correction counts."""
+    return count_of(sum(system.adjusted_p is not None for system in systems), "comparison")
 
 
 def seed_comparison_to_json(comparison: SeedComparison) -> str:
