@@ -196,7 +196,6 @@ def test_compare_without_a_list_has_no_languages_and_no_speakers(capsys: Capsys)
     [
         ({0: {"speaker": None}}, "\nnot by speaker: no speaker for 1 utterance (ca1); utterances of one"),
         (dict.fromkeys(range(4), {"lang": None}), "lang:unspecified"),
-        ({1: {"speaker": "ca1"}}, "\nfewer than 5 speakers, so no interval by speaker: ca, ky\n"),
     ],
 )
 def test_notes_about_languages_and_speakers(change: dict[int, Any], note: str, capsys: Capsys) -> None:

@@ -40,11 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--features", action="store_true", help="per: also the phone feature error rate (needs the extra `trees`)")
     add("--confusions", type=int, metavar="N", help="also the N most frequent substitutions, deletions, insertions")
     add("--allow_extra", action="store_true", help="hypotheses without a reference are not an error (exit code 0)")
-    add(
-        "--exclude",
-        type=Path,
-        help="text or tsv file: leave out the keys in its first column (prepare's implausible.tsv)",
-    )
+    exclude_help = "text or tsv file: leave out the keys in its first column (prepare's implausible.tsv)"
+    add("--exclude", type=Path, help=exclude_help)
     add("--num_resamples", type=int, default=1000, help="bootstrap resamples for the intervals (default: 1000)")
     add("--name", default="", help="name of the scoring, printed above the table")
     add("--json", type=Path, help="also write everything, including each utterance, to this file")
