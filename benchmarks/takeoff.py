@@ -18,6 +18,7 @@ import argparse
 import csv
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -72,7 +73,9 @@ class Run:
 
 
 def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
-    """Ten seeds on each data set, each to a fifth of its config's steps."""
+    """Ten seeds on each data set, each to a fifth of its recipe's steps; UCLA's recipe trains in two parts."""
+    text = (ROOT / "examples/ucla/s0/run.sh").read_text("utf-8")
+    first_part = tuple(re.findall(r'^base_override="(.*)"', text, re.M)[0].split())
     sets = (
         ("mini, simulated, 2 h", "mini", "char", args.mini),
         ("UCLA, real, 0.47 h", "ucla", "phone", args.ucla),
@@ -82,8 +85,9 @@ def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
     for seed in range(1, args.seeds + 1):
         for name, config, tokenizer, data in sets:
             path = ROOT / f"conf/{config}.yaml"
-            steps = round(TAKE_OFF_SHARE * (load_config(path).scheduler_conf.total_steps or 0))
-            yield Run(name, path, tokenizer, data, seed, steps, ())
+            parts = [first_part, ()] if config == "ucla" else [()]
+            steps = sum(load_config(path, settings).scheduler_conf.total_steps or 0 for settings in parts)
+            yield Run(name, path, tokenizer, data, seed, round(TAKE_OFF_SHARE * steps), parts[0])
 
 
 def cause_runs(mboshi: Path) -> Iterator[Run]:

@@ -2,8 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # The options and stages that every recipe shares. A run.sh sets its corpus's own options and defaults, sources this
 # file, defines `prepare_data` (stage 0) and calls `run_stages`. It may define `corpus_settings`, which prints settings
-# for training that depend on other options, one per line. For models that start from another one it may define
-# `train_base SEED`, which starts the training of that model, and `base_of SEED`, which prints its folder.
+# for training that depend on other options, one per line, and set `base_data`, the lists of the first training.
 #   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
 # Options that change the experiments but not the lists are in MORE_OPTIONS; the run.sh puts them into the names by
 #   variant=-NAME                part of the names of experiments and trees
@@ -20,6 +19,7 @@ seeds=777                     # of training; several, as in "777 778 779", train
 data_seed=${data_seed:-0}     # of the random choices that stage 0 makes
 config=${config:?}
 override=                     # more settings for training, as "key=value key=value"
+base_override=${base_override:-}  # the same for a first training per seed, from which all its heads start; "": none
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=${average_num:?}
 eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
@@ -121,6 +121,13 @@ _claim_data() {
   mkdir -p "$data" && printf '%s' "$_made" > "$_file"
 }
 
+base_of() { echo "$exp/base$(_suffix unit config)${variant:-}-seed$1"; }
+_train_base() {  # SEED; another run.sh that needs the same base waits
+  local _settings ctc_head=softmax ranks=(flock "$(base_of "$1").lock" "${ranks[@]}")
+  read -ra _settings <<< "$base_override"
+  _train "$(base_of "$1")" softmax "$1" "${base_data:-$data}" "${_settings[@]}"
+}
+
 _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails
   while [ "$running" -gt "$1" ]; do
     wait -n || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
@@ -183,14 +190,14 @@ run_stages() {
   fi
   mkdir -p "$exp"; logs=(); running=0
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
-  if declare -F train_base > /dev/null; then
+  if [ -n "$base_override" ]; then
     for _seed in $seeds; do
-      if at 4 "training of $(base_of "$_seed")"; then _wait_for $((jobs - 1)); train_base "$_seed"; fi
+      if at 4 "training of $(base_of "$_seed")"; then _wait_for $((jobs - 1)); _train_base "$_seed"; fi
     done
     _wait_for 0
   fi
   for _seed in $seeds; do
-    ! declare -F base_of > /dev/null || _base=(--checkpoint "$(base_of "$_seed")")
+    [ -z "$base_override" ] || _base=(--checkpoint "$(base_of "$_seed")")
     for _head in $head; do
       _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
       if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then

@@ -97,6 +97,11 @@ def test_every_head_of_the_config_is_a_choice_and_gets_a_tree_if_it_is_built_fro
         ("mini", "--langs 'es it'", "exp-es_it/hsoftmax exp-es_it/softmax"),
         ("mini", "--data_seed 4 --head softmax", "exp-4/softmax"),
         ("mini", "--config conf/large.yaml --head softmax", "exp/softmax-large"),
+        (
+            "mini",
+            "--base_override max_epoch=2 --unit char --seeds '1 2' --head softmax",
+            "exp/base-seed1 exp/base-seed2 exp/softmax-seed1 exp/softmax-seed2",
+        ),
         ("commonvoice", "--corpus c --langs 'be cs'", "exp-be_cs/hsoftmax exp-be_cs/softmax"),
     ],
 )
@@ -133,8 +138,10 @@ def test_ctc_over_the_tree_and_results_files(checkout: Path) -> None:
         "ucla",
         *["--corpus", "c", "--head", "softmax", "--ctc_head", "hsoftmax", "--tree", "brown", "--results", "R"],
     )
-    assert folders(calls) == ["exp/softmax-brown-ctc_hsoftmax"]
-    (train,) = [c for c in calls if c[0] == "train"]
+    assert folders(calls) == ["exp/base-seed777", "exp/softmax-brown-ctc_hsoftmax"]
+    base, train = [c for c in calls if c[0] == "train"]
+    assert not any(one.startswith("ctc_conf") for one in base) and "--checkpoint" not in base
+    assert flag(train, "--checkpoint") == "exp/base-seed777"
     assert {"ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree=data/tree-brown.json", "head=softmax"} <= {*train}
     assert flag(calls[-1], "--results") == "R"
 
@@ -249,7 +256,7 @@ def test_pretraining_on_simulated_words(checkout: Path) -> None:
     assert sorted(trainings)[:2] == [f"{base}777", f"{base}8"]
     assert flag(trainings[f"{base}8"], "--train_data") == "data/simulated-14-sem_el/train/data.list"
     settings = trainings[f"{base}8"][trainings[f"{base}8"].index("--override_config") + 1 :]
-    assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=3000"} <= {
+    assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=1500"} <= {
         *settings
     } and "--checkpoint" not in settings
     for head in ("softmax", "hsoftmax"):

@@ -103,7 +103,8 @@ def ucla_corpus(folder: Path) -> list[str]:
             lines.append(f"{lang}-{number} {' '.join(phones)}\n")
         (folder / "corpus" / lang / "text.txt").write_text("".join(lines), "utf-8")
     folders = ["--data", str(folder / "data"), "--exp", str(folder / "exp")]
-    return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS]
+    base = ["--base_override", "scheduler_conf.total_steps=4 model_conf.ctc_only_steps=4"]
+    return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS, *base]
 
 
 @pytest.mark.recipe
@@ -168,6 +169,7 @@ def test_no_training_outlives_the_script(name: str, tmp_path: Path, monkeypatch:
     command.chmod(0o755)
     monkeypatch.setenv("OUT", f"{tmp_path}/pid")
     options = ["--stage", "4", "--stop_stage", "4", "--head", "softmax class", "--exp", f"{tmp_path}/exp"]
+    options += ["--base_override", ""]
     begin = time.monotonic()
     done = run_recipe(name, *options, code=2, bin_dir=command.parent)
     assert done.stderr.splitlines()[-2:] == [f"==> {tmp_path}/exp/class.log <==", "it failed"]

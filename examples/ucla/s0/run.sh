@@ -15,9 +15,9 @@ corpus=                       # one folder for each language: text.txt, audio/
 test_langs="bin sbc mal kea klu aeb mak fin abk ace"
 dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
 train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
-pretrain=0                    # hours of simulated words on which a CTC model per seed is trained first; 0: none
+pretrain=0                    # hours of simulated words for the first part of training; 0: the real speech
 exclude_langs="dra sem poz map pap pt fi et smj"  # voices that do not speak them: the relatives of the test languages
-pretrain_override="model_conf.ctc_only_steps=3000 scheduler_conf.total_steps=3000 dataset_conf.cache_features=false"
+base_override="model_conf.ctc_only_steps=1500 scheduler_conf.total_steps=1500 scheduler_conf.warmup_steps=400"
 config=$here/../../../conf/ucla.yaml  # YAML of the experiment
 unit=phone                    # char, phone, or bpe:N with N pieces
 average_num=5                 # checkpoints whose mean is the final model
@@ -41,11 +41,7 @@ if [ "$pretrain" != 0 ]; then
   variant=-${simulated##*/}
   units=$data/units$variant.txt
   unit_lists+=("$simulated/train/data.list")
-  base_of() { echo "$exp/base$(_suffix config)$variant-seed$1"; }
-  train_base() {  # all heads of a seed start from it; another run.sh that needs it too waits
-    local ranks=(flock "$(base_of "$1").lock" "${ranks[@]}") ctc_head=softmax settings
-    read -ra settings <<< "$pretrain_override"
-    _train "$(base_of "$1")" softmax "$1" "$simulated" "${settings[@]}"
-  }
+  base_data=$simulated
+  base_override+=" dataset_conf.cache_features=false"
 fi
 run_stages
