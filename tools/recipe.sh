@@ -123,15 +123,21 @@ _claim_data() {
 
 base_of() { echo "$exp/base$(_suffix unit config)${variant:-}-seed$1"; }
 _train_base() {  # SEED; another run.sh that needs the same base waits
-  local _settings ctc_head=softmax ranks=(flock "$(base_of "$1").lock" "${ranks[@]}")
+  local _settings ctc_head=softmax ranks=(flock --no-fork "$(base_of "$1").lock" "${ranks[@]}")
   read -ra _settings <<< "$base_override"
   _train "$(base_of "$1")" softmax "$1" "${base_data:-$data}" "${_settings[@]}"
 }
 
-_wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails
-  while [ "$running" -gt "$1" ]; do
-    wait -n || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
-    running=$((running - 1))
+_wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails (`wait -n` can miss one that ended early)
+  local _process
+  while true; do
+    for _process in "${!running[@]}"; do
+      kill -0 "$_process" 2> /dev/null && continue
+      wait "$_process" || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
+      unset "running[$_process]"
+    done
+    [ ${#running[@]} -gt "$1" ] || return 0
+    sleep 0.2
   done
 }
 
@@ -145,7 +151,7 @@ _train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, 
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
   OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
     --cv_data "$4/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" "${@:5}" > "$1.log" 2>&1 &
-  logs+=("$1.log"); running=$((running + 1))
+  logs+=("$1.log"); running[$!]=yes
 }
 
 _evaluate() {  # FOLDER
@@ -188,7 +194,7 @@ run_stages() {
   if at 3 "feature statistics"; then
     "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
   fi
-  mkdir -p "$exp"; logs=(); running=0
+  mkdir -p "$exp"; logs=() running=()
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
   if [ -n "$base_override" ]; then
     for _seed in $seeds; do

@@ -156,23 +156,26 @@ def test_run_sh_is_short_and_prints_its_options(recipe: Path) -> None:
     assert "./run.sh" in text and "--tree huffman" in text and '--head "softmax hsoftmax"' in text
 
 
-@pytest.mark.parametrize("name", ["mini", "ucla"])
-def test_no_training_outlives_the_script(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "failing"), [("mini", "class"), ("ucla", "base-seed2")])
+def test_no_training_outlives_the_script(
+    name: str, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of two trainings fails: its last lines are shown, and the other one is ended."""
     command = tmp_path / "bin" / "wenet-hs"
     command.parent.mkdir()
     command.write_text(
         "#!/bin/sh\n"
-        'case "$*" in *head=class*) until [ -s "$OUT" ]; do sleep 0.1; done; echo "it failed"; exit 2;; esac\n'
+        'case "$*" in *$FAILING*) until [ -s "$OUT" ]; do sleep 0.1; done; echo "it failed"; exit 2;; esac\n'
         'echo $$ > "$OUT"; exec sleep 30\n'
     )
     command.chmod(0o755)
     monkeypatch.setenv("OUT", f"{tmp_path}/pid")
+    monkeypatch.setenv("FAILING", f"exp/{failing}")
     options = ["--stage", "4", "--stop_stage", "4", "--head", "softmax class", "--exp", f"{tmp_path}/exp"]
-    options += ["--base_override", ""]
+    options += ["--seeds", "1 2"] if name == "ucla" else []
     begin = time.monotonic()
     done = run_recipe(name, *options, code=2, bin_dir=command.parent)
-    assert done.stderr.splitlines()[-2:] == [f"==> {tmp_path}/exp/class.log <==", "it failed"]
+    assert done.stderr.splitlines()[-2:] == [f"==> {tmp_path}/exp/{failing}.log <==", "it failed"]
     assert time.monotonic() - begin < 20  # the script did not wait for the other training
     process = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
     while process.exists() and process.read_text().rpartition(")")[2].split()[0] != "Z":  # or it is a zombie
