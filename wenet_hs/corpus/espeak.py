@@ -315,16 +315,6 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
-class _Voice(ctypes.Structure):
-    """The first fields of espeak_VOICE in speak_lib.h."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("languages", ctypes.c_void_p),  # a priority byte and a NUL-terminated code, repeated until a priority of 0
-        ("identifier", ctypes.c_char_p),
-    )
-
-
 @cache
 def installed_voices() -> tuple[str, Mapping[str, str]]:
     """The version of espeak-ng, and its voices: language code → the engine's name, such as "es" → "roa/es".
@@ -333,18 +323,14 @@ def installed_voices() -> tuple[str, Mapping[str, str]]:
     """
     with _load_engine() as engine:
         version = engine.espeak_Info(None).decode()
-        ranked: dict[str, tuple[int, str]] = {}
-        voices = engine.espeak_ListVoices(None)
-        index = 0
-        while voices[index]:
-            voice = voices[index].contents
-            index += 1
-            address = voice.languages
-            while address and (priority := ctypes.string_at(address, 1)[0]):  # the lowest priority is the best voice
-                code = ctypes.string_at(address + 1)
-                address += len(code) + 2
-                lang = code.decode()
-                ranked[lang] = min(ranked.get(lang, (256, "")), (priority, voice.identifier.decode()))
+    ranked: dict[str, tuple[int, str]] = {}
+    folder = Path(_find_library()[1]) / "lang"
+    for path in filter(Path.is_file, folder.rglob("*")):
+        for line in path.read_text("utf-8").splitlines():
+            if line.startswith("language "):
+                code, priority = [*line.split()[1:], "5"][:2]  # the lowest priority is the best voice
+                voice = int(priority), path.relative_to(folder).as_posix()
+                ranked[code] = min(ranked.get(code, voice), voice)
     return version, {code: name for code, (_, name) in sorted(ranked.items())}
 
 
@@ -365,7 +351,6 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             )
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
-            engine.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
             rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)
             found = ctypes.c_char_p()
             engine.espeak_Info(ctypes.byref(found))

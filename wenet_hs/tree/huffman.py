@@ -4,19 +4,17 @@
 A tree under construction is an array of rows (N, 2): a value below V is the leaf of that unit, V+n is row n.
 `breadth_first` numbers it as `Tree` does. No function recurses, so a tree may be thousands of levels deep.
 
-Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), R ranges of a level,
-S placed units.
+Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), S placed units.
 """
 
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Cut = Callable[[Ints, Ints], Ints]
-"""From the begins and ends (R,) of ranges of at least two units to where each is cut: begin < cut < end."""
 NO_ROWS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -159,7 +157,7 @@ def balanced_children(order: Ints) -> Ints:
 
     The left half gets the extra unit of an odd number, so all codes have ⌊log2 V⌋ or ⌈log2 V⌉ bits.
     """
-    return _split_levels(order, _middles)
+    return _split(order, lambda begin, end: (begin + end + 1) // 2)
 
 
 def fano_children(frequencies: NDArray[np.float64]) -> Ints:
@@ -170,20 +168,19 @@ def fano_children(frequencies: NDArray[np.float64]) -> Ints:
     """
     order = np.argsort(-frequencies, kind="stable")
     # The sum starts at the rarest unit, so that small masses are not lost in large ones. mass_from[V] is 0.
-    mass_from = np.zeros(len(order) + 1)
-    mass_from[:-1] = np.cumsum(frequencies[order][::-1])[::-1]
+    mass_from = np.cumsum([0.0, *frequencies[order][::-1]])[::-1].tolist()
+    negative = [-mass for mass in mass_from]  # ascending
 
-    def nearest(begins_R: Ints, ends_R: Ints) -> Ints:
-        before_R, after_R = mass_from[begins_R], mass_from[ends_R]
-        middle_R = after_R + (before_R - after_R) / 2
-        below_R = np.searchsorted(-mass_from, -middle_R)  # the first cut with at most half of the mass on its right
-        above_R = np.clip(below_R - 1, begins_R + 1, ends_R - 1)
-        below_R = np.clip(below_R, begins_R + 1, ends_R - 1)
-        below_is_nearer_R = np.abs(mass_from[below_R] - middle_R) < np.abs(mass_from[above_R] - middle_R)
-        cut_R = np.where(below_is_nearer_R, below_R, above_R)
-        return np.where(before_R == after_R, _middles(begins_R, ends_R), cut_R)
+    def nearest(begin: int, end: int) -> int:
+        before, after = mass_from[begin], mass_from[end]
+        if before == after:
+            return (begin + end + 1) // 2
+        middle = after + (before - after) / 2
+        first = bisect_left(negative, -middle)  # the first cut with at most half of the mass on its right
+        cuts = (min(max(cut, begin + 1), end - 1) for cut in (first - 1, first))
+        return min(cuts, key=lambda cut: abs(mass_from[cut] - middle))  # of equal ones the left one
 
-    return _split_levels(order, nearest)
+    return _split(order, nearest)
 
 
 def random_order(num_units: int, seed: int) -> Ints:
@@ -202,27 +199,17 @@ def alphabetical_order(units: Sequence[str]) -> Ints:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
-def _middles(begins_R: Ints, ends_R: Ints) -> Ints:
-    return (begins_R + ends_R + 1) // 2
-
-
-def _split_levels(order: Ints, cut: Cut) -> Ints:
-    """Cut all ranges of a level at once, level by level, so that the numbers are breadth first."""
+def _split(order: Ints, cut: Callable[[int, int], int]) -> Ints:
+    """Cut the ranges of two or more units in two, breadth first; `cut` is from begin and end to begin < cut < end."""
     num_inner = len(order) - 1
-    children = np.empty((num_inner, 2), dtype=np.int64)
-    begins_R, ends_R = np.array([0])[:num_inner], np.array([len(order)])[:num_inner]
-    first = 0
-    while len(begins_R):
-        cuts_R = cut(begins_R, ends_R)
-        begins = np.stack([begins_R, cuts_R], axis=1).reshape(-1)
-        ends = np.stack([cuts_R, ends_R], axis=1).reshape(-1)
-        is_inner = ends - begins > 1
-        next_level = first + len(begins_R)
-        numbers = num_inner + order[begins]
-        numbers[is_inner] = np.arange(next_level, next_level + np.count_nonzero(is_inner))
-        children[first:next_level] = numbers.reshape(-1, 2)
-        first, begins_R, ends_R = next_level, begins[is_inner], ends[is_inner]
-    return children
+    ranges, children = [(0, len(order))][:num_inner], list[int]()
+    for begin, end in ranges:  # grows
+        middle = cut(begin, end)
+        for part in ((begin, middle), (middle, end)):
+            is_inner = part[1] - part[0] > 1
+            children.append(len(ranges) if is_inner else num_inner + int(order[part[0]]))
+            ranges += [part] if is_inner else []
+    return np.array(children, dtype=np.int64).reshape(-1, 2)
 
 
 def two_levels(order: Ints, sizes: Ints) -> tuple[Ints, Ints]:
