@@ -7,6 +7,7 @@ A tree under construction is an array of rows (N, 2): a value below V is the lea
 Dimension key: V units, N = V-1 inner nodes, M ≤ 2V-1 items of a level (units and packages), S placed units.
 """
 
+import heapq
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -66,29 +67,14 @@ def huffman_rows(nodes: Ints, weights: NDArray[np.float64], next_node: int) -> t
         The rows (S-1, 2), and the root: the last row, or the only node.
     """
     num_nodes = len(nodes)
-    by_weight = np.argsort(weights, kind="stable")
-    # Two queues replace a heap: merged weights come out in ascending order by themselves.
-    leaves, leaf_weights = nodes[by_weight].tolist(), weights[by_weight].tolist()
-    merged: list[float] = []
-    rows: list[list[int]] = []
-    taken_leaves = taken_merged = 0
-    for _ in range(num_nodes - 1):
-        row, weight = [], 0.0
-        for _ in range(2):
-            if taken_leaves < num_nodes and (
-                taken_merged == len(merged) or leaf_weights[taken_leaves] <= merged[taken_merged]
-            ):
-                row.append(leaves[taken_leaves])
-                weight += leaf_weights[taken_leaves]
-                taken_leaves += 1
-            else:
-                row.append(next_node + taken_merged)
-                weight += merged[taken_merged]
-                taken_merged += 1
-        rows.append(row)
-        merged.append(weight)
-    root = next_node + num_nodes - 2 if rows else int(nodes[0])
-    return np.array(rows, dtype=np.int64).reshape(-1, 2), root
+    queue = list(zip(weights.tolist(), range(num_nodes), nodes.tolist(), strict=True))
+    heapq.heapify(queue)
+    rows: list[tuple[int, int]] = []
+    for age in range(num_nodes, 2 * num_nodes - 1):  # later than all nodes and earlier rows of the same weight
+        (first, _, left), (second, _, right) = heapq.heappop(queue), heapq.heappop(queue)
+        heapq.heappush(queue, (first + second, age, next_node + len(rows)))
+        rows.append((left, right))
+    return np.array(rows, dtype=np.int64).reshape(-1, 2), queue[0][2]
 
 
 # ---- Huffman with a depth limit: package-merge (Larmore & Hirschberg 1990)

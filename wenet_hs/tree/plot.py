@@ -286,12 +286,8 @@ def page_data(tree: UnitTree, max_units: int) -> dict[str, Any]:
         number of a node, the child indexes of its children where stubs have moved them.
     """
     num_inner = tree.num_inner
-    is_kept = np.zeros(num_inner + tree.num_units, dtype=bool)  # the most probable units and all nodes above them
-    climbing = num_inner + np.argsort(-tree.shares[num_inner:], kind="stable")[:max_units]  # ties by id
-    while len(climbing):
-        is_kept[climbing] = True
-        above = np.unique(tree.parents[climbing])
-        climbing = above[(above >= 0) & ~is_kept[above]]
+    best = np.argsort(-tree.shares[num_inner:], kind="stable")[:max_units]  # ties by id
+    is_kept = tree.sum_leaves(np.isin(np.arange(tree.num_units), best).astype(int)) > 0  # and all nodes above them
     inner, leaves = np.flatnonzero(is_kept[:num_inner]), np.flatnonzero(is_kept[num_inner:])
     new_number = np.full(len(is_kept), -1, dtype=np.int64)
     new_number[inner], new_number[num_inner + leaves] = np.arange(len(inner)), len(inner) + np.arange(len(leaves))
