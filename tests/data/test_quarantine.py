@@ -46,7 +46,7 @@ def test_a_batch_skips_its_bad_clips_and_is_never_empty(tmp_path: Path) -> None:
     assert [batch.num_drawn for batch in made] == [2, 4, 2]
     assert made[0].num_targets == 2
     for num_workers in (0, 1):
-        assert_equal_batches(batches(data, plan, 1, num_workers=num_workers, start=1), made[1:])
+        assert_equal_batches(batches(data, plan[1:], 1, num_workers=num_workers), made[1:])
     (tmp_path / "5.wav").unlink()
     (last,) = batches(data, [[5]], 0)
     assert last.keys == ["u0"], "the item after the last one is another copy of the first"

@@ -189,4 +189,4 @@ def test_workers_and_a_resume_change_no_batch(utterances: list[Utterance], num_w
     assert sum(batch.num_targets for batch in expected) == 15 + 8
     resumed = make_dataset(utterances)
     for start in (0, 1, len(plan)):
-        assert_equal_batches(expected[start:], batches(resumed, plan, 1, num_workers=num_workers, start=start))
+        assert_equal_batches(expected[start:], batches(resumed, plan[start:], 1, num_workers=num_workers))
