@@ -99,11 +99,10 @@ def test_every_kind_is_a_complete_tree_and_the_same_again(kind: str, counts: lis
 
 def test_permuted_is_huffman_with_other_units_at_its_leaves() -> None:
     counts = [0, 9, 8, 7, 6, 5, 4, 3, 2, 1]
-    huffman, permuted = built("huffman", counts), built("permuted", counts, seed=1)
-    assert isinstance(huffman, Tree) and isinstance(permuted, Tree)
+    huffman, permuted = Tree.huffman(counts), tree_of_kind("permuted", counts, seed=1)
     assert sorted(permuted.depths()) == sorted(huffman.depths()) and permuted.codes() != huffman.codes()
     assert permuted.codes()[0] == huffman.codes()[0], "a unit that never occurs keeps its leaf"
-    assert permuted.codes() != built("permuted", counts, seed=2).codes()
+    assert permuted.codes() != tree_of_kind("permuted", counts, seed=2).codes()
 
 
 def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
