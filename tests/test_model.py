@@ -113,6 +113,24 @@ def test_losses_by_hand(kind: str) -> None:
     torch.testing.assert_close(losses.total, 0.3 * losses.ctc + 0.7 * attention)
 
 
+def test_intermediate_ctc() -> None:
+    """Training adds the CTC loss of a lower layer; validation, and the loss that is logged, is the last layer's."""
+    rates = {f"{name}dropout_rate": 0.0 for name in ("", "positional_")}
+    no_dropout = {"encoder_conf": rates, "decoder_conf": rates}
+    plain = small_model(**no_dropout)
+    model = small_model(**no_dropout, model_conf={"interctc_weight": 0.25, "interctc_layer": 1})
+    batch = small_batch([40, 33], [5, 2])
+    torch.testing.assert_close(model(batch).total, plain(batch).total)
+    expected, found = plain.train()(batch), model.train()(batch)
+    outputs: list[Tensor] = []
+    memory, lengths = model.encoder(batch.features, batch.feature_lengths, outputs=outputs)
+    torch.testing.assert_close(memory, model.encoder.after_norm(outputs[-1]))
+    lower = model.ctc.loss(model.encoder.after_norm(outputs[0]), lengths, batch.targets, batch.target_lengths)
+    assert (lower - expected.ctc).abs() > 0.1
+    torch.testing.assert_close(found.ctc, expected.ctc)
+    torch.testing.assert_close(found.total, 0.3 * (0.75 * expected.ctc + 0.25 * lower) + 0.7 * expected.attention)
+
+
 def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = small_model(), small_batch([40, 33], [5, 2])
     both = model(batch)

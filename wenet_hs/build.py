@@ -106,6 +106,7 @@ def build_model(
     model.lsm_weight = config.model_conf.lsm_weight
     model.lsm_kind = config.model_conf.lsm_kind
     model.attention_guide_width = config.model_conf.attention_guide_width
+    model.interctc_weight, model.interctc_layer = config.model_conf.interctc_weight, config.model_conf.interctc_layer
     return model
 
 

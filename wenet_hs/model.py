@@ -60,7 +60,9 @@ class AsrModel(nn.Module):
         Training changes the weights of the losses, which are plain attributes: `ctc_weight`, `reverse_weight` (of the
         right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1], and
         `attention_guide`, the weight of the guided attention penalty on the left-to-right decoder, with
-        `attention_guide_width`. `frozen`: names of the modules that stay in evaluation mode during training.
+        `attention_guide_width`, and `interctc_weight`, the share of the output of layer `interctc_layer` (from 1 on) in
+        the CTC loss of training (intermediate CTC, Lee and Watanabe 2021). `frozen`: names of the modules that stay in
+        evaluation mode during training.
         """
         super().__init__()
         self.encoder = encoder
@@ -75,6 +77,8 @@ class AsrModel(nn.Module):
         self.lsm_kind: SmoothingKind = "leaf"
         self.attention_guide = 0.0
         self.attention_guide_width = 0.1
+        self.interctc_weight = 0.0
+        self.interctc_layer = 0
         self.frozen: tuple[str, ...] = ()
 
     def train(self, mode: bool = True) -> "AsrModel":
@@ -121,8 +125,9 @@ class AsrModel(nn.Module):
 
     def forward(self, batch: Batch) -> Losses:
         """The losses of a batch. A branch of weight 0 is not computed."""
-        memory, memory_lengths = self.encode(batch.features, batch.feature_lengths)
-        attention = ctc = penalty = memory.new_zeros((), dtype=torch.float32)
+        outputs: list[Tensor] | None = [] if self.training and self.interctc_weight else None
+        memory, memory_lengths = self.encoder(batch.features, batch.feature_lengths, outputs=outputs)
+        attention = ctc = ctc_share = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
         if self.ctc_weight < 1:
@@ -132,9 +137,13 @@ class AsrModel(nn.Module):
                 lengths = memory_lengths, batch.target_lengths + 1
                 penalty = guided_attention_loss(weights, *lengths, width=self.attention_guide_width)
         if self.ctc_weight > 0:
-            ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
+            ctc = ctc_share = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
+            if outputs:
+                lower = self.encoder.normalize(outputs[self.interctc_layer - 1])
+                inter = self.ctc.loss(lower, memory_lengths, batch.targets, batch.target_lengths)
+                ctc_share = (1 - self.interctc_weight) * ctc + self.interctc_weight * inter
         return Losses(
-            total=self.ctc_weight * ctc + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
+            total=self.ctc_weight * ctc_share + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
             attention=attention,
             ctc=ctc,
             guide=penalty,

@@ -225,6 +225,10 @@ class ModelConf(Section):
     """Optimizer steps of the decoder in which that weight falls linearly to 0."""
     attention_guide_width: Positive = 0.1
     """Distance from the diagonal that the penalty tolerates, as a fraction of the utterance."""
+    interctc_weight: Fraction = 0.0
+    """Share of a lower encoder layer in the CTC loss: intermediate CTC (Lee and Watanabe 2021)."""
+    interctc_layer: CountOrZero = 0
+    """The number of that layer, from 1 to below `encoder_conf.num_blocks`."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.attention_guide and not self.attention_guide_steps:
@@ -233,6 +237,8 @@ class ModelConf(Section):
             yield "ctc_weight_steps", "must be at least 1 where ctc_weight_final is given"
         if self.ctc_weight_final is None and self.ctc_weight_steps:
             yield "ctc_weight_steps", "has no effect without ctc_weight_final; add it or remove this"
+        if bool(self.interctc_weight) != bool(self.interctc_layer):
+            yield "interctc_layer", "needs interctc_weight, and the reverse; give both or none"
 
 
 # ---- training
@@ -380,6 +386,8 @@ class ExperimentConfig(Section):
             text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
             yield "dataset_conf.fbank_conf.num_mel_bins", text
 
+        if model.interctc_layer >= encoder.num_blocks:
+            yield "model_conf.interctc_layer", f"must be below encoder_conf.num_blocks, {encoder.num_blocks}"
         if self.decoder == "transformer" and model.reverse_weight:
             yield "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":

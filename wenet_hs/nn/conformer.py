@@ -222,9 +222,12 @@ class Encoder(nn.Module):
         """How many encoder frames `length` feature frames give; 0 where they are too few for one."""
         return self.embed.subsampled_length(length)
 
-    def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, features: Tensor, lengths: Tensor, *, outputs: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """features (B, T, F) float32, lengths (B,) in feature frames → (memory (B, T', D), lengths (B,) in T').
 
+        `outputs`: a list to which the output (B, T', D) of each layer is added, before `normalize`.
         An utterance too short for one encoder frame has length 0; T' is at least 1, for a batch of such utterances.
         """
         normalized_BTF = features if self.global_cmvn is None else self.global_cmvn(features)
@@ -235,4 +238,10 @@ class Encoder(nn.Module):
         mask_BT = length_mask(out_lengths_B, x_BTD.size(1))
         for layer in self.encoders:
             x_BTD = run_layer(layer, x_BTD, mask_BT, positions_1TD, recompute=self.recompute)
-        return (self.after_norm(x_BTD) if self.normalize_before else x_BTD), out_lengths_B
+            if outputs is not None:
+                outputs.append(x_BTD)
+        return self.normalize(x_BTD), out_lengths_B
+
+    def normalize(self, output: Tensor) -> Tensor:
+        """The output (B, T', D) of a layer as memory."""
+        return self.after_norm(output) if self.normalize_before else output
