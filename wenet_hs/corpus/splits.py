@@ -6,7 +6,7 @@ on Python's random generator.
 """
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
@@ -47,8 +47,10 @@ def hold_out(
     left_out = [(utterance, f"its speaker is in the {purpose} set") for utterance in chosen[size:]]
     rest = [utterance for utterance in utterances if _speaker(utterance) not in order]
     if shared is not None:
-        of_speaker = [utterance for utterance in rest if _speaker(utterance) == shared]
-        held += _take_sentences(of_speaker, size - len(held), seed=seed, purpose=purpose)
+        of_speaker = shuffled((utterance for utterance in rest if _speaker(utterance) == shared), seed, purpose)
+        # Sentence by sentence: both sets then share few of them.
+        of_speaker.sort(key=lambda utterance: (rank(seed, f"{purpose} sentence", utterance.txt), utterance.txt))
+        held += of_speaker[: size - len(held)]
         keys = {utterance.key for utterance in held}
         rest = [utterance for utterance in rest if utterance.key not in keys]
     sentences = _affordable_sentences(held, rest, int(max_loss * len(rest)), seed=seed, purpose=purpose)
@@ -91,17 +93,6 @@ def _choose_speakers(
         chosen.append(speaker)
         num_chosen += counts[speaker]
     return chosen, None
-
-
-def _take_sentences(utterances: Sequence[Utterance], size: int, *, seed: int, purpose: str) -> list[Utterance]:
-    """At most `size` utterances of a speaker, sentence by sentence: both sets then share few sentences."""
-    by_sentence: dict[str, list[Utterance]] = defaultdict(list)
-    for utterance in utterances:
-        by_sentence[utterance.txt].append(utterance)
-    taken: list[Utterance] = []
-    for sentence in sorted(by_sentence, key=lambda txt: (rank(seed, f"{purpose} sentence", txt), txt)):
-        taken += shuffled(by_sentence[sentence], seed, purpose)[: size - len(taken)]
-    return taken
 
 
 def _affordable_sentences(

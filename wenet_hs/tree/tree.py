@@ -121,9 +121,7 @@ class UnitTree:
     @cached_property
     def parents(self) -> NDArray[np.int64]:
         """(I+V,) the inner node above each node, leaves included; -1 for the root."""
-        parents = np.full(self.num_inner + self.num_units, -1, dtype=np.int64)
-        parents[self.children.reshape(-1)] = self.edge_nodes
-        return parents
+        return np.append(self.edge_nodes, -1)[self.edges]
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:
@@ -289,14 +287,12 @@ class Tree(UnitTree):
         num_units = self.num_units
         if num_units * self.depth > MAX_PATH_CELLS:
             raise ValueError(f"tree: {num_units} units at depth {self.depth} are too deep for a table of paths")
-        turn_into = np.zeros(2 * num_units - 1, dtype=np.int8)
-        turn_into[self.children] = np.array([1, -1], dtype=np.int8)
         nodes = np.zeros((num_units, self.depth), dtype=np.int64)
         turns = np.zeros((num_units, self.depth), dtype=np.int8)
         here, depths = np.arange(num_units) + self.num_inner, self.depths()
         for column in reversed(range(self.depth)):  # all deep enough leaves climb together
             units = np.flatnonzero(depths > column)
-            turns[units, column] = turn_into[here[units]]
+            turns[units, column] = 1 - 2 * (self.edges[here[units]] % 2)  # the edges of a node: even left, odd right
             here[units] = nodes[units, column] = self.parents[here[units]]
         return nodes, turns
 
