@@ -16,7 +16,7 @@ import math
 import random
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -192,30 +192,25 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     """
     if not source.exists():
         raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
-    if not source.is_dir():
-        lines = list(enumerate(read_lines(source), start=1))
-        return {lang: _clean(lang, source, _select(lang, source, lines)) for lang in langs}
-    paths = {lang: source / f"{lang}.txt" for lang in langs}
-    for path in paths.values():
-        if not path.exists():
-            found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
-            raise DataError(
-                f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
-            )
-    return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
-
-
-def _select(lang: str, path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The sentences of one language from `lang<TAB>sentence` lines."""
-    for number, line in lines:
+    if source.is_dir():
+        paths = {lang: source / f"{lang}.txt" for lang in langs}
+        for path in paths.values():
+            if not path.exists():
+                found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
+                raise DataError(
+                    f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
+                )
+        return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
+    lines = defaultdict[str, list[tuple[int, str]]](list)
+    for number, line in enumerate(read_lines(source), start=1):
         tag, tab, text = line.partition("\t")
         if not tab and line.strip():
             raise DataError(
-                f"{path}:{number}: no tab in {line[:40]!r}; write lang<TAB>sentence on each line, or give a folder "
+                f"{source}:{number}: no tab in {line[:40]!r}; write lang<TAB>sentence on each line, or give a folder "
                 "with one <lang>.txt per language"
             )
-        if tab and tag.strip() == lang:
-            yield number, text
+        lines[tag.strip()].append((number, text))
+    return {lang: _clean(lang, source, lines[lang]) for lang in langs}
 
 
 def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences:
