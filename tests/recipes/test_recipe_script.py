@@ -176,8 +176,16 @@ def test_a_grid_trains_what_has_no_results_and_writes_the_tables(checkout: Path)
         "softmax-mini-seed3",
     )
     assert trained == [f"exp-all/{name}" for name in names]
-    ucla = run(checkout / "examples/ucla/s0/grid.sh", "--list", "true").splitlines()
-    assert len({*ucla}) == len(ucla) > 50
+    ucla = checkout / "examples/ucla/s0/grid.sh"
+    listed = run(ucla, "--list", "true").splitlines()
+    assert len({*listed}) == len(listed) > 50
+    (checkout / "calls.txt").unlink()
+    run(ucla, "--corpus", "c", "--tables", "curves", "--seeds", "3 4", "--minutes", "0")
+    lines = (checkout / "calls.txt").read_text("utf-8").splitlines()
+    trained = [
+        flag(shlex.split(line), "--model_dir").partition("s0/")[2] for line in lines if line.startswith("train ")
+    ]
+    assert trained == ["exp-0.25/base-seed3", "exp-0.5/base-seed3"], "the first part of seeds that the table has"
 
 
 def test_phones_are_scored_by_per(checkout: Path) -> None:

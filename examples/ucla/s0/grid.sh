@@ -9,12 +9,13 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
 tables="table3 curves table3_pretrained"  # folders of results/
+seeds="1 2 3 4 5"             # of the trainings; some systems have only the first three
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
 
 cells() {  # seed by seed, so that every system has the first seeds early
   local seed of suffix options tree share
-  for seed in 1 2 3 4 5; do
+  for seed in $seeds; do
     for of in "table3" "table3_pretrained -simulated-14 --pretrain 14"; do
       read -r of suffix options <<< "$of"
       cell "$of" "softmax$suffix" 5 --head softmax "$options"
@@ -35,7 +36,20 @@ cells() {  # seed by seed, so that every system has the first seeds early
   done
 }
 
+# Lists, units and statistics, unless FILE exists already; then the first part of the trainings, of MOST seeds.
+prepare() {  # FILE MOST OPTION…
+  local seed first=()
+  for seed in $seeds; do [ "$seed" -gt "$2" ] || first+=("$seed"); done
+  [ -f "$here/$1" ] || "$here/run.sh" --corpus "$corpus" "${@:3}" --stop_stage 3
+  "$here/run.sh" --corpus "$corpus" "${@:3}" --seeds "${first[*]}" --head "" --stage 4 --stop_stage 4
+}
+
 if [ "$list" = true ]; then cells; exit; fi
-for share in 1 0.5 0.25; do "$here/run.sh" --corpus "$corpus" --train_share "$share" --stop_stage 3; done
-[[ $tables != *pretrained* ]] || "$here/run.sh" --corpus "$corpus" --pretrain 14 --stop_stage 3
+for table in $tables; do
+  case $table in
+    table3) prepare data/global_cmvn 5 ;;
+    table3_pretrained) prepare data/tree-huffman-simulated-14.json 5 --pretrain 14 ;;
+    curves) for share in 0.25 0.5; do prepare "data-$share/global_cmvn" 3 --train_share "$share"; done ;;
+  esac
+done
 run_cells --corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring"
