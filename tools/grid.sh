@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # SPDX-License-Identifier: Apache-2.0
 # What the grids of studies share: trainings over seeds, one per line, and the tables made from them. A grid.sh sets its
-# own options and `tables`, sources this file, defines `cells`, prepares its data and calls `run_cells`.
+# own options, `tables` and `seeds`, sources this file, defines `cells`, sets `shared`, the options of every run.sh, calls
+# `prepare` and then `run_cells`.
 
 minutes=100000                # no training starts after so many minutes
 jobs=2                        # trainings at a time, one core each
@@ -22,14 +23,25 @@ cell() {  # TABLE SYSTEM SEEDS OPTIONS…
   echo "$_name --seeds $seed ${*:4}"
 }
 
-# Runs the cells, $jobs at a time, each with the options that all share, and writes RESULTS.md.
-run_cells() {  # OPTION…
+_has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
+
+# Lists, units and statistics, unless FILE exists already; then the first part of the trainings, of MOST seeds.
+prepare() {  # FILE MOST OPTION…
+  local _seed _first=()
+  _has_time || return 0
+  for _seed in $seeds; do [ "$_seed" -gt "$2" ] || _first+=("$_seed"); done
+  [ -f "$here/$1" ] || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
+  "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
+}
+
+# Runs the cells, $jobs at a time, and writes RESULTS.md.
+run_cells() {
   local _folders _status=0
   cd "$here" || return
   mkdir -p logs
   export here started minutes
-  export -f _run_cell
-  cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "$@" || _status=1
+  export -f _run_cell _has_time
+  cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" || _status=1
   read -ra _folders <<< "$tables"
   wenet-hs report --tables "${_folders[@]/#/results/}" --markdown RESULTS.md
   return $_status
@@ -37,9 +49,9 @@ run_cells() {  # OPTION…
 
 _run_cell() {  # OPTION… CELL
   local _name _options _log
-  read -ra _options <<< "${*: -1}"
+  eval "_options=(${*: -1})"  # a cell may have quoted options
   _name=${_options[0]} _log=logs/${_options[0]//\//-}.log
-  [ $(($(date +%s) - started)) -lt $((60 * minutes)) ] || return 0
+  _has_time || return 0
   echo "$(date +%T) $_name"
   "$here/run.sh" --stage 2 --results "results/${_name%/*}" "${@:1:$#-1}" "${_options[@]:1}" > "$_log" 2>&1 < /dev/null \
     || { echo "$_name failed: see $_log" >&2; return 1; }

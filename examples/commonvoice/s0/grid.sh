@@ -10,36 +10,48 @@ sentences=                    # folder with one LANG.txt per language, one sente
 statistics=                   # official statistics of a Common Voice release (JSON): the languages' shares of the hours
 hours=7.5                     # of training speech, over all languages
 tables="table4 table4_bpe table5"  # folders of results/
+seeds="1 2 3"                 # of the trainings
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
 
 declare -A langs=([romance]="ca es fr it pt" [slavic]="be cs pl ru uk" [turkic]="ba ky tr tt uz")
 langs[all]="${langs[*]}"
+options_of() {  # GROUP: its folders and the two parts of a training: CTC alone, once per seed; then each head
+  local steps=1500
+  [ "$1" != all ] || steps=3000  # three times the speech
+  echo "--data '$here/data-$1' --exp '$here/exp-$1'" \
+    "--base_override 'model_conf.ctc_only_steps=$steps scheduler_conf.total_steps=$steps'" \
+    "--override 'model_conf.ctc_only_steps=0 model_conf.attention_guide_steps=600 scheduler_conf.total_steps=$steps'"
+}
 
 cells() {  # seed by seed, so that every system has the first seeds early
   local seed family of
-  for seed in 1 2 3; do
+  for seed in $seeds; do
     for family in romance slavic turkic; do
-      of="--data data-$family --exp exp-$family"
+      of=$(options_of "$family")
       cell table4 "softmax-mini-$family" 3 "$of" --head softmax
       cell table4 "hsoftmax-mini-$family" 3 "$of" --head hsoftmax
       cell table4 "hsoftmax-brown-mini-$family" 3 "$of" --head hsoftmax --tree brown
       cell table4_bpe "softmax-bpe_500-mini-$family" 3 "$of" --head softmax --unit bpe:500
       cell table4_bpe "hsoftmax-bpe_500-mini-$family" 3 "$of" --head hsoftmax --unit bpe:500
     done
-    of="--data data-all --exp exp-all"
-    cell table5 softmax-mini-all 3 "$of" --head softmax
-    cell table5 hsoftmax-mini-all 3 "$of" --head hsoftmax
+    cell table5 softmax-mini-all 3 "$(options_of all)" --head softmax
+    cell table5 hsoftmax-mini-all 3 "$(options_of all)" --head hsoftmax
   done
 }
 
 if [ "$list" = true ]; then cells; exit; fi
 [ -f "$here/simulated/stats.json" ] || wenet-hs prepare synthetic --langs "${langs[all]}" --sentences "$sentences" \
   --hours "$hours" --statistics "$statistics" --out "$here/simulated"
-release=(--corpus "$here/simulated/corpus" --ratio 1 --config "$here/../../../conf/mini.yaml" --average_num 3)
-for family in romance slavic turkic all; do
-  for unit in char bpe:500; do
-    "$here/run.sh" "${release[@]}" --langs "${langs[$family]}" --data "$here/data-$family" --unit "$unit" --stop_stage 3
+shared=(--corpus "$here/simulated/corpus" --ratio 1 --config "$here/../../../conf/mini.yaml" --average_num 3
+  --modes "ctc_greedy_search attention joint attention_rescoring")
+for table in $tables; do
+  groups="romance slavic turkic" unit=char units=units.txt
+  [ "$table" != table5 ] || groups=all
+  [ "$table" != table4_bpe ] || unit=bpe:500 units=units-bpe_500.txt
+  for group in $groups; do
+    options=(); eval "options=($(options_of "$group"))"
+    prepare "data-$group/$units" 3 --langs "${langs[$group]}" --unit "$unit" "${options[@]}"
   done
 done
-run_cells "${release[@]}" --modes "ctc_greedy_search attention joint attention_rescoring"
+run_cells

@@ -36,15 +36,8 @@ cells() {  # seed by seed, so that every system has the first seeds early
   done
 }
 
-# Lists, units and statistics, unless FILE exists already; then the first part of the trainings, of MOST seeds.
-prepare() {  # FILE MOST OPTION…
-  local seed first=()
-  for seed in $seeds; do [ "$seed" -gt "$2" ] || first+=("$seed"); done
-  [ -f "$here/$1" ] || "$here/run.sh" --corpus "$corpus" "${@:3}" --stop_stage 3
-  "$here/run.sh" --corpus "$corpus" "${@:3}" --seeds "${first[*]}" --head "" --stage 4 --stop_stage 4
-}
-
 if [ "$list" = true ]; then cells; exit; fi
+shared=(--corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring")
 for table in $tables; do
   case $table in
     table3) prepare data/global_cmvn 5 ;;
@@ -52,4 +45,4 @@ for table in $tables; do
     curves) for share in 0.25 0.5; do prepare "data-$share/global_cmvn" 3 --train_share "$share"; done ;;
   esac
 done
-run_cells --corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring"
+run_cells
