@@ -34,7 +34,7 @@ prepare() {  # FILE MOST OPTION…
   "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 
-# Runs the cells, $jobs at a time, and writes RESULTS.md.
+# Runs the cells, $jobs at a time, and writes RESULTS.md with all tables that have results.
 run_cells() {
   local _folders _status=0
   cd "$here" || return
@@ -42,8 +42,8 @@ run_cells() {
   export here started minutes
   export -f _run_cell _has_time
   cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" || _status=1
-  read -ra _folders <<< "$tables"
-  wenet-hs report --tables "${_folders[@]/#/results/}" --markdown RESULTS.md
+  mapfile -t _folders < <(find results -name '*.json' -printf '%h\n' | sort -u)
+  [ ${#_folders[@]} = 0 ] || wenet-hs report --tables "${_folders[@]}" --markdown RESULTS.md
   return $_status
 }
 
