@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every number in README's tables is in a generated file that the text around the table links to."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+TABLES = re.findall(r"(?:^\|.*\n)+", README, re.M)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def sources_of(table: str) -> list[Path]:
+    """The generated files that the paragraphs beside a table link to."""
+    before, after = README.split(table)
+    near = before.rstrip().rpartition("\n\n")[2] + after.lstrip().partition("\n\n")[0]
+    links = re.findall(r"\]\(([^)#]+)\)", near)
+    return [ROOT / link for link in links if link.endswith("RESULTS.md") or link.startswith("benchmarks/notes/")]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.split("|")[1].strip())
+def test_each_number_is_in_a_generated_file(table: str) -> None:
+    sources = sources_of(table)
+    assert sources, "the text beside the table links to no RESULTS.md and no note of a benchmark"
+    known = {number for path in sources for number in NUMBER.findall(path.read_text("utf-8"))}
+    shown = {number for row in table.splitlines()[2:] for cell in row.split("|")[2:] for number in NUMBER.findall(cell)}
+    assert shown and shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
