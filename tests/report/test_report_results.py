@@ -62,6 +62,7 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
     assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax-0.5", 3, 50, 300.0)
     assert found.train_hours == pytest.approx(6 * 1.8 / 3600, abs=1e-4)
     assert "seed" not in found.settings and found.provenance["processor"] == "P1"
+    assert "--train_data train.list" in found.provenance["command"] and str(tmp_path) not in path.read_text("utf-8")
     mode = found.modes["ctc_greedy_search"]
     # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not count.
     assert [*map(list, mode.utterances["ca"])] == [[6, 0, 2, 0], [4, 1, 0, 0]]

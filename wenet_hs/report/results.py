@@ -66,6 +66,7 @@ class Results:
     settings: dict[str, Any]
     """The settings of train.yaml by dotted name, without the seed."""
     provenance: dict[str, str]
+    """That of train.yaml; paths are relative to the folder of the recipe, two above the experiment's."""
     steps: int
     train_hours: float | None
     """Hours of audio in the training lists."""
@@ -127,7 +128,7 @@ def collect_results(experiment: ExperimentResults) -> Results:
         system=folder.name.removesuffix(f"-seed{seed}") + (of_data if of_data.startswith("-") else ""),
         seed=seed,
         settings=settings,
-        provenance={key: str(value) for key, value in provenance.items()},
+        provenance={key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()},
         steps=int(last.get("step", 0)),
         train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         train_seconds=round(last.get("seconds", 0.0), 1),
