@@ -2,8 +2,8 @@
 """Does every training leave the plateau of CTC, and what decides it?
 
 At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the lowest loss of an
-output that does not depend on the speech, which the training records. A training has taken off when
-its validation loss is 0.5 nats per label lower.
+output that does not depend on the speech. The training records it. A training has taken off when its validation loss is
+0.5 nats per label lower.
 
 The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. The second: what was
 varied to find the cause, on the data set that is hardest. Each run is a folder of WORK; those that are done are kept.

@@ -25,12 +25,12 @@ cell() {  # TABLE SYSTEM SEEDS OPTIONS…
 
 _has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
 
-# Lists, units and statistics, unless FILE exists already; then the first part of the trainings, of MOST seeds.
+# Lists, units and statistics, unless FILE and the statistics beside it exist already; then the first part of the trainings, of MOST seeds.
 prepare() {  # FILE MOST OPTION…
   local _seed _first=()
   _has_time || return 0
   for _seed in $seeds; do [ "$_seed" -gt "$2" ] || _first+=("$_seed"); done
-  [ -f "$here/$1" ] || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
+  { [ -f "$here/$1" ] && [ -f "$here/${1%/*}/global_cmvn" ]; } || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
   "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 

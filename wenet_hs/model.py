@@ -127,7 +127,7 @@ class AsrModel(nn.Module):
         """The losses of a batch. A branch of weight 0 is not computed."""
         outputs: list[Tensor] | None = [] if self.training and self.interctc_weight else None
         memory, memory_lengths = self.encoder(batch.features, batch.feature_lengths, outputs=outputs)
-        attention = ctc = ctc_share = penalty = memory.new_zeros((), dtype=torch.float32)
+        attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
         if self.ctc_weight < 1:
@@ -137,13 +137,13 @@ class AsrModel(nn.Module):
                 lengths = memory_lengths, batch.target_lengths + 1
                 penalty = guided_attention_loss(weights, *lengths, width=self.attention_guide_width)
         if self.ctc_weight > 0:
-            ctc = ctc_share = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
+            ctc = weighted_ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
             if outputs:
                 lower = self.encoder.normalize(outputs[self.interctc_layer - 1])
                 inter = self.ctc.loss(lower, memory_lengths, batch.targets, batch.target_lengths)
-                ctc_share = (1 - self.interctc_weight) * ctc + self.interctc_weight * inter
+                weighted_ctc = (1 - self.interctc_weight) * ctc + self.interctc_weight * inter
         return Losses(
-            total=self.ctc_weight * ctc_share + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
+            total=self.ctc_weight * weighted_ctc + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
             attention=attention,
             ctc=ctc,
             guide=penalty,

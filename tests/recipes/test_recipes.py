@@ -104,7 +104,8 @@ def ucla_corpus(folder: Path) -> list[str]:
         (folder / "corpus" / lang / "text.txt").write_text("".join(lines), "utf-8")
     folders = ["--data", str(folder / "data"), "--exp", str(folder / "exp")]
     base = ["--base_override", "scheduler_conf.total_steps=4 model_conf.ctc_only_steps=4"]
-    return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS, *base]
+    blocks = " encoder_conf.num_blocks=2 model_conf.interctc_layer=1"
+    return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS + blocks, *base]
 
 
 @pytest.mark.recipe
