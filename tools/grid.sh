@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # SPDX-License-Identifier: Apache-2.0
 # What the grids of studies share: trainings over seeds, one per line, and the tables made from them. A grid.sh sets its
-# own options, `tables` and `seeds`, sources this file, defines `cells`, sets `shared`, the options of every run.sh, calls
-# `prepare` and then `run_cells`.
+# own options, `tables` and `seeds`, sources this file, sets `shared`, the options of every run.sh, defines `cells` and
+# `prepare_table` for the table `$table`, and calls `run_tables`.
 
 minutes=100000                # no training starts after so many minutes
 jobs=2                        # trainings at a time, one core each
@@ -15,13 +15,15 @@ _option_files=("$0" "${BASH_SOURCE[0]}")
 started=$(date +%s)
 PATH="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)/.venv/bin:$PATH"
 
-# Prints TABLE/SYSTEM-seedN and the options of run.sh for the training of a system with $seed, if it belongs to a chosen
-# table, if the system has so many seeds, and if it has no results file.
-cell() {  # TABLE SYSTEM SEEDS OPTIONS…
-  local _name=$1/$2-seed$seed
-  [[ " $tables " == *" $1 "* ]] && [ "$seed" -le "$3" ] && [ ! -f "$here/results/$_name.json" ] || return 0
-  echo "$_name --seeds $seed ${*:4}"
+# Prints TABLE/SYSTEM-seedN and the options of run.sh for the training of a system with $seed, if the system has so many
+# seeds and this one has no results file.
+cell() {  # SYSTEM SEEDS OPTIONS…
+  local _name=$table/$1-seed$seed
+  [ "$seed" -le "$2" ] && [ ! -f "$here/results/$_name.json" ] || return 0
+  echo "$_name --seeds $seed ${*:3}"
 }
+
+_all_cells() { for seed in $seeds; do cells; done; }  # seed by seed, so that every system has the first seeds early
 
 _has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
 
@@ -34,14 +36,19 @@ prepare() {  # FILE MOST OPTION…
   "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 
-# Runs the cells, $jobs at a time, and writes RESULTS.md with all tables that have results.
-run_cells() {
+# Runs the cells table by table, $jobs at a time, and writes RESULTS.md with all tables that have results.
+run_tables() {
   local _folders _status=0
   cd "$here" || return
   mkdir -p logs
   export here started minutes
   export -f _run_cell _has_time
-  cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" || _status=1
+  for table in $tables; do
+    if [ "$list" = true ]; then _all_cells; continue; fi
+    prepare_table
+    _all_cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" || _status=1
+  done
+  [ "$list" = false ] || return 0
   mapfile -t _folders < <(find results -name '*.json' -printf '%h\n' | sort -u)
   [ ${#_folders[@]} = 0 ] || wenet-hs report --tables "${_folders[@]}" --markdown RESULTS.md
   return $_status

@@ -23,6 +23,8 @@ base_override=${base_override:-}  # the same for a first training per seed, from
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
 average_num=${average_num:?}
 eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
+inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
+place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
 jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
@@ -158,12 +160,12 @@ _evaluate() {  # FOLDER
   local _mode _results _score
   if at 5 "average of $1"; then wenet-hs average --model_dir "$1" --num "$average_num"; fi
   if at 6 "decoding with $1"; then
-    "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/$eval_set/data.list" --result_dir "$1/$eval_set" \
-      --modes "${mode_list[@]}"
+    "${ranks[@]}" recognize --model_dir "$1" --test_data "$data/$eval_set/data.list" --result_dir "$1/$decoded" \
+      --modes "${mode_list[@]}" ${inventory:+--inventory "$inventory"} ${place_unseen:+--place_unseen "$place_unseen"}
   fi
-  if at 7 "scores of $1 (in $eval_set/*/score.txt)"; then
+  if at 7 "scores of $1 (in $decoded/*/score.txt)"; then
     for _mode in $modes; do
-      _results=$1/$eval_set/$_mode
+      _results=$1/$decoded/$_mode
       _score=(wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --hyp "$_results/text"
         --data_list "$data/$eval_set/data.list" --name "${1##*/}, $_mode")
       "${_score[@]}" --json "$_results/score.json" --align "$_results/alignment.txt" > "$_results/score.txt"
@@ -215,7 +217,7 @@ run_stages() {
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
     wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-      --test "$eval_set" --out "$exp/report${variant:-}$(_suffix eval_set).html" ${results:+--results "$results"}
+      --test "$decoded" --out "$exp/report${variant:-}$([ "$decoded" = test ] || echo "-$decoded").html" ${results:+--results "$results"}
   fi
 }
 
@@ -226,6 +228,7 @@ _corpus=$(_suffix ${DATA_OPTIONS:-} data_seed)
 units=$data/units$(_suffix unit).txt
 unit_lists=("$data/train/data.list")
 bpe_model=$data/bpe$(_suffix unit).model
+decoded=$eval_set${inventory:+-inventory}${place_unseen:+-$place_unseen}  # folder of the results in each experiment
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1
 ranks=(wenet-hs)              # starts a command that shares its work: one process, or one per rank

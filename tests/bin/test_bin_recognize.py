@@ -121,8 +121,6 @@ def test_speed_report(decoded: Decoded, folder: Path) -> None:
     paths = [folder / name for name in ("final.pt", "train.yaml", "units.txt", "tree.json")]
     assert report["model"] == {path.name: sha256(path) for path in paths}
     assert set(report["versions"]) == {"torch", "wenet_hs"}
-    lengths = {lang: [len(clip.txt) for clip in decoded[1] if clip.lang == lang] for lang in ("ru", "tr")}
-    assert report["units_per_utterance"] == {lang: sum(of) / len(of) for lang, of in lengths.items()}
     assert list(report["modes"]) == list(MODES)
     for mode, speed in report["modes"].items():
         stages = ("features", "encoder", *stages_of(mode))

@@ -187,7 +187,7 @@ def test_a_grid_trains_what_has_no_results_and_writes_the_tables(checkout: Path)
         flag(shlex.split(line), "--model_dir").partition("s0/")[2] for line in lines if line.startswith("train ")
     ]
     assert trained[:2] == ["exp-0.25/base-seed3", "exp-0.5/base-seed3"], "first parts of the seeds that the table has"
-    assert len({*trained}) == 2 + 6
+    assert len({*trained}) == 2 + 8
 
 
 def test_phones_are_scored_by_per(checkout: Path) -> None:
@@ -236,6 +236,17 @@ def test_dev_languages_and_the_list_that_is_decoded(checkout: Path) -> None:
     assert flag(recognize, "--result_dir") == "exp-wuu_cpn/softmax/dev"
     assert flag(score, "--json") == "exp-wuu_cpn/softmax/dev/attention/score.json"
     assert (flag(report, "--test"), flag(report, "--out")) == ("dev", "exp-wuu_cpn/report-dev.html")
+
+
+def test_known_units_are_decoded_into_a_folder_of_their_own(checkout: Path) -> None:
+    known = ["--inventory", "known.tsv", "--place_unseen", "articulatory"]
+    _, calls = call(checkout, "ucla", "--stage", "6", "--head", "class", "--modes", "joint", *known)
+    recognize, score, report = calls
+    assert flag(recognize, "--inventory") == "known.tsv" and flag(recognize, "--place_unseen") == "articulatory"
+    assert flag(recognize, "--result_dir") == "exp/class/test-inventory-articulatory"
+    assert flag(score, "--json") == "exp/class/test-inventory-articulatory/joint/score.json"
+    assert flag(report, "--test") == "test-inventory-articulatory"
+    assert flag(report, "--out") == "exp/report-test-inventory-articulatory.html"
 
 
 def test_pretraining_on_simulated_words(checkout: Path) -> None:

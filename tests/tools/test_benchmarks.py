@@ -5,11 +5,15 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from model_folders import HSOFTMAX, write_clip, write_model_folder
+
+from wenet_hs.manifest import write_data_list
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -47,6 +51,26 @@ def test_training_speed_writes_its_note(tmp_path: Path) -> None:
     assert set(facts["loop"]) == {"paper", "mini"}
     assert all(0 < loop["outside"] < 1 for loop in facts["loop"].values())
     assert all(speed > 0 for speed in facts["data"].values())
+
+
+def test_table6_has_a_row_per_language_and_mode(tmp_path: Path) -> None:
+    models = [write_model_folder(tmp_path / "softmax"), write_model_folder(tmp_path / "hsoftmax", **HSOFTMAX)]
+    clips = [write_clip(tmp_path / f"{lang}{n}.wav", 1 + n / 2, lang=lang) for lang in ("tr", "pl") for n in range(2)]
+    write_data_list(tmp_path / "data.list", clips)
+    line = [sys.executable, str(BENCHMARKS / "table6.py"), "--data_list", str(tmp_path / "data.list"), "--threads", "1"]
+    line += [f"--model_dir={model}" for model in models] + [
+        "--rounds",
+        "2",
+        "--title",
+        "noise",
+        "--out",
+        str(tmp_path / "n"),
+    ]
+    subprocess.run(line, capture_output=True, check=True, timeout=300)
+    records = json.loads((tmp_path / "n.json").read_text("utf-8"))["records"]
+    modes = ("attention", "joint", "attention_rescoring")
+    assert [(record["mode"], record["lang"]) for record in records] == [*product(modes, ("pl", "tr"))]
+    assert all(record["tokens"] == 3 and record["faster"]["hsoftmax"] > 0 for record in records)
 
 
 def test_gpu_runs_its_parts_on_a_cpu_and_goes_on_after_one_that_fails(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -178,7 +177,6 @@ def _decode(
     conditions |= {"batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
     named = ("versions", "model", "--lm", "--inventory", "--place_unseen", "--renormalize")
     conditions |= {name.lstrip("-"): settings[name] for name in named}
-    conditions["units_per_utterance"] = _mean_units(utterances, experiment.tokenizer)
     rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
     if not found.failed:
         shutil.rmtree(folder)
@@ -218,15 +216,6 @@ def _settings(
         "--device": device.type,
         "versions": {name: version(name) for name in ("torch", "wenet_hs")},
     }
-
-
-def _mean_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> dict[str, float]:
-    """The mean number of units of a transcript by language."""
-    counts: dict[str, list[int]] = {}
-    for utterance in utterances:
-        if utterance.lang:
-            counts.setdefault(utterance.lang, []).append(len(tokenizer.split(utterance.txt)))
-    return {lang: fmean(of_lang) for lang, of_lang in sorted(counts.items())}
 
 
 def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> None:

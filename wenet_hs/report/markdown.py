@@ -85,7 +85,7 @@ def read_table(folder: Path) -> StudyTable:
     """Read a table's folder.
 
     Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that `table.yaml` does not name,
-    or results of one system on different test sets.
+    results of one system on different test sets, or results that were decoded with different options.
     """
     path = folder / SPEC
     try:
@@ -106,6 +106,10 @@ def read_table(folder: Path) -> StudyTable:
         results[one.system][one.seed] = one
     for of_system, mode in product(results.values(), spec.modes):
         _check_test_sets([one for one in of_system.values() if mode in one.modes], mode)
+    decodings = {str(one.decoding): one.name for one in found}
+    if len(decodings) > 1:
+        names = " and ".join([*decodings.values()][:2])
+        raise DataError(f"{folder}: {names} were decoded with different options; decode with equal ones")
     return StudyTable(folder, spec, results)
 
 
@@ -169,7 +173,10 @@ def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
     parts += [_describe_comparisons(rows), comparisons] if rows else []
     parts += [f"By language, {spec.modes[0]}, mean over the seeds:", _format_languages(table)]
     parts += ["Kinds of errors, in % of the reference units, mean over the seeds:", _format_errors(table)]
-    parts += [_format_speed(table), "Trainings:", _format_trainings(table)]
+    options = [
+        f"{key} {list_names([*of]) if isinstance(of, dict) else of}" for key, of in trainings[0].decoding.items()
+    ]
+    parts += [f"Decoding: {', '.join(options) or UNDEFINED}.", "Trainings:", _format_trainings(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -191,9 +198,9 @@ def _mean_and_deviation(rates: Sequence[float]) -> str:
 def _describe_comparisons(rows: Sequence[SystemSeeds]) -> str:
     return (
         "Differences of the macro average, B minus A, in points; below 0, B is better. The interval is over seeds and "
-        f"utterances. p is of a paired t test over the seeds, p (Holm) is corrected for {count_tests(rows)}; with "
-        "fewer than five seeds there is no p. The last column is the difference that these seeds would have shown with "
-        f"a probability of 80 %. {FIXED_LANGUAGES}"
+        f"utterances. p is of a paired t test over the seeds; p (Holm) is corrected for {count_tests(rows)} (those of "
+        "five seeds or more; fewer have no p). The last column is the difference that these seeds would have shown "
+        f"with a probability of 80 %. {FIXED_LANGUAGES}"
     )
 
 
@@ -241,34 +248,6 @@ def _format_errors(table: StudyTable) -> str:
 def _feature_rate(utterances: Mapping[str, Sequence[Sequence[int]]], distances: Mapping[str, Sequence[float]]) -> float:
     """The macro average of the phone feature error rates."""
     return fmean(sum(of) / sum(counts[0] for counts in utterances[lang]) for lang, of in distances.items())
-
-
-def _format_speed(table: StudyTable) -> str:
-    """Real-time factors by language, with the mean number of units per test sentence; empty without rtf.json."""
-    rates: list[tuple[str, str, dict[str, float], float]] = []
-    units, conditions, first = dict[str, float](), dict[str, None](), dict[tuple[str, ...], dict[str, float]]()
-    for mode, label, results in table.rows:
-        found = [one for one in results if one.rtf.get(mode)]
-        for one in found:
-            units |= one.decoding.get("units_per_utterance", {})
-            shown = (f"{key} {value}" for key, value in one.decoding.items() if key != "units_per_utterance")
-            conditions |= {", ".join(shown): None}
-        if found:
-            of = {lang: fmean(one.rtf[mode][lang] for one in found) for lang in found[0].rtf[mode]}
-            baseline = first.setdefault((mode, *sorted(of)), of)
-            rates.append((mode, label, of, fmean(baseline[lang] / of[lang] for lang in of)))
-    langs = dict.fromkeys(lang for _, _, of, _ in rates for lang in of)
-    rows = [
-        [mode, label, *(f"{of[lang]:.4f}" if lang in of else "" for lang in langs), f"{speed:.2f}×"]
-        for mode, label, of, speed in rates
-    ]
-    columns = [f"{lang}, {units[lang]:.1f} units" if lang in units else lang for lang in langs]
-    caption = (
-        "Real-time factor by language (seconds of decoding per second of speech), mean over the seeds; in the header "
-        "the mean number of units per test sentence. The last column is the speed relative to the first system on the "
-        f"same languages, mean over the languages. Decoding: {'; '.join(conditions)}."
-    )
-    return f"{caption}\n\n{markdown_table(['mode', 'system', *columns, 'speed'], rows)}" if rows else ""
 
 
 def _format_trainings(table: StudyTable) -> str:

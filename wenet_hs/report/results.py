@@ -9,7 +9,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from wenet_hs.config.load import flatten
+from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import read_data_list
@@ -35,7 +36,7 @@ FORMAT = "wenet_hs.results/1"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
 CURVE_POINTS = 40
-_DECODING = ("device", "num_threads", "num_ranks", "beam_size", "batch_size", "units_per_utterance")
+_DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen", "renormalize")
 _CURVE = ("step", "loss", "loss_att", "loss_ctc", "ctc_plateau", "accuracy")
 
 Counts = tuple[int, int, int, int]
@@ -74,10 +75,8 @@ class Results:
     curve: list[dict[str, float]]
     """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
-    rtf: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The real-time factor by mode and language."""
     decoding: dict[str, Any] = field(default_factory=dict)
-    """The conditions of `rtf`, and the mean `units_per_utterance` of the test set by language."""
+    """The options of decoding that are not 0 or absent: beam size, weights, language model, known units."""
     is_simulated: bool = False
     """Whether the test set is simulated speech."""
     is_pretrained_on_simulated: bool = False
@@ -134,11 +133,7 @@ def collect_results(experiment: ExperimentResults) -> Results:
         train_seconds=round(last.get("seconds", 0.0), 1),
         curve=[{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
         modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
-        rtf={
-            mode: {lang: round(rate, 5) for lang, rate in speed.get("sum_rtf_by_lang", {}).items()}
-            for mode, speed in experiment.speeds.items()
-        },
-        decoding={key: experiment.rtf[key] for key in _DECODING if key in experiment.rtf},
+        decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
         is_simulated=any(
             SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
         ),

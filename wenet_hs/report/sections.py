@@ -239,7 +239,7 @@ def speed_section(data: ReportData) -> dict[str, Any]:
 
 def _conditions(rtf: Mapping[str, Any]) -> Record:
     """Device, threads, options of the decoding and other conditions in rtf.json."""
-    no_condition = ("audio_seconds", "seconds", "modes", "versions", "model", "units_per_utterance")
+    no_condition = ("audio_seconds", "seconds", "modes", "versions", "model")
     shown = {name: format_setting(value) for name, value in rtf.items() if name not in no_condition}
     return {_CONDITION_NAMES.get(name, name.replace("_", " ")): text for name, text in shown.items()}
 

@@ -24,34 +24,39 @@ options_of() {  # GROUP: its folders and the two parts of a training: CTC alone,
     "--override 'model_conf.ctc_only_steps=0 model_conf.attention_guide_steps=600 scheduler_conf.total_steps=$steps'"
 }
 
-cells() {  # seed by seed, so that every system has the first seeds early
-  local seed family of
-  for seed in $seeds; do
-    for family in romance slavic turkic; do
-      of=$(options_of "$family")
-      cell table4 "softmax-mini-$family" 3 "$of" --head softmax
-      cell table4 "hsoftmax-mini-$family" 3 "$of" --head hsoftmax
-      cell table4 "hsoftmax-brown-mini-$family" 3 "$of" --head hsoftmax --tree brown
-      cell table4_bpe "softmax-bpe_500-mini-$family" 3 "$of" --head softmax --unit bpe:500
-      cell table4_bpe "hsoftmax-bpe_500-mini-$family" 3 "$of" --head hsoftmax --unit bpe:500
-    done
-    cell table5 softmax-mini-all 3 "$(options_of all)" --head softmax
-    cell table5 hsoftmax-mini-all 3 "$(options_of all)" --head hsoftmax
+cells() {
+  local family of
+  for family in romance slavic turkic; do
+    of=$(options_of "$family")
+    case $table in
+      table4)
+        cell "softmax-mini-$family" 3 "$of" --head softmax
+        cell "hsoftmax-mini-$family" 3 "$of" --head hsoftmax
+        cell "hsoftmax-brown-mini-$family" 3 "$of" --head hsoftmax --tree brown
+        ;;
+      table4_bpe)
+        cell "softmax-bpe_500-mini-$family" 3 "$of" --head softmax --unit bpe:500
+        cell "hsoftmax-bpe_500-mini-$family" 3 "$of" --head hsoftmax --unit bpe:500
+        ;;
+    esac
   done
+  [ "$table" = table5 ] || return 0
+  cell softmax-mini-all 3 "$(options_of all)" --head softmax
+  cell hsoftmax-mini-all 3 "$(options_of all)" --head hsoftmax
 }
 
-if [ "$list" = true ]; then cells; exit; fi
-[ -f "$here/simulated/stats.json" ] || wenet-hs prepare synthetic --langs "${langs[all]}" --sentences "$sentences" \
-  --hours "$hours" --statistics "$statistics" --out "$here/simulated"
-shared=(--corpus "$here/simulated/corpus" --ratio 1 --config "$here/../../../conf/mini.yaml" --average_num 3
-  --modes "ctc_greedy_search attention joint attention_rescoring")
-for table in $tables; do
-  groups="romance slavic turkic" unit=char units=units.txt
+prepare_table() {
+  local group groups="romance slavic turkic" unit=char units=units.txt options
+  [ -f "$here/simulated/stats.json" ] || wenet-hs prepare synthetic --langs "${langs[all]}" --sentences "$sentences" \
+    --hours "$hours" --statistics "$statistics" --out "$here/simulated"
   [ "$table" != table5 ] || groups=all
   [ "$table" != table4_bpe ] || unit=bpe:500 units=units-bpe_500.txt
   for group in $groups; do
     options=(); eval "options=($(options_of "$group"))"
     prepare "data-$group/$units" 3 --langs "${langs[$group]}" --unit "$unit" "${options[@]}"
   done
-done
-run_cells
+}
+
+shared=(--corpus "$here/simulated/corpus" --ratio 1 --config "$here/../../../conf/mini.yaml" --average_num 3
+  --modes "ctc_greedy_search attention joint attention_rescoring")
+run_tables

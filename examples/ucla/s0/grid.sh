@@ -4,45 +4,62 @@
 #   ./grid.sh --corpus /data/ucla --tables table3      one table
 #   ./grid.sh --corpus /data/ucla --minutes 150        starts no training after 150 minutes
 #   ./grid.sh --list true                              only lists the trainings that are to do
-# A training has results if results/TABLE/SYSTEM-seedN.json exists.
+# A training has results if results/TABLE/SYSTEM-seedN.json exists. The tables of known inventories decode the models of
+# table3 and table3_pretrained again.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
-tables="table3 curves table3_pretrained"  # folders of results/
+tables="table3 curves table3_pretrained inventory inventory_placed"  # folders of results/
 seeds="1 2 3 4 5"             # of the trainings; some systems have only the first three
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
 
-cells() {  # seed by seed, so that every system has the first seeds early
-  local seed of suffix options tree share
-  for seed in $seeds; do
-    for of in "table3" "table3_pretrained -simulated-14 --pretrain 14"; do
-      read -r of suffix options <<< "$of"
-      cell "$of" "softmax$suffix" 5 --head softmax "$options"
-      cell "$of" "hsoftmax$suffix" 5 --head hsoftmax "$options"
-      cell "$of" "hsoftmax-random$suffix" 5 --head hsoftmax --tree random "$options"
-      cell "$of" "hsoftmax-per_language$suffix" 3 --head hsoftmax --weighting per_language "$options"
-      for tree in permuted brown embedding articulatory; do
-        cell "$of" "hsoftmax-$tree$suffix" 3 --head hsoftmax --tree "$tree" "$options"
-      done
-      cell "$of" "class$suffix" 3 --head class "$options"
-      cell "$of" "hsoftmax-ctc_hsoftmax$suffix" 3 --head hsoftmax --ctc_head hsoftmax "$options"
-    done
-    for share in 0.25 0.5; do
-      cell curves "softmax-$share" 3 --head softmax --train_share "$share"
-      cell curves "hsoftmax-$share" 3 --head hsoftmax --train_share "$share"
-      cell curves "hsoftmax-random-$share" 3 --head hsoftmax --tree random --train_share "$share"
-    done
-  done
+declare -A options=([softmax]="--head softmax" [class]="--head class" [hsoftmax]="--head hsoftmax"
+  [hsoftmax-per_language]="--head hsoftmax --weighting per_language"
+  [hsoftmax-ctc_hsoftmax]="--head hsoftmax --ctc_head hsoftmax")
+for tree in random permuted brown embedding articulatory; do options[hsoftmax-$tree]="--head hsoftmax --tree $tree"; done
+main="softmax hsoftmax hsoftmax-random"
+others="hsoftmax-per_language hsoftmax-permuted hsoftmax-brown hsoftmax-embedding hsoftmax-articulatory class hsoftmax-ctc_hsoftmax"
+simulated="--pretrain 14"
+relatives="--pretrain 14 --exclude_langs 'ml ar fi'"  # only the voices of the test languages themselves are left out
+shared=(--corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring")
+
+systems() {  # "SYSTEM…" SEEDS SUFFIX OPTION…
+  local _system
+  for _system in $1; do cell "$_system$3" "$2" "${options[$_system]}" "${@:4}"; done
 }
 
-if [ "$list" = true ]; then cells; exit; fi
-shared=(--corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring")
-for table in $tables; do
+cells() {
+  local share known="--stage 6 --inventory '$here/data/inventory.tsv'" few="hsoftmax-articulatory hsoftmax-ctc_hsoftmax"
+  case $table in
+    table3) systems "$main" 5 ""; systems "$others" 3 "" ;;
+    table3_pretrained)
+      systems "$main" 5 -simulated-14 "$simulated"
+      systems "$others" 3 -simulated-14 "$simulated"
+      systems softmax 3 -simulated-14-ml_ar_fi "$relatives"
+      ;;
+    curves) for share in 0.25 0.5; do systems "$main hsoftmax-articulatory" 3 "-$share" --train_share "$share"; done ;;
+    inventory | inventory_placed)
+      [ "$table" = inventory ] || known+=" --place_unseen articulatory"
+      systems "$main" 5 "" "$known"
+      systems "$few" 3 "" "$known"
+      systems "$main" 5 -simulated-14 "$simulated" "$known"
+      systems "$few" 3 -simulated-14 "$simulated" "$known"
+      ;;
+  esac
+}
+
+prepare_table() {
+  local share
   case $table in
     table3) prepare data/global_cmvn 5 ;;
-    table3_pretrained) prepare data/tree-huffman-simulated-14.json 5 --pretrain 14 ;;
+    table3_pretrained)
+      prepare data/units-simulated-14.txt 5 --pretrain 14
+      prepare data/units-simulated-14-ml_ar_fi.txt 3 --pretrain 14 --exclude_langs "ml ar fi"
+      ;;
     curves) for share in 0.25 0.5; do prepare "data-$share/global_cmvn" 3 --train_share "$share"; done ;;
+    *) wenet-hs units --data_list "$here/data/test/data.list" --kind phone --inventory "$here/data/inventory.tsv" ;;
   esac
-done
-run_cells
+}
+
+run_tables
