@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini mini-ranks test lint check recipes slow clean
+.PHONY: setup mini mini-ranks results test lint check recipes slow clean
 setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
@@ -25,6 +25,11 @@ mini: setup
 mini-ranks: mini
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/mini/s0/run.sh --stage 3 --nproc 2 --exp examples/mini/s0/exp-nproc2
 	$(BIN)/python tests/recipes/compare_ranks.py examples/mini/s0/exp examples/mini/s0/exp-nproc2
+
+# RESULTS.md from the results files of all recipes; the grids write those of the recipes.
+results: setup
+	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
+	  --intro docs/findings.md --markdown RESULTS.md
 
 test: setup
 	$(BIN)/python -m pytest -n auto

@@ -36,9 +36,10 @@ prepare() {  # FILE MOST OPTION…
   "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 
-# Runs the cells table by table, $jobs at a time, and writes RESULTS.md with all tables that have results.
+# Runs the cells table by table, $jobs at a time, and writes RESULTS.md: results/intro.md and all
+# tables that have results.
 run_tables() {
-  local _folders _status=0
+  local _folders _intro=() _status=0
   cd "$here" || return
   mkdir -p logs
   export here started minutes
@@ -50,7 +51,8 @@ run_tables() {
   done
   [ "$list" = false ] || return 0
   mapfile -t _folders < <(find results -name '*.json' -printf '%h\n' | sort -u)
-  [ ${#_folders[@]} = 0 ] || wenet-hs report --tables "${_folders[@]}" --markdown RESULTS.md
+  [ ! -f results/intro.md ] || _intro=(--intro results/intro.md)
+  [ ${#_folders[@]} = 0 ] || wenet-hs report --tables "${_folders[@]}" --markdown RESULTS.md "${_intro[@]}"
   return $_status
 }
 

@@ -88,10 +88,10 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     line = f"--tables {study} --markdown {tmp_path}/R.md"
     assert run_line(command, line) == 0
     text = (tmp_path / "R.md").read_text("utf-8")
-    assert "| flat softmax | 5 | 40.00 ± 0.00 | 40.00 ± 0.00 |" in text
+    assert "| flat softmax | 40.00 ± 0.00 | 40.00 ± 0.00 |" in text
     assert f"| attention | flat softmax | tree | 5 | {100 * first.difference.mean:+.2f} |" in text
     assert (
-        "corrected for 2 comparisons" in text
+        "| p (Holm, 2 comparisons) |" in text
         and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
     )
     assert "![A study](table/chart.svg)" in text
@@ -146,6 +146,13 @@ def test_results_that_do_not_fit_are_refused(
     replace_text(study / file, old, new)
     code = run_line(command, f"--tables {study} --markdown {study}/R.md")
     assert re.search(message, error_line(code, capsys))
+
+
+def test_a_table_without_results_is_refused(study: Path, capsys: Capsys) -> None:
+    for path in study.glob("*.json"):
+        path.unlink()
+    code = run_line(command, f"--tables {study} --markdown {study}/R.md")
+    assert f"{study}: no results files; run a recipe with --results" in error_line(code, capsys)
 
 
 def test_flags_that_do_not_belong_together_are_refused(tmp_path: Path, capsys: Capsys) -> None:

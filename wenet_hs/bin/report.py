@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
     add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
-    add("--summary", action="store_true", help="only the comparisons of the --tables")
+    add("--summary", action="store_true", help="of the --tables only rates, and comparisons in the first two modes")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")

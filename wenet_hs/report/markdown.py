@@ -28,6 +28,12 @@ from wenet_hs.score.seeds import FIXED_LANGUAGES, Errors, SystemSeeds, compare_s
 from wenet_hs.score.tables import markdown_table, seed_difference_cells
 
 SPEC, CHART = "table.yaml", "chart.svg"
+_COMPARISONS = (
+    "In the tables of comparisons, B − A is the difference of the macro averages in points; below 0, B is better. The "
+    "interval is over seeds and utterances. p is of a paired t test over the seeds; p (Holm) is corrected for all "
+    "comparisons of the whole table with five seeds or more (fewer seeds have no p). The last column is the difference "
+    f"that these seeds would have shown with a probability of 80 %. {FIXED_LANGUAGES}\n"
+)
 
 
 class ChartSpec(BaseModel):
@@ -69,15 +75,25 @@ class StudyTable:
     results: dict[str, dict[int, Results]]
     """By system, in the order of the rows, and seed."""
 
-    def of_mode(self, system: str, mode: str) -> list[Results]:
+    def of_mode(self, system: str, mode: str) -> dict[int, Results]:
         """The results of a system in one decoding mode, by seed."""
-        return [one for one in self.results.get(system, {}).values() if mode in one.modes]
+        return {seed: one for seed, one in self.results.get(system, {}).items() if mode in one.modes}
+
+    @property
+    def common_seeds(self) -> list[int]:
+        """The seeds that all systems with results have: means over other seeds are not comparable."""
+        return sorted(set[int].intersection(*({*of} for of in self.results.values() if of)))
+
+    def common(self, system: str, mode: str) -> list[Results]:
+        """The results of the common seeds of a system in one decoding mode."""
+        found = self.of_mode(system, mode)
+        return [found[seed] for seed in self.common_seeds if seed in found]
 
     @property
     def rows(self) -> Iterator[tuple[str, str, list[Results]]]:
-        """Mode, name and results of each system that has results."""
+        """Mode, name and results of the common seeds of each system that has results."""
         for mode, (system, label) in product(self.spec.modes, self.spec.systems.items()):
-            if found := self.of_mode(system, mode):
+            if found := self.common(system, mode):
                 yield mode, label, found
 
 
@@ -97,6 +113,8 @@ def read_table(folder: Path) -> StudyTable:
     unknown = sorted({one.system for one in found} - spec.systems.keys())
     others = (read_results(file) for other in spec.also for file in sorted((folder / other).glob("*.json")))
     found += [one for one in others if one.system in spec.systems]
+    if not found:
+        raise DataError(f"{folder}: no results files; run a recipe with --results, or leave this table out")
     if unknown:
         raise DataError(
             f"{folder}: results of {list_names(unknown)}, which {SPEC} does not name; add them to `systems`"
@@ -134,7 +152,7 @@ def compare_study(table: StudyTable) -> list[SystemSeeds]:
         pairs = [(first, other) for other in others]
     found = []
     for mode, (a, b) in product(table.spec.modes, pairs):
-        of_a, of_b = ({one.seed: one for one in table.of_mode(system, mode)} for system in (a, b))
+        of_a, of_b = table.of_mode(a, mode), table.of_mode(b, mode)
         errors = {str(seed): _pair_errors(of_a[seed], of_b[seed], mode) for seed in of_a if seed in of_b}
         if errors:
             difference = compare_seeds(errors).differences[MACRO]
@@ -160,19 +178,19 @@ def _pair_errors(a: Results, b: Results, mode: str) -> Errors:
 def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
     """The table as Markdown: rates, comparisons, languages, kinds of errors, and the trainings.
 
-    `is_summary`: only the comparisons, or the rates if there are none.
+    `is_summary`: only the rates, and the comparisons in the first two modes.
     """
     spec, rows = table.spec, compare_study(table)
     trainings = [one for of_system in table.results.values() for one in of_system.values()]
     are_pretrained = [one.is_pretrained_on_simulated for one in trainings]
     title = f"## {spec.title}{describe_speech(any(one.is_simulated for one in trainings), are_pretrained)}"
-    comparisons = format_comparisons(table, rows) if rows else ""
+    shown = [row for row in rows if not is_summary or row.mode in spec.modes[:2]]
+    comparisons = [format_comparisons(table, shown, count=count_tests(rows))] if shown else []
     if is_summary:
-        return f"{title}\n\n{comparisons or _format_rates(table)}\n"
-    parts = [title, spec.text.strip(), _format_rates(table)]
-    parts += [_describe_comparisons(rows), comparisons] if rows else []
-    parts += [f"By language, {spec.modes[0]}, mean over the seeds:", _format_languages(table)]
-    parts += ["Kinds of errors, in % of the reference units, mean over the seeds:", _format_errors(table)]
+        return "\n\n".join([title, _format_rates(table), *comparisons]) + "\n"
+    parts = [title, spec.text.strip(), _format_rates(table), *comparisons]
+    parts += [f"By language, {spec.modes[0]}, mean over the same seeds:", _format_languages(table)]
+    parts += ["Kinds of errors, in % of the reference units, mean over the same seeds:", _format_errors(table)]
     options = [
         f"{key} {list_names([*of]) if isinstance(of, dict) else of}" for key, of in trainings[0].decoding.items()
     ]
@@ -181,12 +199,13 @@ def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
 
 
 def _format_rates(table: StudyTable) -> str:
-    """Mean and standard deviation of the macro average in each mode."""
+    """Mean and standard deviation of the macro average in each mode, over the common seeds."""
     rows = []
     for system, label in table.spec.systems.items():
-        rates = [[one.rates(mode)[MACRO] for one in table.of_mode(system, mode)] for mode in table.spec.modes]
-        rows.append([label, str(len(table.results[system])), *map(_mean_and_deviation, rates)])
-    return markdown_table(["system", "seeds", *table.spec.modes], rows)
+        rates = [[one.rates(mode)[MACRO] for one in table.common(system, mode)] for mode in table.spec.modes]
+        rows.append([label, *map(_mean_and_deviation, rates)])
+    seeds = " ".join(map(str, table.common_seeds))
+    return f"Mean ± standard deviation over seeds {seeds}:\n\n{markdown_table(['system', *table.spec.modes], rows)}"
 
 
 def _mean_and_deviation(rates: Sequence[float]) -> str:
@@ -195,19 +214,10 @@ def _mean_and_deviation(rates: Sequence[float]) -> str:
     return percent(fmean(rates)) + (f" ± {percent(stdev(rates))}" if len(rates) > 1 else "")
 
 
-def _describe_comparisons(rows: Sequence[SystemSeeds]) -> str:
-    return (
-        "Differences of the macro average, B minus A, in points; below 0, B is better. The interval is over seeds and "
-        f"utterances. p is of a paired t test over the seeds; p (Holm) is corrected for {count_tests(rows)} (those of "
-        "five seeds or more; fewer have no p). The last column is the difference that these seeds would have shown "
-        f"with a probability of 80 %. {FIXED_LANGUAGES}"
-    )
-
-
-def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds]) -> str:
-    """One row per comparison: A, B, seeds, difference, interval, p, corrected p, detectable difference."""
+def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count: str) -> str:
+    """One row per comparison: A, B, seeds, difference, interval, p, p corrected for `count`, detectable difference."""
     labels = table.spec.systems
-    header = ["mode", "A", "B", "seeds", "B − A", "95 % interval", "p", "p (Holm)", "detectable"]
+    header = ["mode", "A", "B", "seeds", "B − A", "95 % interval", "p", f"p (Holm, {count})", "detectable"]
     cells = [
         [row.mode, labels[row.baseline], labels[row.name], *seed_difference_cells(row.difference, row.adjusted_p)]
         for row in rows
@@ -279,10 +289,11 @@ def write_markdown(
     Args:
         command: the command that creates the file.
         intro: Markdown before the tables.
-        is_summary: only the comparisons of each table.
+        is_summary: of each table only the rates, and the comparisons in the first two modes.
     """
     parts = [f"<!-- Generated by `{command}`: do not edit. -->\n"]
     parts += [intro.strip() + "\n"] if intro else []
+    parts.append(_COMPARISONS)
     for table in map(read_table, folders):
         parts.append(format_table(table, is_summary=is_summary))
         if table.spec.chart is not None:
@@ -296,7 +307,7 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
     """The mean over the seeds of each point, as an SVG file; points without results are left out."""
     mode, lines = table.spec.modes[0], []
     for colour, systems in enumerate(spec.lines.values()):
-        found = {x: table.of_mode(name, mode) for x, name in systems.items()}
+        found = {x: table.common(name, mode) for x, name in systems.items()}
         points = [(x, 100 * fmean(one.rates(mode)[MACRO] for one in of)) for x, of in sorted(found.items()) if of]
         lines.append(Line(points=points, colour=colour))
     label = f"{table.spec.title}: {mode}, macro average in %"
