@@ -11,7 +11,6 @@ import torch
 import yaml
 from model_folders import TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
-from trees import tree_of_kind
 
 from wenet_hs.build import AnyTree, build_model, check_routes, load_experiment
 from wenet_hs.config.load import dump_config
@@ -66,7 +65,7 @@ def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(deco
     config = small_config(
         decoder=decoder, **({"decoder_conf": {"r_num_blocks": 1}} if decoder != "transformer" else {})
     )
-    trees = [tree_of_kind(kind, range(NUM_UNITS)) for kind in ("huffman", "random", "balanced")]
+    trees = [of(range(NUM_UNITS)) for of in (Tree.huffman, Tree.random, Tree.balanced)]
     heads = [("softmax", None), *(("hsoftmax", tree) for tree in trees), ("class", trees[0]), ("adaptive", trees[0])]
     found = []
     for head, tree in heads:

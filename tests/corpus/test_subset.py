@@ -9,14 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_release import OFFICIAL_HOURS
 
-from wenet_hs.corpus.subset import PAPER_HOURS, ratio_for, sampling_ratios
+from wenet_hs.corpus.subset import PAPER_HOURS, hours_to_keep, ratio_for, sampling_ratios
 from wenet_hs.errors import ConfigError
 
 HOURS = st.dictionaries(st.text("abcdef", min_size=2, max_size=2), st.floats(0.01, 5000), min_size=1, max_size=15)
-
-
-def hours_to_keep(hours: dict[str, float], **how: float) -> dict[str, float]:
-    return {lang: ratio * hours[lang] for lang, ratio in sampling_ratios(hours, **how).items()}
 
 
 def test_the_official_hours_give_table_1_except_for_four_slavic_languages() -> None:
@@ -47,7 +43,7 @@ def test_two_languages_by_hand() -> None:
     # p = 0.9, 0.1; p^0.5 = 0.9487, 0.3162, sum 1.2649; λ_i = p^-0.5 / 1.2649 · 0.1
     ratios = sampling_ratios({"a": 90.0, "b": 10.0}, alpha=0.5, ratio=0.1)
     assert ratios == pytest.approx({"a": 0.08333, "b": 0.25}, abs=1e-5)
-    assert hours_to_keep({"a": 90.0, "b": 10.0}, ratio=0.1) == pytest.approx({"a": 7.5, "b": 2.5})
+    assert hours_to_keep({"a": 90.0, "b": 10.0}, 0.5, 0.1) == pytest.approx({"a": 7.5, "b": 2.5})
     # A small language gives no more than it has.
     assert hours_to_keep({"a": 99.0, "b": 1.0}, alpha=0.0, ratio=0.1) == pytest.approx({"a": 5.0, "b": 1.0})
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from trees import comb, merge_levels, tree_of_kind
+from trees import comb, merge_levels
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.heads.base import SmoothingKind
@@ -35,8 +35,8 @@ def zipf(num_units: int) -> np.ndarray:
 TREES: dict[str, Callable[[int], Tree]] = {
     "zipf": lambda v: Tree.huffman(zipf(v)),
     "skewed": lambda v: Tree.huffman(2.0 ** -np.arange(v, dtype=np.float64)),
-    "balanced": lambda v: tree_of_kind("balanced", zipf(v)),
-    "random": lambda v: tree_of_kind("random", zipf(v), seed=1),
+    "balanced": lambda v: Tree.balanced(zipf(v)),
+    "random": lambda v: Tree.random(zipf(v), seed=1),
     "comb": comb,
 }
 CLASSES: dict[str, Callable[[int], NaryTree]] = {

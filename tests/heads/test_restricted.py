@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_heads_contract import HEADS, assert_are_best, decisions, make_head, rows
 from torch import Tensor
-from trees import merge_levels, tree_of_kind, units_below
+from trees import merge_levels, units_below
 
 from wenet_hs.heads import AdaptiveHead, OutputHead
 from wenet_hs.heads.restricted import restrict_head
@@ -22,8 +22,8 @@ KEPT = [12, 13, 14, 17, 24, 33, 34, 38, 39]
 """In the trees `class:cut` and `hsoftmax:balanced` nodes that are left come in another order than before."""
 TREES = [
     Tree.huffman(1 / np.arange(1, 31)),
-    tree_of_kind("random", [1.0] * 30, seed=4),
-    merge_levels(tree_of_kind("balanced", [1.0] * 30), 2),
+    Tree.random([1.0] * 30, seed=4),
+    merge_levels(Tree.balanced([1.0] * 30), 2),
 ]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees import tree_of_kind
 
 from wenet_hs.tree import Tree
 from wenet_hs.tree.build import TreeSource, build_tree
@@ -94,26 +93,26 @@ def literal_fano(frequencies: list[int], units: list[int], code: str = "") -> di
 
 def test_fano_worked_by_hand() -> None:
     # 16 13 | 12 9 5 (29 against 26; 16 against 39 is farther); 16 | 13; 12 | 9 5 (12 against 14); 9 | 5
-    assert tree_of_kind("fano", [5, 9, 12, 13, 16]).codes() == ["111", "110", "10", "01", "00"]
+    assert Tree.fano([5, 9, 12, 13, 16]).codes() == ["111", "110", "10", "01", "00"]
     # Fano's own weakness: 15 | 7 6 6 5 is 15 against 24, 15 7 | 6 6 5 is 22 against 17, which is nearer.
-    tree = tree_of_kind("fano", [15, 7, 6, 6, 5])
+    tree = Tree.fano([15, 7, 6, 6, 5])
     assert tree.codes() == ["00", "01", "10", "110", "111"]
     assert tree.mean_code_length() > Tree.huffman([15, 7, 6, 6, 5]).mean_code_length()
     # Small masses count beside large ones, whose sum may overflow.
-    deep = tree_of_kind("fano", [2.0**-exponent for exponent in range(1000)])
+    deep = Tree.fano([2.0**-exponent for exponent in range(1000)])
     assert deep.depths().tolist() == [*range(1, 1000), 999]
-    assert tree_of_kind("fano", [8e307, 5e307, 4e307]).depths().tolist() == [1, 2, 2]
+    assert Tree.fano([8e307, 5e307, 4e307]).depths().tolist() == [1, 2, 2]
 
 
 @settings(max_examples=10, deadline=None)
 @given(FREQUENCIES)
 def test_fano_equals_the_literal_rule(frequencies: list[int]) -> None:
     by_frequency = sorted(range(len(frequencies)), key=lambda unit: (-frequencies[unit], unit))
-    assert dict(enumerate(tree_of_kind("fano", frequencies).codes())) == literal_fano(frequencies, by_frequency)
+    assert dict(enumerate(Tree.fano(frequencies).codes())) == literal_fano(frequencies, by_frequency)
 
 
 def test_an_order_of_the_units_is_halved() -> None:
-    tree = tree_of_kind("balanced", [9, 1, 1, 5, 7])
+    tree = Tree.balanced([9, 1, 1, 5, 7])
     assert (tree.kind, tree.codes()) == ("balanced", ["000", "001", "01", "10", "11"])
     assert tree.frequencies.tolist() == [9, 1, 1, 5, 7]
     units = ["z", "б", "E", "é", "e", "ea", "f", "α", "a"]
@@ -122,10 +121,10 @@ def test_an_order_of_the_units_is_halved() -> None:
 
 
 def test_a_seed_always_gives_the_same_tree() -> None:
-    assert (tree_of_kind("random", [1] * 8).children[3:] - 7).reshape(-1).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
-    tree = tree_of_kind("random", [1] * 40, seed=3)
+    assert (Tree.random([1] * 8).children[3:] - 7).reshape(-1).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+    tree = Tree.random([1] * 40, seed=3)
     assert tree.options == {"seed": 3} and set(tree.depths().tolist()) == {5, 6}
-    assert tree.codes() != tree_of_kind("random", [1] * 40, seed=4).codes()
+    assert tree.codes() != Tree.random([1] * 40, seed=4).codes()
 
 
 @pytest.mark.parametrize(

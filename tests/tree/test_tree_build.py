@@ -109,7 +109,7 @@ def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
     counts = [8, 4, 2, 1, 1]
     for options, expected in (
         ({"num_classes": 2}, NaryTree.frequency_bins(counts, 2)),
-        ({"by": "top-of fano", "num_classes": 3}, NaryTree.from_binary(tree_of_kind("fano", counts), 3)),
+        ({"by": "top-of fano", "num_classes": 3}, NaryTree.from_binary(Tree.fano(counts), 3)),
     ):
         assert built("classes", counts, **options).rows() == expected.rows()
 

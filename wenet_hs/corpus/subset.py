@@ -43,6 +43,12 @@ def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: fl
     return {lang: min(1.0, share ** (alpha - 1.0) / norm * ratio) for lang, share in shares.items()}
 
 
+def hours_to_keep(hours: Mapping[str, float], alpha: float = 0.5, ratio: float = 0.082) -> dict[str, float]:
+    """Hours of each language after downsampling, λ_i · hours_i; see `sampling_ratios`."""
+    ratios = sampling_ratios(hours, alpha=alpha, ratio=ratio)
+    return {lang: ratios[lang] * duration for lang, duration in hours.items()}
+
+
 def ratio_for(total_hours: float, wanted_hours: float) -> float:
     """The λ that keeps `wanted_hours` of `total_hours`. Raises ConfigError when there is less."""
     if not 0.0 < wanted_hours <= total_hours:

@@ -29,7 +29,7 @@ from wenet_hs.corpus.commonvoice import read_table
 from wenet_hs.corpus.espeak import VOICES, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
 from wenet_hs.corpus.phones import run_phones
-from wenet_hs.corpus.subset import read_statistics, sampling_ratios
+from wenet_hs.corpus.subset import hours_to_keep, read_statistics
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
@@ -126,7 +126,7 @@ def share_hours(args: argparse.Namespace) -> dict[str, float]:
     shares = dict.fromkeys(args.langs, 1.0)
     if args.statistics is not None:
         validated = {lang: hours for lang, (hours, *_) in read_statistics(args.statistics, args.langs).items()}
-        shares = {lang: ratio * validated[lang] for lang, ratio in sampling_ratios(validated).items()}
+        shares = hours_to_keep(validated)
     return {lang: args.hours * share / sum(shares.values()) for lang, share in shares.items()}
 
 

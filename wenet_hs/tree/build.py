@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
 from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, ward_children, write_embeddings
-from wenet_hs.tree.huffman import (
-    alphabetical_order,
-    balanced_children,
-    fano_children,
-    huffman_children,
-    least_depth,
-    random_order,
-)
+from wenet_hs.tree.huffman import alphabetical_order, balanced_children, huffman_children, least_depth, random_order
 from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 
 Floats = NDArray[np.float64]
@@ -142,11 +135,6 @@ def _brown(source: TreeSource) -> Tree:
     return source.tree("brown", lambda f: brown_children(sequences, f))
 
 
-def _random(source: TreeSource) -> Tree:
-    seed = source.options.get("seed", 0)
-    return source.tree("random", lambda f: balanced_children(random_order(len(f), seed)), seed=seed)
-
-
 def _permuted(source: TreeSource) -> Tree:
     """Huffman's tree with the units that occur at random leaves of theirs."""
     seed = source.options.get("seed", 0)
@@ -192,14 +180,14 @@ KINDS: dict[str, TreeKind] = {
         "their frequencies are similar; shortest mean code",
         {"max_depth": KindOption("huffman: no code is longer than N bits", limits=lambda v: (least_depth(v), None))},
     ),
-    "fano": TreeKind(lambda s: s.tree("fano", fano_children), "the same, split from the top"),
-    "balanced": TreeKind(
-        lambda s: s.tree("balanced", lambda f: balanced_children(np.arange(len(f)))), "their ids are near"
-    ),
+    "fano": TreeKind(lambda s: Tree.fano(s.frequencies, s.units), "the same, split from the top"),
+    "balanced": TreeKind(lambda s: Tree.balanced(s.frequencies, s.units), "their ids are near"),
     "alphabetical": TreeKind(
         lambda s: s.tree("alphabetical", lambda _: balanced_children(alphabetical_order(s.units))), "they sort together"
     ),
-    "random": TreeKind(_random, "chance", {"seed": _SEED}),
+    "random": TreeKind(
+        lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)), "chance", {"seed": _SEED}
+    ),
     "permuted": TreeKind(_permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}),
     "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
     "embedding": TreeKind(

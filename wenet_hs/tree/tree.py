@@ -25,11 +25,14 @@ from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.tree.fields import FORMAT, TreeFile, check_children, check_frequencies, check_names
 from wenet_hs.tree.huffman import (
     NO_ROWS,
+    balanced_children,
     breadth_first,
+    fano_children,
     huffman_children,
     huffman_rows,
     least_depth,
     limited_children,
+    random_order,
     two_levels,
 )
 
@@ -274,6 +277,25 @@ class Tree(UnitTree):
             )
         children = limited_children(tree.frequencies, max_depth) if tree.depth > max_depth else tree.children
         return replace(tree, children=children, options={"max_depth": max_depth})
+
+    @classmethod
+    def fano(cls, frequencies: Numbers, units: Names = None) -> "Tree":
+        """Shannon-Fano: units by falling frequency (ties by id), split repeatedly into halves of nearly equal mass."""
+        return cls.build("fano", fano_children, frequencies, units)
+
+    @classmethod
+    def balanced(cls, frequencies: Numbers, units: Names = None) -> "Tree":
+        """Units in the order of their ids, halved repeatedly; the left half gets the extra unit of an odd number."""
+        return cls.build("balanced", lambda f: balanced_children(np.arange(len(f))), frequencies, units)
+
+    @classmethod
+    def random(cls, frequencies: Numbers, units: Names = None, seed: int = 0) -> "Tree":
+        """Units in a random order, halved repeatedly; `seed` (≥ 0) is recorded in the options."""
+        if seed < 0:
+            raise ValueError(f"seed: must be at least 0, got {seed}")
+        return cls.build(
+            "random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, {"seed": seed}
+        )
 
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
