@@ -12,7 +12,7 @@ stage=0
 stop_stage=8
 head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 tree=huffman                  # of the heads other than softmax: brown, embedding, … (wenet-hs tree build --help)
-ctc_head=softmax              # of CTC: softmax, or another head over the same tree
+ctc_head=softmax              # of CTC: softmax, or another head over a tree of the same kind
 weighting=pooled              # counts of the tree's units: pooled, or per_language (each language the same weight)
 unit=${unit:-char}            # char, phone, or bpe:N with N pieces
 seeds=777                     # of training; several, as in "777 778 779", train every head once per seed
@@ -63,9 +63,9 @@ _check_names() {  # OPTION FILE TABLE NAME…
   done
 }
 
-# The tree of a training seed. Kinds that draw random numbers have a tree per seed.
-tree_of() {  # SEED
-  local _name=$data/tree-$tree
+# The tree of a training seed, of the decoder or of CTC. Kinds that draw random numbers have a tree per seed.
+tree_of() {  # SEED [-ctc]
+  local _name=$data/tree${2:-}-$tree
   [ "$weighting" = pooled ] || _name+=-$weighting
   _name+=$(_suffix unit)${variant:-}
   case $tree in random | permuted | embedding) [ "$1" = "$_default_seeds" ] || _name+=-seed$1 ;; esac
@@ -123,9 +123,9 @@ _claim_data() {
   mkdir -p "$data" && printf '%s' "$_made" > "$_file"
 }
 
-base_of() { echo "$exp/base$(_suffix unit config)${variant:-}-seed$1"; }
+base_of() { experiment base "$1"; }
 _train_base() {  # SEED; another run.sh that needs the same base waits
-  local _settings ctc_head=softmax ranks=(flock --no-fork "$(base_of "$1").lock" "${ranks[@]}")
+  local _settings ranks=(flock --no-fork "$(base_of "$1").lock" "${ranks[@]}")
   read -ra _settings <<< "$base_override"
   _train "$(base_of "$1")" softmax "$1" "${base_data:-$data}" "${_settings[@]}"
 }
@@ -148,7 +148,7 @@ _train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, 
   _settings=("head=$2" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$3"
     "cmvn_conf.cmvn_file=$data/global_cmvn")
   ! _has_tree "$2" || _settings+=("head_conf.tree=$(tree_of "$3")")
-  ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$3")")
+  ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$3" -ctc)")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
   OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
@@ -176,7 +176,7 @@ _evaluate() {  # FOLDER
 }
 
 run_stages() {
-  local _head _seed _tree _trees=() _options _bpe=() _dirs=() _experiments=() _base=()
+  local _head _seed _tree _trees=() _of _options _bpe=() _dirs=() _experiments=() _base=()
   if at 0 "data lists"; then _claim_data; prepare_data; fi
   if at 1 "units"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
@@ -185,12 +185,15 @@ run_stages() {
   if at 2 "tree"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--bpe_model "$bpe_model")
     for _seed in $seeds; do
-      _tree=$(tree_of "$_seed") _options=()
-      [[ " ${_trees[*]} " != *" $_tree "* ]] || continue
-      [[ $_tree != *-seed$_seed.json ]] || _options=(--seed "$_seed")
-      wenet-hs tree build --kind "$tree" --tokenizer "${unit%%:*}" --weighting "$weighting" --units "$units" \
-        --data_list "$data/train/data.list" --out "$_tree" "${_options[@]}" "${_bpe[@]}"
-      _trees+=("$_tree")
+      for _of in "" $(! _has_tree "$ctc_head" || echo -ctc); do
+        _tree=$(tree_of "$_seed" "$_of") _options=()
+        [[ " ${_trees[*]} " != *" $_tree "* ]] || continue
+        [[ $_tree != *-seed$_seed.json ]] || _options=(--seed "$_seed")
+        [ -z "$_of" ] || _options+=(--blank_share 0.7)  # blank is most frequent in CTC, but not in the transcripts
+        wenet-hs tree build --kind "$tree" --tokenizer "${unit%%:*}" --weighting "$weighting" --units "$units" \
+          --data_list "$data/train/data.list" --out "$_tree" "${_options[@]}" "${_bpe[@]}"
+        _trees+=("$_tree")
+      done
     done
   fi
   if at 3 "feature statistics"; then

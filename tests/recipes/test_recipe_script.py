@@ -138,11 +138,13 @@ def test_ctc_over_the_tree_and_results_files(checkout: Path) -> None:
         "ucla",
         *["--corpus", "c", "--head", "softmax", "--ctc_head", "hsoftmax", "--tree", "brown", "--results", "R"],
     )
-    assert folders(calls) == ["exp/base-seed777", "exp/softmax-brown-ctc_hsoftmax"]
+    assert folders(calls) == ["exp/base-brown-ctc_hsoftmax", "exp/softmax-brown-ctc_hsoftmax"]
     base, train = [c for c in calls if c[0] == "train"]
-    assert not any(one.startswith("ctc_conf") for one in base) and "--checkpoint" not in base
-    assert flag(train, "--checkpoint") == "exp/base-seed777"
-    assert {"ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree=data/tree-brown.json", "head=softmax"} <= {*train}
+    of_ctc = {"ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree=data/tree-ctc-brown.json"}
+    assert "--checkpoint" not in base and of_ctc <= {*base}, "CTC is trained over the tree from the first step"
+    assert flag(train, "--checkpoint") == "exp/base-brown-ctc_hsoftmax" and of_ctc <= {*train}
+    built = {flag(c, "--out"): "--blank_share" in c for c in calls if c[0] == "tree"}
+    assert built == {"data/tree-brown.json": False, "data/tree-ctc-brown.json": True}
     assert flag(calls[-1], "--results") == "R"
 
 
@@ -273,17 +275,17 @@ def test_pretraining_on_simulated_words(checkout: Path) -> None:
     assert flag(units, "--out") == flag(tree, "--units") == "data/units-simulated-14-sem_el.txt"
     assert flag(tree, "--data_list") == flag(cmvn, "--data_list") == "data/train/data.list"
     trainings = {flag(one, "--model_dir"): one for one in calls if one[0] == "train"}
-    base, name = "exp/base-simulated-14-sem_el-seed", "simulated-14-sem_el"
-    assert sorted(trainings)[:2] == [f"{base}777", f"{base}8"]
-    assert flag(trainings[f"{base}8"], "--train_data") == "data/simulated-14-sem_el/train/data.list"
-    settings = trainings[f"{base}8"][trainings[f"{base}8"].index("--override_config") + 1 :]
+    base, name = "exp/base-simulated-14-sem_el", "simulated-14-sem_el"
+    assert sorted(trainings)[:2] == [base, f"{base}-seed8"]
+    assert flag(trainings[f"{base}-seed8"], "--train_data") == "data/simulated-14-sem_el/train/data.list"
+    settings = trainings[f"{base}-seed8"][trainings[f"{base}-seed8"].index("--override_config") + 1 :]
     assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=1500"} <= {
         *settings
     } and "--checkpoint" not in settings
     for head in ("softmax", "hsoftmax"):
-        for seed, end in (("777", ""), ("8", "-seed8")):
+        for end in ("", "-seed8"):
             training = trainings[f"exp/{head}-{name}{end}"]
-            assert flag(training, "--checkpoint") == f"{base}{seed}"
+            assert flag(training, "--checkpoint") == f"{base}{end}"
             assert flag(training, "--train_data") == "data/train/data.list"
             assert f"tokenizer_conf.symbol_table_path=data/units-{name}.txt" in training
     assert f"head_conf.tree=data/tree-huffman-{name}.json" in trainings[f"exp/hsoftmax-{name}"]
