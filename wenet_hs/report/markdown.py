@@ -203,7 +203,8 @@ def _format_rates(table: StudyTable) -> str:
     rows = []
     for system, label in table.spec.systems.items():
         rates = [[one.rates(mode)[MACRO] for one in table.common(system, mode)] for mode in table.spec.modes]
-        rows.append([label, *map(_mean_and_deviation, rates)])
+        if table.results[system]:
+            rows.append([label, *map(_mean_and_deviation, rates)])
     seeds = " ".join(map(str, table.common_seeds))
     return f"Mean ± standard deviation over seeds {seeds}:\n\n{markdown_table(['system', *table.spec.modes], rows)}"
 
