@@ -60,6 +60,8 @@ def main() -> None:
     experiments: dict[str, Experiment] = {
         path.name: load_experiment(path, device=torch.device(args.device)) for path in args.model_dir
     }
+    if len(experiments) < len(args.model_dir):
+        parser.error("--model_dir: the folders need different names, which are the names in the table")
     first = next(iter(experiments.values()))
     by_lang: dict[str, list[Utterance]] = {}
     for utterance in read_data_list(args.data_list):

@@ -12,6 +12,10 @@ _option_files=("$0" "${BASH_SOURCE[0]}")
 # shellcheck source=tools/parse_options.sh
 . "${BASH_SOURCE[0]%/*}/parse_options.sh"
 
+[[ $list =~ ^(true|false)$ ]] || { echo "$0: --list $list: must be true or false" >&2; exit 2; }
+for table in $tables; do
+  [ -f "$here/results/$table/table.yaml" ] || { echo "$0: --tables $table: there is no $here/results/$table/table.yaml" >&2; exit 2; }
+done
 started=$(date +%s)
 PATH="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)/.venv/bin:$PATH"
 
@@ -27,12 +31,13 @@ _all_cells() { for seed in $seeds; do cells; done; }  # seed by seed, so that ev
 
 _has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
 
-# Lists, units and statistics, unless FILE and the statistics beside it exist already; then the first part of the trainings, of MOST seeds.
+# Lists, units and statistics, unless FILE and statistics beside it exist already; then the first part of the trainings,
+# of MOST seeds.
 prepare() {  # FILE MOST OPTION…
   local _seed _first=()
   _has_time || return 0
   for _seed in $seeds; do [ "$_seed" -gt "$2" ] || _first+=("$_seed"); done
-  { [ -f "$here/$1" ] && [ -f "$here/${1%/*}/global_cmvn" ]; } || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
+  { [ -f "$here/$1" ] && compgen -G "$here/${1%/*}/global_cmvn*" > /dev/null; } || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
   "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 
@@ -44,10 +49,15 @@ run_tables() {
   mkdir -p logs
   export here started minutes
   export -f _run_cell _has_time
+  trap 'jobs -p | sed s/^/-/ | xargs -r kill -- 2> /dev/null || true' EXIT  # no training outlives this script
   for table in $tables; do
     if [ "$list" = true ]; then _all_cells; continue; fi
+    [ -n "$(_all_cells)" ] || continue
     prepare_table
-    _all_cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" || _status=1
+    set -m  # the cells are a process group, which the trap ends
+    _all_cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" &
+    wait $! || _status=1
+    set +m
   done
   [ "$list" = false ] || return 0
   mapfile -t _folders < <(find results -name '*.json' -printf '%h\n' | sort -u)

@@ -113,14 +113,15 @@ experiment() {
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
 
-# Refuses to overwrite a data folder that was prepared with other options.
-_claim_data() {
-  local _name _made="" _file=$data/recipe_options.txt
-  for _name in ${DATA_OPTIONS:-} data_seed; do _made+="--$_name ${!_name}"$'\n'; done
-  if [ -f "$_file" ] && [ "$(cat "$_file")"$'\n' != "$_made" ]; then
-    _fail "$data was prepared with other options ($(tr '\n' ' ' < "$_file")); give another --data or remove it"
+# Refuses a data folder that was prepared with other options; stage 0 writes them into it.
+_check_data() {
+  local _name _file=$data/recipe_options.txt _made=() _other
+  for _name in ${DATA_OPTIONS:-} data_seed; do _made+=("--$_name ${!_name}"); done
+  [ -z "${corpus:-}" ] || _made+=("--corpus $corpus")
+  if [ -f "$_file" ] && _other=$(printf '%s\n' "${_made[@]}" | grep -vxFf "$_file"); then
+    _fail "$data was prepared with other options ($(tr '\n' ' ' < "$_file")), not ${_other//$'\n'/ }; give another --data or remove it"
   fi
-  mkdir -p "$data" && printf '%s' "$_made" > "$_file"
+  ! at 0 "data lists" || { mkdir -p "$data"; printf '%s\n' "${_made[@]}" > "$_file"; }
 }
 
 base_of() { experiment base "$1"; }
@@ -146,7 +147,7 @@ _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fai
 _train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, more options of `wenet-hs train`
   local _settings
   _settings=("head=$2" "tokenizer=${unit%%:*}" "tokenizer_conf.symbol_table_path=$units" "seed=$3"
-    "cmvn_conf.cmvn_file=$data/global_cmvn")
+    "cmvn_conf.cmvn_file=$cmvn")
   ! _has_tree "$2" || _settings+=("head_conf.tree=$(tree_of "$3")")
   ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$3" -ctc)")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
@@ -177,7 +178,8 @@ _evaluate() {  # FOLDER
 
 run_stages() {
   local _head _seed _tree _trees=() _of _options _bpe=() _dirs=() _experiments=() _base=()
-  if at 0 "data lists"; then _claim_data; prepare_data; fi
+  _check_data
+  [ "$stage" -gt 0 ] || prepare_data
   if at 1 "units"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
     wenet-hs units --data_list "${unit_lists[@]}" --kind "${unit%%:*}" --out "$units" "${_bpe[@]}"
@@ -197,7 +199,7 @@ run_stages() {
     done
   fi
   if at 3 "feature statistics"; then
-    "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+    "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$cmvn"
   fi
   mkdir -p "$exp"; logs=() running=()
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
@@ -231,6 +233,7 @@ _corpus=$(_suffix ${DATA_OPTIONS:-} data_seed)
 units=$data/units$(_suffix unit).txt
 unit_lists=("$data/train/data.list")
 bpe_model=$data/bpe$(_suffix unit).model
+cmvn=$data/global_cmvn$(_suffix config)
 decoded=$eval_set${inventory:+-inventory}${place_unseen:+-$place_unseen}  # folder of the results in each experiment
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1

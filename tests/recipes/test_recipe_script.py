@@ -5,9 +5,11 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import _HEADS, TreeHeadConf
@@ -148,48 +150,107 @@ def test_ctc_over_the_tree_and_results_files(checkout: Path) -> None:
     assert flag(calls[-1], "--results") == "R"
 
 
-def test_a_grid_trains_what_has_no_results_and_writes_the_tables(checkout: Path) -> None:
-    folder = checkout / "examples/commonvoice/s0"
+@pytest.fixture
+def grids(checkout: Path) -> Path:
+    """The checkout with the grids and the settings of their tables, without results."""
+    for path in ROOT.glob("examples/*/s0/results/*/table.yaml"):
+        (checkout / path.relative_to(ROOT)).parent.mkdir(parents=True)
+        shutil.copy(path, checkout / path.relative_to(ROOT))
     for name in ("examples/commonvoice/s0/grid.sh", "examples/ucla/s0/grid.sh", "tools/grid.sh"):
         shutil.copy(ROOT / name, checkout / name)
-    for path in (folder / "simulated/stats.json", folder / "results/table5/softmax-mini-all-seed2.json"):
+    (checkout / "calls.txt").touch()
+    return checkout
+
+
+def run_grid(checkout: Path, recipe: str, *options: str, code: int = 0) -> str:
+    """Runs a grid; returns what it printed."""
+    command = [checkout / "examples" / recipe / "s0" / "grid.sh", *options]
+    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def trained(checkout: Path) -> list[str]:
+    """The folders of the trainings, in the order of the calls."""
+    lines = map(shlex.split, (checkout / "calls.txt").read_text("utf-8").splitlines())
+    return [flag(line, "--model_dir").partition("s0/")[2] for line in lines if line[0] == "train"]
+
+
+def test_a_grid_trains_what_has_no_results_and_writes_the_tables(grids: Path) -> None:
+    folder = grids / "examples/commonvoice/s0"
+    for path in (folder / "simulated-9/stats.json", folder / "results/table5/softmax-mini-all-seed2.json"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    (folder / "results/intro.md").touch()
+    assert len(run_grid(grids, "commonvoice", "--tables", "table5", "--list", "true").splitlines()) == 2 * 3 - 1
+    run_grid(grids, "commonvoice", "--tables", "table5", "--minutes", "0")
+    assert not trained(grids), "no training starts after --minutes"
+    report = ["report", "--tables", "results/table5", "--markdown", "RESULTS.md", "--intro", "results/intro.md"]
+    assert (grids / "calls.txt").read_text("utf-8").splitlines()[-1].split() == report
+    run_grid(grids, "commonvoice", "--tables", "table5", "--jobs", "3")
+    names = [f"base-mini-seed{seed}" for seed in (1, 2, 3)] + [f"hsoftmax-mini-seed{seed}" for seed in (1, 2, 3)]
+    assert {*trained(grids)} == {f"exp-all/{name}" for name in (*names, "softmax-mini-seed1", "softmax-mini-seed3")}
+    for name in run_grid(grids, "commonvoice", "--tables", "table5", "--list", "true").split("\n"):
+        if name:
+            (folder / f"results/{name.split()[0]}.json").touch()
+    (grids / "calls.txt").write_text("")
+    run_grid(grids, "commonvoice", "--tables", "table5")
+    calls = (grids / "calls.txt").read_text("utf-8").splitlines()
+    assert [line.split()[0] for line in calls] == ["report"], "a finished table is only written"
 
-    def run(script: Path, *options: str) -> str:
-        command = [script, *options]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True).stdout
 
-    listed = run(folder / "grid.sh", "--tables", "table5", "--list", "true").splitlines()
-    assert len(listed) == 2 * 3 - 1
-    run(folder / "grid.sh", "--tables", "table5", "--minutes", "0")
-    calls = (checkout / "calls.txt").read_text("utf-8").splitlines()
-    assert not any(line.startswith("train ") for line in calls), "no training starts after --minutes"
-    assert calls[-1].split() == ["report", "--tables", "results/table5", "--markdown", "RESULTS.md"]
-    run(folder / "grid.sh", "--tables", "table5", "--jobs", "3")
-    calls = (checkout / "calls.txt").read_text("utf-8").splitlines()
-    trained = {flag(shlex.split(line), "--model_dir") for line in calls if line.startswith("train ")}
-    names = (
-        *(f"base-mini-seed{seed}" for seed in (1, 2, 3)),
-        "hsoftmax-mini-seed1",
-        "hsoftmax-mini-seed2",
-        "hsoftmax-mini-seed3",
-        "softmax-mini-seed1",
-        "softmax-mini-seed3",
+def test_a_grid_trains_the_first_parts_of_the_seeds_of_its_table(grids: Path) -> None:
+    run_grid(grids, "ucla", "--corpus", "c", "--tables", "curves", "--seeds", "3 4")
+    found = trained(grids)
+    assert found[:2] == ["exp-0.25/base-seed3", "exp-0.5/base-seed3"] and len({*found}) == 2 + 8
+
+
+def test_known_units_are_decoded_after_the_training(grids: Path) -> None:
+    run_grid(grids, "ucla", "--corpus", "c", "--tables", "inventory_placed", "--seeds", "1")
+    lines = [shlex.split(line) for line in (grids / "calls.txt").read_text("utf-8").splitlines()]
+    assert {line[0] for line in lines} == {"units", "recognize", "score", "report"}
+    decoded = {flag(line, "--result_dir").partition("s0/exp/")[2] for line in lines if line[0] == "recognize"}
+    assert "softmax-simulated-14-seed1/test-inventory-articulatory" in decoded and len(decoded) == 10
+
+
+@pytest.mark.parametrize("recipe", ["ucla", "commonvoice"])
+def test_the_systems_of_a_grid_are_those_of_its_tables(grids: Path, recipe: str) -> None:
+    cells = [line.split()[0] for line in run_grid(grids, recipe, "--list", "true").splitlines()]
+    assert len({*cells}) == len(cells) > 50
+    systems: dict[str, set[str]] = {}
+    for cell in cells:
+        table, _, name = cell.partition("/")
+        systems.setdefault(table, set()).add(name.rpartition("-seed")[0])
+    for table, names in systems.items():
+        spec = yaml.safe_load((ROOT / f"examples/{recipe}/s0/results/{table}/table.yaml").read_text("utf-8"))
+        assert names <= {*spec["systems"]}, table
+        assert {*spec["systems"]} - names <= {"softmax", "hsoftmax", "hsoftmax-random", "hsoftmax-articulatory"}, table
+
+
+def test_wrong_options_of_a_grid_are_refused(grids: Path) -> None:
+    error = run_grid(grids, "ucla", "--tables", "table3 tabel4", code=2)
+    assert "--tables tabel4: there is no " in error
+    assert "--list yes: must be true or false" in run_grid(grids, "ucla", "--list", "yes", code=2)
+    assert not trained(grids)
+
+
+def test_no_training_outlives_a_grid(grids: Path) -> None:
+    (grids / "bin/wenet-hs").write_text(
+        '#!/bin/sh\ncase "$*" in train*/softmax*) echo $$ > "$0.pid"; exec sleep 30;; esac\n'
     )
-    assert trained == {f"{folder}/exp-all/{name}" for name in names}
-    ucla = checkout / "examples/ucla/s0/grid.sh"
-    listed = run(ucla, "--list", "true").splitlines()
-    assert len({*listed}) == len(listed) > 50
-    (checkout / "calls.txt").unlink()
-    run(ucla, "--corpus", "c", "--tables", "curves", "--seeds", "3 4")
-    lines = (checkout / "calls.txt").read_text("utf-8").splitlines()
-    trained = [
-        flag(shlex.split(line), "--model_dir").partition("s0/")[2] for line in lines if line.startswith("train ")
-    ]
-    assert trained[:2] == ["exp-0.25/base-seed3", "exp-0.5/base-seed3"], "first parts of the seeds that the table has"
-    assert len({*trained}) == 2 + 8
+    command = [grids / "examples/ucla/s0/grid.sh", "--corpus", "c", "--tables", "table3", "--seeds", "1"]
+    environment = os.environ | {"PATH": f"{grids}/bin:{os.environ['PATH']}"}
+    begin, pid = time.monotonic(), grids / "bin/wenet-hs.pid"
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as grid:
+        while not pid.exists() or not pid.read_text():
+            assert time.monotonic() - begin < 30
+            time.sleep(0.05)
+        grid.terminate()
+    process = Path(f"/proc/{pid.read_text().strip()}/stat")
+    while process.exists() and process.read_text().rpartition(")")[2].split()[0] != "Z":  # or it is a zombie
+        assert time.monotonic() - begin < 40
+        time.sleep(0.05)
 
 
 def test_phones_are_scored_by_per(checkout: Path) -> None:
@@ -294,6 +355,10 @@ def test_pretraining_on_simulated_words(checkout: Path) -> None:
     assert "--pretrain 2: the simulated words have phones; use --unit phone" in error
     error, _ = call(checkout, "ucla", "--pretrain", "much", code=2)
     assert "--pretrain much: must be a number of hours" in error
+    error, _ = call(checkout, "ucla", "--pretrain", "2", "--base_override", "", code=2)
+    assert '--base_override "": --pretrain needs the first part of training' in error
+    error, _ = call(checkout, "ucla", "--exclude_langs", "sem", code=2)
+    assert "--exclude_langs: has no effect without --pretrain" in error
     assert "unknown option '--pretrain'" in call(checkout, "mini", "--pretrain", "2", code=2)[0]
 
 
@@ -302,8 +367,12 @@ def test_a_data_folder_of_other_options_is_refused(checkout: Path) -> None:
     for _ in range(2):  # the same options may be given again
         call(checkout, "mini", *options)
     error, calls = call(checkout, "mini", *options, "--langs", "es it", code=2)
-    assert "was prepared with other options (--langs cs es it ky tr uk --hours 2.0 --data_seed 0" in error
+    assert (
+        "was prepared with other options (--langs cs es it ky tr uk --hours 2.0 --data_seed 0 ), not --langs es it; "
+        in error
+    )
     assert calls == []
+    assert call(checkout, "mini", "--data", f"{checkout}/d", "--stage", "2", "--hours", "1", code=2)[1] == []
 
 
 def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(checkout: Path) -> None:

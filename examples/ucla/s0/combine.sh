@@ -16,7 +16,7 @@ score() {  # NAME EXPERIMENT…
   for experiment in "${@:2}"; do for seed in $seeds; do nbest+=("exp/$experiment-seed$seed/test/$mode"); done; done
   wenet-hs combine --nbest "${nbest[@]}" --by expected_errors --out "$out" > /dev/null
   wenet-hs score --metric per --by lang --ref data/test/text --hyp "$out/text" --data_list data/test/data.list \
-    --name "$1, seeds $seeds" --json "$out/score.json"
+    --name "$1: ${#nbest[@]} lists of seeds $seeds" --json "$out/score.json"
 }
 
 {
@@ -28,4 +28,5 @@ score() {  # NAME EXPERIMENT…
   score "H-Softmax, real + simulated" hsoftmax-simulated-14
   score "softmax and H-Softmax, real + simulated" softmax-simulated-14 hsoftmax-simulated-14
   echo '```'
-} > results/combined.md
+} > results/combined.md.tmp
+mv results/combined.md.tmp results/combined.md

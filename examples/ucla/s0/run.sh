@@ -16,7 +16,7 @@ test_langs="bin sbc mal kea klu aeb mak fin abk ace"
 dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
 train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
 pretrain=0                    # hours of simulated words for the first part of training; 0: the real speech
-exclude_langs="dra sem poz map pap pt fi et smj"  # voices that do not speak them: the relatives of the test languages
+exclude_langs="dra sem cus poz map roa la ht ia lfn fi et smj"  # voices that do not speak: relatives of the test languages
 base_override="model_conf.ctc_only_steps=1500 scheduler_conf.total_steps=1500 scheduler_conf.warmup_steps=400"
 config=$here/../../../conf/ucla.yaml  # YAML of the experiment
 unit=phone                    # char, phone, or bpe:N with N pieces
@@ -35,7 +35,11 @@ prepare_data() {
 }
 
 [[ $pretrain =~ ^[0-9]+([.][0-9]+)?$ ]] || _fail "--pretrain $pretrain: must be a number of hours"
-if [ "$pretrain" != 0 ]; then
+if [ "$pretrain" = 0 ]; then
+  # shellcheck disable=SC2154
+  [ "$exclude_langs" = "$_default_exclude_langs" ] || _fail "--exclude_langs: has no effect without --pretrain"
+else
+  [ -n "$base_override" ] || _fail "--base_override \"\": --pretrain needs the first part of training"
   [ "$unit" = phone ] || _fail "--pretrain $pretrain: the simulated words have phones; use --unit phone"
   simulated=$data/simulated$(_suffix pretrain exclude_langs)
   variant=-${simulated##*/}
