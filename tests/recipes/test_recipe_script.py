@@ -19,8 +19,7 @@ from wenet_hs.tree.build import KINDS
 ROOT = Path(__file__).parents[2]
 TABLES = ("wenet_hs/config/schema.py", "wenet_hs/tree/build.py", "wenet_hs/decode/modes.py")
 COMMAND = """#!/usr/bin/env bash
-printf "%q " "$@" >> {calls}
-echo >> {calls}
+echo "$(printf "%q " "$@")" >> {calls}
 while [ $# -gt 0 ]; do
   case "$1" in
     --result_dir) folder=$2 ;;
