@@ -3,10 +3,11 @@
 
 At first CTC learns only how frequent the units and blank are. Its loss stays at the plateau: the lowest loss of an
 output that does not depend on the speech. The training records it. A training has taken off when its validation loss is
-0.5 nats per label lower.
+0.5 nats per target lower. All losses here are per target: the labels, and one end of sentence per utterance.
 
-The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. The second: what was
-varied to find the cause, on the data set that is hardest. Each run is a folder of WORK; those that are done are kept.
+The first table: ten seeds on each data set with the recipe's config, after 20 % of its steps. For a recipe in two parts
+these are 20 % of the steps of both parts together, all of them in the first part. The second: what was varied to find
+the cause, on the data set that is hardest. Each run is a folder of WORK; those that are done are kept.
 
     examples/mini/s0/run.sh --stop_stage 3
     examples/mini/s0/run.sh --stop_stage 3 --langs es --hours 1
@@ -158,8 +159,9 @@ def command_of(run: Run, folder: Path) -> list[str]:
 
 
 def read_validation(folder: Path) -> dict[str, float] | None:
-    """The first validation of a run; None if it has not come to it."""
-    return next(iter(read_curves(folder / "metrics.jsonl").get("valid", [])), None)
+    """The first validation of a run; None without one, and if its plateau is per label (earlier versions)."""
+    found = read_curves(folder / "metrics.jsonl").get("valid", [])
+    return found[0] if found and "plateau_ctc" in found[0] else None
 
 
 def group_runs(runs: Sequence[Run], work: Path) -> Iterator[tuple[str, list[Run], list[dict[str, float]]]]:
@@ -173,7 +175,7 @@ def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]
     """The table of the runs, one row per name, and its facts."""
     rows, facts = [], []
     for name, of_name, validations in group_runs(runs, work):
-        plateau, losses = validations[0]["ctc_plateau"], [of["loss_ctc"] for of in validations]
+        plateau, losses = validations[0]["plateau_ctc"], [of["loss_ctc"] for of in validations]
         num_off = sum(loss <= plateau - TAKE_OFF_NATS for loss in losses)
         each = " ".join(f"{loss:.2f}" for loss in losses)
         cells = [f"{of_name[0].steps:,}", f"{plateau:.2f}", f"{fmean(losses):.2f}", f"{max(losses):.2f}"]
@@ -192,10 +194,13 @@ def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
             Line(points=[(record["step"], record["loss_ctc"]) for record in records], colour=run.seed - 1)
             for run, records in curves
         ]
-        plateau, end = validations[0]["ctc_plateau"], of_name[0].steps
-        lines += [Line(points=[(0, level), (end, level)], colour=0, faint=True) for level in (plateau, plateau - 0.5)]
+        plateau, end = validations[0]["plateau_ctc"], of_name[0].steps
+        levels = plateau, plateau - TAKE_OFF_NATS
+        lines += [Line(points=[(0, level), (end, level)], colour=0, faint=True) for level in levels]
         path = out.with_name(f"{out.name}_{number}.svg")
-        path.write_text(standalone_svg(line_chart(lines, label=f"CTC loss, {name}"), [name]), "utf-8")
+        path.write_text(
+            standalone_svg(line_chart(lines, label=f"CTC loss in nats per target, {name}"), [name]), "utf-8"
+        )
         images.append(f"![CTC loss of each seed: {name}]({path.name})")
     return images
 
@@ -223,7 +228,7 @@ def main() -> None:
     text = "\n\n".join(
         [recipe_table, *images, "What decides it, on Mboshi with speed perturbation and dropout 0.1:", cause_table]
     )
-    title = "Take-off of CTC: validation loss in nats per label after a fifth of the steps"
+    title = "Take-off of CTC: validation loss in nats per target after a fifth of the steps"
     publish(title, text, {"recipes": recipe_facts, "causes": cause_facts}, device="cpu", out=args.out)
 
 

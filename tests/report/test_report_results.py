@@ -94,6 +94,10 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
         "| p (Holm, 2 comparisons) |" in text
         and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
     )
+    for path in study.glob("hsoftmax*.json"):
+        replace_text(path, '"plateau_ctc"', '"ctc_plateau"')
+    assert run_line(command, line) == 0
+    assert "| 5.0 | n/a | P1 |" in (tmp_path / "R.md").read_text("utf-8"), "files with the plateau per label"
     assert "![A study](table/chart.svg)" in text
     chart = ElementTree.parse(study / "chart.svg").getroot()
     assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]

@@ -13,12 +13,16 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_corpus import TinyCorpus, cut_back, metrics
+from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.load import load_config
+from wenet_hs.data.dataset import batches
+from wenet_hs.distributed import World
 from wenet_hs.report.collect import read_curves
-from wenet_hs.train.loop import StepStats
+from wenet_hs.train.loop import StepStats, validate
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
+from wenet_hs.train.setup import load_parts
 from wenet_hs.train.state import Progress
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
@@ -41,19 +45,45 @@ def monitored(folder: Path, progress: Progress, *, log_interval: int = 1) -> Mon
     return Monitor(folder, progress, log_interval=log_interval, total_steps=9, device=torch.device("cpu"))
 
 
-def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("warmup", "early_loss"), [({}, 2.4), ({"warmup_steps": 2}, 2.6)])
+def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: dict[str, int], early_loss: float
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu")}
-    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, ctc_plateau=3.0) as monitor:
-        for progress.step, loss_ctc in ((1, 3.0), (2, 2.4), (3, 2.6)):
+    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu"), **warmup}
+    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, plateau_ctc=3.0) as monitor:
+        for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
             monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc})
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(
         "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00"
     )
-    assert [record["ctc_plateau"] for record in records(tmp_path)] == [3.0] * 3
+    assert [record["plateau_ctc"] for record in records(tmp_path)] == [3.0] * 3
+
+
+def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:
+    config, options = load_config(trained / "train.yaml"), tiny_corpus.options(trained)
+    state, _, valid_set = load_parts(config, options, {}, World())
+    targets, num_frames = valid_set.sample_targets(100)
+    assert len(targets) == len(valid_set) == 3
+    ctc = state.model.ctc
+    weight, bias = ctc.head.parameters()
+    torch.nn.init.zeros_(weight)
+    lengths, padded = torch.tensor([*map(len, targets)]), pad_sequence([*map(torch.tensor, targets)], batch_first=True)
+    memory, frames = torch.zeros(3, max(num_frames), weight.size(1)), torch.tensor(num_frames)
+    optimizer = torch.optim.LBFGS([bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = ctc.loss(memory, frames, padded, lengths)
+        value.backward()
+        return value
+
+    optimizer.step(loss)  # type: ignore[arg-type]
+    planned = batches(valid_set, [[0, 1], [2]], 0)
+    validated = validate(state.model, planned, config, torch.device("cpu")).per_target()
+    plateau = records(trained, "valid")[0]["plateau_ctc"]
+    assert validated["loss_ctc"] == pytest.approx(plateau, abs=1e-3) and plateau > 0.5
 
 
 def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
@@ -72,7 +102,7 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> 
     assert [(record["step"], record["epoch"]) for record in steps] == [(step, (step - 1) // 4) for step in range(1, 9)]
     assert [record["step"] for record in validations] == list(range(1, 9))
     assert all(set(record) == TRAIN | SPEED | {"kind"} for record in steps)
-    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "ctc_plateau"}
+    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "plateau_ctc"}
     assert all(set(record) == LOSSES | of_validation for record in validations)
     for record in steps:
         seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
@@ -97,7 +127,7 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = scalars(trained)
-    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips", "ctc_plateau"}}
+    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips", "plateau_ctc"}}
     assert set(found) == {f"train/{name}" for name in (TRAIN | SPEED) - {"step", "epoch"}} | valid
     for tag, values in found.items():
         kind, name = tag.split("/")

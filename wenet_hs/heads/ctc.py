@@ -23,7 +23,7 @@ from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.layers import length_mask
 
 PLATEAU_TOLERANCE = 1e-4
-"""`constant_output_loss` ends when an iteration gains less, in nats per label."""
+"""`constant_output_loss` ends when an iteration gains less, in nats per target."""
 UNUSED_LOG_PROB = -1e30
 """The log-probability of the padding classes of an utterance. No alignment contains them, and their exp is 0."""
 
@@ -118,7 +118,9 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
 
 
 def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int) -> float:
-    """The lowest CTC loss that an output can have which is the same in every frame, in nats per label.
+    """The lowest CTC loss that an output can have which is the same in every frame, in nats per target.
+
+    The targets are the labels and one end of sentence per utterance, as in `loss_ctc` of `LossSum.per_target`.
 
     This is the loss of the plateau on which a training starts: the output has learned how frequent the units and blank
     are, and nothing of the speech. It is computed by expectation maximization: the new probability of a unit is its
@@ -146,7 +148,7 @@ def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[
 
 
 def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor) -> tuple[float, Tensor]:
-    """The loss per label of constant probabilities (V,), and each unit's share of the frames of all alignments (V,)."""
+    """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames of all alignments."""
     valid_BT1 = length_mask(frames_B, int(frames_B.max()))[..., None]
     log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
     log_probs_BC = log_probs_V[alphabet.unit_ids].masked_fill(~alphabet.is_used, UNUSED_LOG_PROB)
@@ -155,4 +157,4 @@ def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B
     (gradient_BTC,) = torch.autograd.grad(cost, log_probs_BTC)
     shares_BTC = (log_probs_BTC.detach().exp() - gradient_BTC) * valid_BT1  # F.ctc_loss returns p - q
     shares_V = torch.zeros_like(probs_V).index_add(0, alphabet.unit_ids.flatten(), shares_BTC.sum(1).flatten())
-    return cost.item() / int(lengths_B.sum()), shares_V / shares_V.sum()
+    return cost.item() / int((lengths_B + 1).sum()), shares_V / shares_V.sum()

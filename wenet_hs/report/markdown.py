@@ -268,10 +268,11 @@ def _format_trainings(table: StudyTable) -> str:
         found = [*table.results[system].values()]
         if found:
             on_plateau = [str(one.seed) for one in found if one.is_on_plateau]
+            is_known = any(one.is_on_plateau is not None for one in found)
             minutes = fmean(one.train_seconds for one in found) / 60
             texts = [label, " ".join(str(one.seed) for one in found), _each(f"{one.steps:,}" for one in found)]
             texts += [_each(str(one.train_hours or UNDEFINED) for one in found), f"{minutes:.1f}"]
-            texts += [" ".join(on_plateau) or "none"]
+            texts += [" ".join(on_plateau) or ("none" if is_known else UNDEFINED)]
             for key in ("processor", "git"):
                 texts.append(_each(one.provenance.get(key, UNDEFINED) for one in found))
             rows.append(texts)

@@ -37,7 +37,7 @@ BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("
 """Name and greatest training count of the frequency bands of units."""
 CURVE_POINTS = 40
 _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen", "renormalize")
-_CURVE = ("step", "loss", "loss_att", "loss_ctc", "ctc_plateau", "accuracy")
+_CURVE = ("step", "loss", "loss_att", "loss_ctc", "plateau_ctc", "accuracy")
 
 Counts = tuple[int, int, int, int]
 """Reference units, substitutions, deletions, insertions."""
@@ -88,10 +88,10 @@ class Results:
         return f"{self.system}-seed{self.seed}"
 
     @property
-    def is_on_plateau(self) -> bool:
-        """Whether CTC ended less than TAKE_OFF_NATS below its plateau."""
+    def is_on_plateau(self) -> bool | None:
+        """Whether CTC ended less than TAKE_OFF_NATS below its plateau; None if the plateau is not recorded."""
         last = self.curve[-1] if self.curve else {}
-        return "ctc_plateau" in last and last["loss_ctc"] > last["ctc_plateau"] - TAKE_OFF_NATS
+        return last["loss_ctc"] > last["plateau_ctc"] - TAKE_OFF_NATS if "plateau_ctc" in last else None
 
     @property
     def training(self) -> Training:

@@ -41,8 +41,11 @@ PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_cl
 """Fields of `Progress` in the record of a step."""
 
 
-TAKE_OFF_SHARE, TAKE_OFF_NATS = 0.2, 0.5
-"""CTC should be this far below its plateau, in nats per label, after this share of the steps."""
+TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
+"""CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
+
+The nats are per target (labels and end of sentence), the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
+"""
 
 
 class Monitor:
@@ -56,15 +59,17 @@ class Monitor:
         log_interval: int,
         total_steps: int,
         device: torch.device,
-        ctc_plateau: float | None = None,
+        warmup_steps: int = 0,
+        plateau_ctc: float | None = None,
     ) -> None:
-        """`ctc_plateau`: `constant_output_loss` of the validation list."""
+        """`plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
         self._progress = progress
         self._metrics = _open_truncated(model_dir / "metrics.jsonl", progress.metrics_bytes)
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
-        self._ctc_plateau, self._total_steps = ctc_plateau, total_steps
+        self._plateau_ctc = plateau_ctc
+        self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * warmup_steps)
         console = Console(stderr=True)
         self._bar = ProgressBar(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -122,14 +127,13 @@ class Monitor:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
-        if self._ctc_plateau is not None:
-            record["ctc_plateau"] = self._ctc_plateau
-            is_late = step >= TAKE_OFF_SHARE * self._total_steps
-            if is_late and facts["loss_ctc"] > self._ctc_plateau - TAKE_OFF_NATS:
+        if self._plateau_ctc is not None:
+            record["plateau_ctc"] = self._plateau_ctc
+            if step >= self._take_off_step and facts["loss_ctc"] > self._plateau_ctc - TAKE_OFF_NATS:
                 logger.warning(
                     "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
                     "train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)",
-                    *(step, facts["loss_ctc"], self._ctc_plateau),
+                    *(step, facts["loss_ctc"], self._plateau_ctc),
                 )
         self._write("valid", record)
 

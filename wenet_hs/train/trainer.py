@@ -275,10 +275,11 @@ class Training:
             log_interval=config.log_interval,
             total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
             device=self.state.device,
-            ctc_plateau=self._ctc_plateau(),
+            warmup_steps=config.scheduler_conf.warmup_steps,
+            plateau_ctc=self._plateau_ctc(),
         )
 
-    def _ctc_plateau(self) -> float | None:
+    def _plateau_ctc(self) -> float | None:
         """The loss of a constant CTC output on the validation list; None without CTC."""
         targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
         if not targets or (self.config.model_conf.ctc_weight == 0 and not self.config.model_conf.ctc_only_steps):
