@@ -55,7 +55,8 @@ def write_experiment(folder: Path, *, head: str = "hsoftmax", attention: dict[st
     (folder / "train.yaml").write_text(TRAIN_YAML.format(head=head, conf=conf))
     records = [
         {"kind": kind, "step": 10 * step, "epoch": step, "loss": 40 / step, "loss_att": 30 / step, "loss_ctc": 9 / step,
-         "plateau_ctc": 3.0,         "accuracy": step / 10, "bits_per_unit": 4 / step, "lr": 1e-3 * step, "seconds": 60.0 * step}
+         "plateau_ctc": 3.0, "accuracy": step / 10, "bits_per_unit": 4 / step, "lr": 1e-3 * step,
+         "seconds": 60.0 * step}
         for step in range(1, 6)
         for kind in ("train", "valid")
     ]  # fmt: skip

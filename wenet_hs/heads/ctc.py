@@ -148,7 +148,7 @@ def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[
 
 
 def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B: Tensor) -> tuple[float, Tensor]:
-    """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames of all alignments."""
+    """The loss per target of constant probabilities (V,), and the share (V,) of each in the frames of alignments."""
     valid_BT1 = length_mask(frames_B, int(frames_B.max()))[..., None]
     log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
     log_probs_BC = log_probs_V[alphabet.unit_ids].masked_fill(~alphabet.is_used, UNUSED_LOG_PROB)
