@@ -31,7 +31,8 @@ def test_a_system_is_everything_but_the_seed() -> None:
         [
             *trainings("a", (1, 2)),
             *trainings("a-brown", (1, 2), sha256_of_tree="b"),
-            *trainings("a-tuned", (1, 2), command="train --checkpoint x"),
+            *trainings("a-tuned", (1,), command="train --checkpoint x", sha256_of_checkpoint="1"),
+            experiment("a-tuned-seed2", 2, 2, command="train --checkpoint y", sha256_of_checkpoint="2"),
             *(experiment(name, 1, 1) for name in ("a-again", "b")),
             *(experiment(name, None, 1) for name in ("c1", "c2")),
         ],

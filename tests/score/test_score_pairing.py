@@ -6,12 +6,20 @@ from pathlib import Path
 import pytest
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.pairing import Training, check_pair, check_system, read_training, training_of
+from wenet_hs.score.pairing import Training, check_pair, check_system, command_values, read_training, training_of
 
 HASH = "0123456789ab" + 52 * "c"
-FACTS = {"processor": "A", "ranks": "1", "sha256 of training list": HASH, "sha256 of units.txt": HASH}
+FACTS = {
+    "processor": "A",
+    "ranks": "1",
+    "sha256 of training list": HASH,
+    "sha256 of units.txt": HASH,
+    "torch": "2.11.0",
+}
+FACTS["sha256 of checkpoint"] = HASH
 COMMAND = "wenet-hs train --train_data a.list b.list --cv_data dev.list"
-ADVICE = "; pair trainings with equal seed, dtype, processor, number of ranks, training list, units"
+ADVICE = "; pair trainings with equal seed, dtype, processor, number of ranks, training list, units, torch, "
+ADVICE += "weights of --checkpoint"
 
 
 def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **changes: str | None) -> Training:
@@ -28,6 +36,9 @@ def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **changes: 
         ({"ranks": "2"}, "number of ranks '1' and '2'"),
         ({"sha256_of_training_list": 64 * "d"}, "training list '0123456789ab' and 'dddddddddddd'"),
         ({"sha256_of_units.txt": 64 * "d"}, "units '0123456789ab' and 'dddddddddddd'"),
+        ({"torch": "2.10.0"}, "torch '2.11.0' and '2.10.0'"),
+        ({"sha256_of_checkpoint": 64 * "d"}, "weights of --checkpoint '0123456789ab' and 'dddddddddddd'"),
+        ({"sha256_of_checkpoint": "none"}, "weights of --checkpoint '0123456789ab' and 'none'"),
     ],
 )
 def test_other_trainings_are_no_pairs(changes: dict[str, str], fault: str) -> None:
@@ -50,11 +61,39 @@ def test_facts_that_are_not_recorded_are_named(tmp_path: Path) -> None:
     (tmp_path / "exp/train.yaml").write_text(f"seed: 1\ndtype: fp32\nprovenance:\n  command: {COMMAND}\n")
     old = read_training(folder / "text")
     assert old is not None and (old.name, old.seed) == (str(folder / "text"), "1")
-    assert check_pair(old, training()) == ["processor", "number of ranks", "units", "paths of the training list"]
+    lacking = ["processor", "number of ranks", "units", "torch", "weights of --checkpoint"]
+    assert check_pair(old, training()) == [*lacking, "paths of the training list"]
     same = training(sha256_of_training_list=None, command=COMMAND.replace("dev", "other"))
-    assert check_pair(old, same) == ["processor", "number of ranks", "units"]
+    assert check_pair(old, same) == lacking
     with pytest.raises(DataError, match="paths of the training list 'a.list b.list' and 'a.list'; pair"):
         check_pair(old, training(command="train --train_data a.list"))
+
+
+def test_trainings_with_other_ctc_heads_start_from_models_of_their_own() -> None:
+    def with_ctc(head: str, start: str, **files: str) -> Training:
+        provenance = (
+            FACTS | {"sha256 of checkpoint": start} | {f"sha256 of {name}.json": of for name, of in files.items()}
+        )
+        settings = {"seed": 1, "dtype": "fp32", "ctc_conf": {"head": head}}
+        flat = {"seed": 1, "dtype": "fp32", "ctc_conf.head": head}
+        return training_of("x", flat if start == "d" else settings, provenance)
+
+    assert check_pair(with_ctc("softmax", HASH), with_ctc("hsoftmax", "d")) == []
+    assert check_pair(with_ctc("hsoftmax", HASH, ctc_tree="1"), with_ctc("hsoftmax", "d", ctc_tree="2")) == []
+    for head in ("softmax", "hsoftmax"):
+        with pytest.raises(DataError, match="x and x: weights of --checkpoint '0123456789ab' and 'd'; pair"):
+            check_pair(with_ctc(head, HASH, ctc_tree="1"), with_ctc(head, "d", ctc_tree="1"))
+
+
+def test_values_of_flags_in_a_command() -> None:
+    command = "train --train_data a.list 'b c.list' --seed 1 --train_data=d.list --checkpoint exp/base --resume never"
+    assert command_values({"command": command}, "--train_data", "--checkpoint") == [
+        "a.list",
+        "b c.list",
+        "d.list",
+        "exp/base",
+    ]
+    assert command_values({"command": command + " 'x"}, "--checkpoint") == command_values({}, "--checkpoint") == []
 
 
 def test_a_system_has_each_seed_once() -> None:

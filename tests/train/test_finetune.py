@@ -3,6 +3,7 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,16 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import wenet_state_dict
 from small_models import SPECIAL, small_config
-from tiny_corpus import TinyCorpus, cut_back, outcome, weights_of, write_tiny_corpus
+from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import build_model
-from wenet_hs.checkpoint import list_checkpoints
-from wenet_hs.config.load import dump_config
-from wenet_hs.errors import CheckpointError
+from wenet_hs.checkpoint import checkpoint_path, list_checkpoints
+from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.finetune import FineTuneReport, RowCount, load_base_weights, map_head, match_units, mix_rows
+from wenet_hs.train.finetune import (
+    FineTuneReport,
+    RowCount,
+    hash_weights,
+    load_base_weights,
+    map_head,
+    match_units,
+    mix_rows,
+)
 from wenet_hs.tree import NaryTree, Tree
 
 AnyTree = Tree | NaryTree
@@ -290,6 +300,41 @@ def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_p
     assert outcome(whole) != outcome(trained)
     copy = cut_back(whole, tmp_path / "m", 3)
     assert outcome(tiny_corpus.train(copy, checkpoint=trained / "final.pt")) == outcome(whole)
+
+
+def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    def recorded(folder: Path) -> Any:
+        return load_config(folder / "train.yaml").provenance.get("sha256 of checkpoint")
+
+    base = shutil.copytree(trained, tmp_path / "base")
+    folder = tiny_corpus.train(tmp_path / "m", "max_epoch=1", checkpoint=base)
+    first = file_sha256(base / "final.pt")
+    assert recorded(folder) == first and recorded(trained) == "none"
+    part, older = cut_back(folder, tmp_path / "part", 2), cut_back(folder, tmp_path / "older", 2)
+    weights = newest(base) / "model.pt"
+    assert hash_weights(weights.parent) == hash_weights(weights) == file_sha256(weights)
+    shutil.copy(checkpoint_path(base / "checkpoints", 1) / "model.pt", base / "final.pt")
+    now = file_sha256(base / "final.pt")
+    for resumed in (folder, part):
+        message = (
+            f"{resumed}/train.yaml: sha256 of checkpoint was {first[:12]}, is now {now[:12]} ({base}); a resumed run"
+        )
+        with pytest.raises(ConfigError, match=f"^{re.escape(message)} must be the same: restore it, or use another"):
+            tiny_corpus.train(resumed, "max_epoch=1", checkpoint=base)
+    with pytest.raises(CheckpointError, match="gone: cannot be read .*; a resumed run needs no --checkpoint$"):
+        tiny_corpus.train(part, "max_epoch=1", checkpoint=tmp_path / "gone")
+    with pytest.raises(ConfigError, match="sha256 of checkpoint was none, is now"):
+        tiny_corpus.train(cut_back(trained, tmp_path / "fresh", 2), checkpoint=base)
+    text = (older / "train.yaml").read_text("utf-8")
+    (older / "train.yaml").write_text(
+        "\n".join(line for line in text.splitlines() if "of checkpoint" not in line) + "\n"
+    )
+    tiny_corpus.train(older, "max_epoch=1", checkpoint=base)
+    assert recorded(older) is None, "an older folder records no weights, so they cannot be checked"
+    tiny_corpus.train(part, "max_epoch=1")
+    assert recorded(part) == first and outcome(part) == outcome(folder)
 
 
 # Row mapping between heads with different units, orders and trees

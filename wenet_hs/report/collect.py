@@ -4,7 +4,6 @@
 import json
 import logging
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
-from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, training_of
+from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, command_values, training_of
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, compare_reports, correct_p
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
@@ -26,7 +25,6 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 logger = logging.getLogger(__name__)
 
 _RTF = "the rtf.json of `recognize`; decode again"
-_SIMULATED_BASE = re.compile(r"--checkpoint\s+\S*simulated")
 SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
@@ -73,7 +71,7 @@ class ExperimentResults:
     @property
     def is_pretrained_on_simulated(self) -> bool:
         """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
-        return _SIMULATED_BASE.search(str(self.provenance.get("command", ""))) is not None
+        return any("simulated" in value for value in command_values(self.provenance, "--checkpoint"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,9 +270,10 @@ def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str
         if mode not in found.scores or found.scores[mode].macro.rate is None:
             continue
         seed = str(found.settings.get("seed", UNDEFINED))
-        files = sorted(item for item in found.provenance.items() if str(item[0]).startswith("sha256"))
-        is_tuned = "--checkpoint" in str(found.provenance.get("command", ""))
-        settings = repr((found.settings | {"seed": None}, files, is_tuned))
+        files = {key: value for key, value in found.provenance.items() if str(key).startswith("sha256")}
+        # Each seed may start from weights of its own.
+        files["sha256 of checkpoint"] = bool(command_values(found.provenance, "--checkpoint"))
+        settings = repr((found.settings | {"seed": None}, sorted(files.items())))
         key = (settings, used[settings + seed]) if "seed" in found.settings else found.name
         used[settings + seed] += 1  # a second experiment with equal settings and seed is another system
         groups.setdefault(key, (found.name.removesuffix(f"-seed{seed}"), {}))[1][seed] = found
@@ -348,14 +347,8 @@ def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
 
     `prepare` writes OUT/stats.json and OUT/train/data.list; train.yaml contains the command with its lists.
     """
-    found = dict[Path, None]()
-    for experiment in experiments:
-        try:
-            words = shlex.split(str(experiment.provenance.get("command", "")))
-        except ValueError:  # an unclosed quote in an edited train.yaml
-            continue
-        lists = (Path(word.rpartition("=")[2]) for word in words if word.endswith(".list"))
-        found |= dict.fromkeys(path.parent.parent / "stats.json" for path in lists)
+    lists = (path for one in experiments for path in command_values(one.provenance, "--train_data", "--cv_data"))
+    found = dict.fromkeys(Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list"))
     return [path for path in found if path.is_file()]
 
 

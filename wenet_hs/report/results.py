@@ -6,7 +6,6 @@ counts of every utterance, of the units by their frequency in training, and the 
 """
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -28,7 +27,7 @@ from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
 from wenet_hs.score.features import with_features
-from wenet_hs.score.pairing import LIST_PATHS, Training, training_of
+from wenet_hs.score.pairing import Training, command_values, training_of
 from wenet_hs.score.units import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
 
@@ -115,7 +114,7 @@ def collect_results(experiment: ExperimentResults) -> Results:
     if "seed" not in settings or not experiment.scores:
         raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
     seed = int(settings.pop("seed"))
-    lists = [Path(word) for word in shlex.split(experiment.training.facts[LIST_PATHS] or "")]
+    lists = map(Path, command_values(provenance, "--train_data"))
     clips = [clip for path in lists if path.is_file() for clip in read_data_list(path)]
     durations = [clip.duration for clip in clips if clip.duration is not None]
     transcripts = [(clip.txt, clip.lang) for clip in clips]

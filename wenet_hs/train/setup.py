@@ -38,6 +38,7 @@ from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
+from wenet_hs.train.finetune import hash_weights
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
@@ -57,6 +58,7 @@ FREE_TO_CHANGE = frozenset(
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
 `warmup_cosine`, see `_may_change`.)"""
+_SAME_RUN = "; a resumed run must be the same: restore it, or use another --model_dir"
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
@@ -135,6 +137,7 @@ def prepare_folder(
     before = load_config(model_dir / "train.yaml").provenance if is_resumed else hardware
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
+    start = _hash_start(options, before if is_resumed else None)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
@@ -148,9 +151,25 @@ def prepare_folder(
         **{name: version(name) for name in ("wenet_hs", "torch", "torchaudio")},
         **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
         f"{SHA256_OF}training list": " ".join(lists),
+        **start,
     }
     dump_config(config, model_dir / "train.yaml", provenance=provenance)
     return config, hashes
+
+
+def _hash_start(options: TrainOptions, recorded: Mapping[str, Any] | None) -> dict[str, str]:
+    """The provenance of the first weights: the hash of those of `--checkpoint`, or `none`.
+
+    A resumed run keeps what is `recorded`, which is nothing in older folders, and may omit `--checkpoint`.
+    Raises ConfigError if it names other weights.
+    """
+    key, checkpoint = f"{SHA256_OF}checkpoint", options.checkpoint
+    now = "none" if checkpoint is None else hash_weights(checkpoint)
+    before = now if recorded is None else recorded.get(key)
+    if checkpoint is not None and before not in (now, None):
+        change = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
+        raise ConfigError(f"{options.model_dir / 'train.yaml'}: {change}{_SAME_RUN}")
+    return {} if before is None else {key: str(before)}
 
 
 def _add_part(before: str, parts: str) -> str:
@@ -199,8 +218,7 @@ def _refuse_changes(
             number = next(number for number, (line, other) in pairs if line != other)
             faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
     if faults:
-        advice = "; a resumed run must be the same: restore it, or use another --model_dir"
-        raise ConfigError("\n".join(fault + advice for fault in faults))
+        raise ConfigError("\n".join(fault + _SAME_RUN for fault in faults))
 
 
 def _may_change(setting: str, config: ExperimentConfig) -> bool:
