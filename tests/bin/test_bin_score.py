@@ -220,7 +220,9 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
     assert ["ca", "16.00", "16.00", "+0.00", "0.00", "[+0.00,", "+0.00]", "1.0000", "n/a"] in rows
     assert ["ky", "A", *["27.27"] * 5] in rows and ["B", "9.09", "18.18", "27.27", "36.36", "45.45"] in rows
     assert "\nLanguages are fixed: the result holds for these languages, not for languages in general.\n" in out
-    assert out.endswith("so not checked: number of ranks, units, torch, weights of --checkpoint, paths of the training list\n")
+    assert out.endswith(
+        "so not checked: number of ranks, units, torch, weights of --checkpoint, paths of the training list\n"
+    )
     record = json.loads(Path("c.json").read_text("utf-8"))
     assert record["seeds"] == list("01234") and record["differences"]["ky"]["p"] > 0.05
     assert compare(line.replace(f"{a[4]} ", " ").replace(f"{b[4]} ", " ")) == 0
