@@ -24,12 +24,12 @@ from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.interop.weights import hash_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (
     FineTuneReport,
     RowCount,
-    hash_weights,
     load_base_weights,
     map_head,
     match_units,

@@ -46,6 +46,21 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
+def hash_weights(checkpoint: Path) -> str:
+    """The SHA-256 of the file of the weights that `--checkpoint` names: a file, a checkpoint or a model folder.
+
+    Raises CheckpointError if it cannot be read.
+    """
+    path = checkpoint
+    if checkpoint.is_dir():
+        path = checkpoint / ("model.pt" if (checkpoint / "model.pt").exists() else "final.pt")
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        what = f"--checkpoint {path}: cannot be read ({error.strerror})"
+        raise CheckpointError(f"{what}; check the path; a resumed run needs no --checkpoint") from error
+
+
 def load_state(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a file, or of the `model.pt` of a checkpoint folder. Code in the file is never run.
 

@@ -25,7 +25,6 @@ from wenet_hs.checkpoint import MANIFEST, verification_error
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.errors import CheckpointError, list_names
-from wenet_hs.files import file_sha256
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
@@ -273,17 +272,6 @@ class BaseModel:
 
 def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
     return {name: value.shape for name, value in head.state_dict().items()}
-
-
-def hash_weights(checkpoint: Path) -> str:
-    """The SHA-256 of the file whose weights `read_base_model` reads. Raises CheckpointError if it cannot be read."""
-    is_final = checkpoint.is_dir() and not (checkpoint / "model.pt").exists()
-    path = checkpoint / ("final.pt" if is_final else "model.pt") if checkpoint.is_dir() else checkpoint
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        what = f"--checkpoint {path}: cannot be read ({error.strerror})"
-        raise CheckpointError(f"{what}; check the path; a resumed run needs no --checkpoint") from error
 
 
 def read_base_model(checkpoint: Path) -> BaseModel:

@@ -34,11 +34,11 @@ from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.interop.weights import hash_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.finetune import hash_weights
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
