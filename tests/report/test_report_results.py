@@ -2,17 +2,18 @@
 """Results files, and the Markdown tables made from them."""
 
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from command_line import Capsys, error_line, run_line
-from made_up_experiment import BAD, GOOD, REF, replace_text, write_experiment
+from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_experiment
 
 from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.report.collect import read_experiments
-from wenet_hs.report.markdown import compare_study, read_table
+from wenet_hs.report.markdown import compare_study, format_table, read_table, write_markdown
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
 from wenet_hs.score.compare import MACRO
 
@@ -89,7 +90,12 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert run_line(command, line) == 0
     text = (tmp_path / "R.md").read_text("utf-8")
     assert "| flat softmax | 40.00 ± 0.00 | 40.00 ± 0.00 |" in text
-    assert f"| attention | flat softmax | tree | 5 | {100 * first.difference.mean:+.2f} |" in text
+    means = f"40.00 | {40 + 100 * first.difference.mean:.2f} | 5 | {100 * first.difference.mean:+.2f}"
+    assert f"| attention | flat softmax | tree | {means} |" in text
+    assert (
+        "\n\nNot recorded by each training, so not checked: dtype, number of ranks, weights of --checkpoint.\n" in text
+    )
+    assert "`unseen`: not in it" in text and "implausible" not in text
     assert (
         "| p (Holm, 2 comparisons) |" in text
         and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
@@ -117,6 +123,78 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert "Findings." in summary and "## A study (simulated speech)\n" in summary
     assert "Trainings" not in summary and "flat softmax | tree" in summary
     capsys.readouterr()
+
+
+def test_a_training_in_two_parts_has_the_cost_of_both(study: Path, tmp_path: Path) -> None:
+    base = write_experiment(tmp_path / "exp-0.5/base")
+    write_data_list(tmp_path / "base.list", [Utterance(key="b", wav="x", txt="a", lang="ca", duration=7200.0)])
+    replace_text(base / "train.yaml", "wenet-hs train", f"wenet-hs train --train_data {tmp_path}/base.list")
+    replace_text(base / "metrics.jsonl", '"kind": "valid", "step": 50', '"kind": "valid", "step": 1500')
+    first = make_results(tmp_path / "a", "softmax", 1, BAD)
+    assert first.first is None and first.parts == [first]
+    for head in ("softmax", "hsoftmax"):
+        exp = tmp_path / f"exp-0.5/{head}-seed1"
+        replace_text(exp / "train.yaml", "wenet-hs train", f"wenet-hs train --checkpoint {base}")
+        path = write_results(collect_results(read_experiments([exp])[0]), study)
+    found = read_results(path)
+    assert found.first is not None and [part.steps for part in found.parts] == [1500, 50]
+    assert (found.first.train_hours, found.first.train_seconds) == (2.0, 300.0)
+    assert [point["step"] for point in found.first.curve] == [10, 20, 30, 40, 1500]
+    text = format_table(read_table(study))
+    assert "| tree | 1 2 3 4 5 | 1,500 + 50, 50 | 2.0 + 0.003, 0.003 | 5.0 + 5.0 | none |" in text
+    shutil.rmtree(base)
+    assert collect_results(read_experiments([exp])[0]).first is None, "the first part does not exist any more"
+
+
+def test_rates_without_clips_of_implausible_duration(tmp_path: Path) -> None:
+    for name, keys in (("data", ("ca2", "ky1", "train7")), ("more", ())):
+        (tmp_path / name).mkdir()
+        rows = [f"{key}\t0.1\t6\t0.017\n" for key in keys]
+        (tmp_path / name / "implausible.tsv").write_text("".join(["key\tduration\tunits\tseconds per unit\n", *rows]))
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table/table.yaml").write_text(TABLE)
+    for head in ("softmax", "hsoftmax"):
+        assert make_results(tmp_path, head, 1, BAD).implausible is None, "prepare wrote no file"
+        (exp,) = read_experiments([tmp_path / f"exp-0.5/{head}-seed1"])
+        assert collect_results(exp, [tmp_path / "more"]).implausible == {}
+        path = write_results(collect_results(exp, [tmp_path / "data", tmp_path / "more"]), tmp_path / "table")
+    found = read_results(path)
+    assert found.implausible == {"ca": [1], "ky": [0]}
+    # ca1 has 2 errors in 6 units, ky2 has 6 in 6.
+    without = found.rates("attention", only_plausible=True)
+    assert without == pytest.approx({"ca": 2 / 6, "ky": 1.0, MACRO: 2 / 3, "micro average": 8 / 12})
+    assert found.rates("attention") == pytest.approx({"ca": 0.3, "ky": 0.5, MACRO: 0.4, "micro average": 11 / 26})
+    text = format_table(read_table(tmp_path / "table"))
+    rates = text.partition("Without the 2 clips of implausible duration:\n\n")[2].partition("\n\n")[0]
+    assert "| tree | 66.67 | 66.67 |" in rates and "| tree | 40.00 | 40.00 |" in text
+    path.write_text(re.sub(r'"implausible":\{[^}]*\},', "", path.read_text("utf-8")), "utf-8")
+    assert read_results(path).implausible is None
+    rates = format_table(read_table(tmp_path / "table")).partition("implausible duration:\n\n")[2].partition("\n\n")[0]
+    assert rates.splitlines()[2:] == ["| flat softmax | 66.67 | 66.67 |", "| tree | n/a | n/a |"]
+    for flags in (
+        f"--data_list {write_data(tmp_path / 'lists').parent}/test/data.list",
+        f"--stats {tmp_path}/data/s.json",
+    ):
+        shutil.copy(tmp_path / "data/implausible.tsv", tmp_path / "lists/implausible.tsv")
+        (tmp_path / "data/s.json").write_text("{}")
+        (tmp_path / "again").mkdir(exist_ok=True)
+        line = f"--exp {exp.folder} --out {tmp_path}/x.html --results {tmp_path}/again {flags}"
+        assert run_line(command, line) == 0
+        assert read_results(tmp_path / "again" / path.name).implausible == found.implausible, flags
+        (tmp_path / "again" / path.name).unlink()
+
+
+def test_systems_without_a_common_seed_have_no_means(study: Path, tmp_path: Path) -> None:
+    for seed in (1, 2, 3, 4, 5):
+        (study / f"{'softmax' if seed > 2 else 'hsoftmax'}-0.5-seed{seed}.json").unlink()
+    write_markdown(tmp_path / "R.md", [study], command="x")
+    text = (tmp_path / "R.md").read_text("utf-8")
+    assert (
+        "\nNo seed is common to all systems, so there are no means over seeds (flat softmax: 1 2; tree: 3 4 5).\n"
+        in text
+    )
+    assert "| system | attention |" not in text and "By language" not in text and "chart.svg" not in text
+    assert "| tree | 3 4 5 | 50 |" in text
 
 
 def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: Path, capsys: Capsys) -> None:

@@ -82,7 +82,7 @@ def _write_page(args: argparse.Namespace) -> None:
     if args.results:
         args.results.mkdir(parents=True, exist_ok=True)
         for experiment in experiments:
-            write_results(collect_results(experiment), args.results)
+            write_results(collect_results(experiment, data.folders), args.results)
     summary = format_summary(data)
     print(f"{summary}\n{args.out}" if summary else args.out)
 

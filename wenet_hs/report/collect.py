@@ -100,6 +100,12 @@ class ReportData:
         return describe_speech(bool(self.is_simulated), [one.is_pretrained_on_simulated for one in self.experiments])
 
     @property
+    def folders(self) -> list[Path]:
+        """The folders with a known stats.json, and that of the test list."""
+        lists = [] if self.data_list is None else [self.data_list.parent.parent]
+        return [*dict.fromkeys([*(path.parent for path in self.stats), *lists])]
+
+    @property
     def shown(self) -> list[tuple[int, ExperimentResults, Report]]:
         """The experiments scored in the shown mode, each with its index on the page."""
         return [

@@ -29,10 +29,17 @@ from wenet_hs.score.tables import markdown_table, seed_difference_cells
 
 SPEC, CHART = "table.yaml", "chart.svg"
 _COMPARISONS = (
-    "In the tables of comparisons, B − A is the difference of the macro averages in points; below 0, B is better. The "
+    "In the tables of comparisons, A % and B % are macro averages, means over all seeds that both systems have; the "
+    "other tables have the seeds of all systems. B − A is their difference in points; below 0, B is better. The "
     "interval is over seeds and utterances. p is of a paired t test over the seeds; p (Holm) is corrected for all "
-    "comparisons of the whole table with five seeds or more (fewer seeds have no p). The last column is the difference "
-    f"that these seeds would have shown with a probability of 80 %. {FIXED_LANGUAGES}\n"
+    "comparisons of the whole table with five seeds or more (fewer seeds have no p). The last column is the "
+    "difference that these seeds would have shown with a probability of 80 %."
+    f" {FIXED_LANGUAGES}\n"
+)
+_KINDS = (
+    "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. The columns from `unseen` "
+    "on are bands of units by their number in the training list (`unseen`: not in it; the simulated words of a first "
+    "part do not count). They count substitutions and deletions only, in % of the reference units of the band."
 )
 
 
@@ -189,8 +196,9 @@ def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
     if is_summary:
         return "\n\n".join([title, _format_rates(table), *comparisons]) + "\n"
     parts = [title, spec.text.strip(), _format_rates(table), *comparisons]
-    parts += [f"By language, {spec.modes[0]}, mean over the same seeds:", _format_languages(table)]
-    parts += ["Kinds of errors, in % of the reference units, mean over the same seeds:", _format_errors(table)]
+    if table.common_seeds:
+        parts += [f"By language, {spec.modes[0]}, mean over the same seeds:", _format_languages(table)]
+        parts += [_KINDS, _format_errors(table)]
     options = [
         f"{key} {list_names([*of]) if isinstance(of, dict) else of}" for key, of in trainings[0].decoding.items()
     ]
@@ -199,14 +207,34 @@ def format_table(table: StudyTable, *, is_summary: bool = False) -> str:
 
 
 def _format_rates(table: StudyTable) -> str:
-    """Mean and standard deviation of the macro average in each mode, over the common seeds."""
+    """Mean and standard deviation of the macro average in each mode, over the common seeds.
+
+    A second table is without the clips of implausible duration, if there are any.
+    """
+    if not table.common_seeds:
+        each = [f"{table.spec.systems[name]}: {' '.join(map(str, of))}" for name, of in table.results.items() if of]
+        return f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
+    seeds = " ".join(map(str, table.common_seeds))
+    parts = [f"Mean ± standard deviation over seeds {seeds}:", _tabulate_rates(table)]
+    numbers = {sum(map(len, (one.implausible or {}).values())) for _, _, found in table.rows for one in found} - {0}
+    if numbers:
+        parts.append(f"Without the {' or '.join(map(str, sorted(numbers)))} clips of implausible duration:")
+        parts.append(_tabulate_rates(table, only_plausible=True))
+    return "\n\n".join(parts)
+
+
+def _tabulate_rates(table: StudyTable, *, only_plausible: bool = False) -> str:
     rows = []
     for system, label in table.spec.systems.items():
-        rates = [[one.rates(mode)[MACRO] for one in table.common(system, mode)] for mode in table.spec.modes]
+        cells = [label]
+        for mode in table.spec.modes:
+            found = table.common(system, mode)
+            is_known = not only_plausible or all(one.implausible is not None for one in found)
+            rates = [one.rates(mode, only_plausible=only_plausible)[MACRO] for one in found if is_known]
+            cells.append(_mean_and_deviation(rates))
         if table.results[system]:
-            rows.append([label, *map(_mean_and_deviation, rates)])
-    seeds = " ".join(map(str, table.common_seeds))
-    return f"Mean ± standard deviation over seeds {seeds}:\n\n{markdown_table(['system', *table.spec.modes], rows)}"
+            rows.append(cells)
+    return markdown_table(["system", *table.spec.modes], rows)
 
 
 def _mean_and_deviation(rates: Sequence[float]) -> str:
@@ -216,15 +244,21 @@ def _mean_and_deviation(rates: Sequence[float]) -> str:
 
 
 def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count: str) -> str:
-    """One row per comparison: A, B, seeds, difference, interval, p, p corrected for `count`, detectable difference."""
+    """One row per comparison, with the rates over the paired seeds; p is also corrected for `count`."""
     labels = table.spec.systems
-    header = ["mode", "A", "B", "seeds", "B − A", "95 % interval", "p", f"p (Holm, {count})", "detectable"]
-    cells = [
-        [row.mode, labels[row.baseline], labels[row.name], *seed_difference_cells(row.difference, row.adjusted_p)]
-        for row in rows
-        if row.difference is not None
-    ]
-    return markdown_table(header, cells)
+    names = ["mode", "A", "B", "A %", "B %"]
+    header = [*names, "seeds", "B − A", "95 % interval", "p", f"p (Holm, {count})", "detectable"]
+    cells, unchecked = [], dict[str, None]()
+    for row in rows:
+        if row.difference is not None:
+            means = percent(fmean(row.difference.rates_a)), percent(fmean(row.difference.rates_b))
+            numbers = *means, *seed_difference_cells(row.difference, row.adjusted_p)
+            cells.append([row.mode, labels[row.baseline], labels[row.name], *numbers])
+        for seed in map(int, row.rates):
+            pair = table.results[row.baseline][seed].training, table.results[row.name][seed].training
+            unchecked |= dict.fromkeys(check_pair(*pair))
+    notes = [f"Not recorded by each training, so not checked: {', '.join(unchecked)}."] if unchecked else []
+    return "\n\n".join([markdown_table(header, cells), *notes])
 
 
 def _format_languages(table: StudyTable) -> str:
@@ -269,9 +303,11 @@ def _format_trainings(table: StudyTable) -> str:
         if found:
             on_plateau = [str(one.seed) for one in found if one.is_on_plateau]
             is_known = any(one.is_on_plateau is not None for one in found)
-            minutes = fmean(one.train_seconds for one in found) / 60
-            texts = [label, " ".join(str(one.seed) for one in found), _each(f"{one.steps:,}" for one in found)]
-            texts += [_each(str(one.train_hours or UNDEFINED) for one in found), f"{minutes:.1f}"]
+            texts = [label, " ".join(str(one.seed) for one in found)]
+            texts += [_each(" + ".join(f"{part.steps:,}" for part in one.parts) for one in found)]
+            texts += [_each(" + ".join(str(part.train_hours or UNDEFINED) for part in one.parts) for one in found)]
+            parts = [first for one in found if (first := one.first)], found
+            texts += [" + ".join(f"{fmean(one.train_seconds for one in of) / 60:.1f}" for of in parts if of)]
             texts += [" ".join(on_plateau) or ("none" if is_known else UNDEFINED)]
             for key in ("processor", "git"):
                 texts.append(_each(one.provenance.get(key, UNDEFINED) for one in found))
@@ -298,7 +334,7 @@ def write_markdown(
     parts.append(_COMPARISONS)
     for table in map(read_table, folders):
         parts.append(format_table(table, is_summary=is_summary))
-        if table.spec.chart is not None:
+        if table.spec.chart is not None and table.common_seeds:
             chart = table.folder / CHART
             write_atomic(chart, _draw_chart(table, table.spec.chart))
             parts.append(f"![{table.spec.title}]({Path(os.path.relpath(chart, path.parent)).as_posix()})\n")

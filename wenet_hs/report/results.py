@@ -7,7 +7,7 @@ counts of every utterance, of the units by their frequency in training, and the 
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,8 +21,8 @@ from wenet_hs.config.load import flatten
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import read_data_list
-from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
@@ -58,7 +58,19 @@ class ModeResults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Results:
+class TrainingPart:
+    """The cost and the learning curve of a training, or of the first part of a training in two parts."""
+
+    steps: int
+    train_hours: float | None
+    """Hours of audio in the training lists."""
+    train_seconds: float
+    curve: list[dict[str, float]]
+    """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results(TrainingPart):
     """One training of a system."""
 
     system: str
@@ -67,15 +79,13 @@ class Results:
     """The settings of train.yaml by dotted name, without the seed."""
     provenance: dict[str, str]
     """That of train.yaml; paths are relative to the folder of the recipe, two above the experiment's."""
-    steps: int
-    train_hours: float | None
-    """Hours of audio in the training lists."""
-    train_seconds: float
-    curve: list[dict[str, float]]
-    """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
+    first: TrainingPart | None = None
+    """The training whose folder `--checkpoint` names."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     """The options of decoding that are not 0 or absent: beam size, weights, language model, known units."""
+    implausible: dict[str, list[int]] | None = None
+    """The clips of implausible duration by language, as indices of `utterances`; None if `prepare` named none."""
     is_simulated: bool = False
     """Whether the test set is simulated speech."""
     is_pretrained_on_simulated: bool = False
@@ -85,6 +95,11 @@ class Results:
     def name(self) -> str:
         """The system and the seed: the stem of the file."""
         return f"{self.system}-seed{self.seed}"
+
+    @property
+    def parts(self) -> list[TrainingPart]:
+        """The parts of the training in their order."""
+        return [self] if self.first is None else [self.first, self]
 
     @property
     def is_on_plateau(self) -> bool | None:
@@ -97,16 +112,20 @@ class Results:
         """What two paired trainings must have in common."""
         return training_of(self.name, self.settings | {"seed": self.seed}, self.provenance)
 
-    def rates(self, mode: str) -> dict[str, float]:
-        """The error rate of each language and of MACRO and MICRO."""
-        sums = {lang: np.sum(counts, axis=0) for lang, counts in self.modes[mode].utterances.items()}
+    def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
+        """The error rate of each language and of MACRO and MICRO, also without the clips of implausible duration."""
+        left_out = (only_plausible and self.implausible) or {}
+        counts = {
+            lang: np.delete(of, left_out.get(lang, []), axis=0) for lang, of in self.modes[mode].utterances.items()
+        }
+        sums = {lang: of_lang.sum(axis=0) for lang, of_lang in counts.items()}
         rates = {lang: float(counts[1:].sum() / counts[0]) for lang, counts in sums.items() if counts[0]}
         total = np.sum(list(sums.values()), axis=0)
         return rates | {MACRO: fmean(rates.values()), MICRO: float(total[1:].sum() / total[0])}
 
 
-def collect_results(experiment: ExperimentResults) -> Results:
-    """The results of one experiment folder.
+def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
+    """The results of one experiment folder. `data_folders`: where `prepare` wrote its implausible.tsv.
 
     Raises DataError if it has no train.yaml with a seed, or no scores.
     """
@@ -114,12 +133,8 @@ def collect_results(experiment: ExperimentResults) -> Results:
     if "seed" not in settings or not experiment.scores:
         raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
     seed = int(settings.pop("seed"))
-    lists = map(Path, command_values(provenance, "--train_data"))
-    clips = [clip for path in lists if path.is_file() for clip in read_data_list(path)]
-    durations = [clip.duration for clip in clips if clip.duration is not None]
+    clips = _read_lists(experiment)
     transcripts = [(clip.txt, clip.lang) for clip in clips]
-    valid = experiment.curves.get("valid", [])
-    last = valid[-1] if valid else {}
     folder = experiment.folder.resolve()
     of_data = folder.parent.name.removeprefix("exp")  # recipes name it after the options that change the data
     return Results(
@@ -127,17 +142,55 @@ def collect_results(experiment: ExperimentResults) -> Results:
         seed=seed,
         settings=settings,
         provenance={key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()},
-        steps=int(last.get("step", 0)),
-        train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
-        train_seconds=round(last.get("seconds", 0.0), 1),
-        curve=[{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
+        **_part_of(experiment, clips),
+        first=_read_first_part(provenance),
         modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
+        implausible=_find_implausible(next(iter(experiment.scores.values())), data_folders),
         is_simulated=any(
             SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
         ),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
+
+
+def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
+    """The utterances of the training lists that still exist."""
+    lists = map(Path, command_values(experiment.provenance, "--train_data"))
+    return [clip for path in lists if path.is_file() for clip in read_data_list(path)]
+
+
+def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> dict[str, Any]:
+    """The fields of `TrainingPart`."""
+    durations = [clip.duration for clip in clips if clip.duration is not None]
+    valid = experiment.curves.get("valid", [])
+    last = valid[-1] if valid else {}
+    return {
+        "steps": int(last.get("step", 0)),
+        "train_hours": round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
+        "train_seconds": round(last.get("seconds", 0.0), 1),
+        "curve": [{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
+    }
+
+
+def _read_first_part(provenance: Mapping[str, Any]) -> TrainingPart | None:
+    """The training of the folder that `--checkpoint` names; None if it is no folder of a training."""
+    for folder in map(Path, command_values(provenance, "--checkpoint")):
+        if (folder / "train.yaml").is_file() and (folder / "metrics.jsonl").is_file():
+            (first,) = read_experiments([folder])
+            return TrainingPart(**_part_of(first, _read_lists(first)))
+    return None
+
+
+def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str, list[int]] | None:
+    """The utterances that an implausible.tsv names, by language, as indices in the order of the keys."""
+    files = [path for path in (folder / "implausible.tsv" for folder in data_folders) if path.is_file()]
+    named = {line.split()[0] for path in files for line in read_lines(path)[1:] if line.strip()}
+    by_lang: dict[str, list[str]] = {}
+    for key, found in sorted(report.utterances.items()):
+        by_lang.setdefault(found.lang, []).append(key)
+    indices = {lang: [i for i, key in enumerate(keys) if key in named] for lang, keys in by_lang.items()}
+    return {lang: of_lang for lang, of_lang in indices.items() if of_lang} if files else None
 
 
 def _thin(records: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:
@@ -198,6 +251,7 @@ def read_results(path: Path) -> Results:
         if record.pop("format", None) != FORMAT:
             raise ValueError(f"no format {FORMAT!r}")
         modes = {mode: ModeResults(**found) for mode, found in record.pop("modes").items()}
-        return Results(**record, modes=modes)
+        first = record.pop("first", None)
+        return Results(**record, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path}: not written by `report --results` ({error}); write it again") from error
