@@ -14,7 +14,16 @@ import pytest
 from made_up_release import HEADER_11, HEADER_17, Row, parse_prepare, read_lists, write_language, write_table
 
 from wenet_hs.corpus import audio_check, commonvoice
-from wenet_hs.corpus.commonvoice import LanguageHours, find_language_folders, read_hours_table, read_table
+from wenet_hs.corpus.commonvoice import (
+    RATIO,
+    RELEASED,
+    TEST,
+    TRAIN,
+    VALIDATED,
+    find_language_folders,
+    read_hours_table,
+    read_table,
+)
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -129,7 +138,7 @@ def line_of(corpus: Path, more: str) -> str:
     return f"commonvoice --corpus {corpus} --langs 'ca tr' --check_audio exists --num_workers 0 {more}"
 
 
-def hours_table(corpus: Path, more: str = "--ratio 0.3") -> dict[str, LanguageHours]:
+def hours_table(corpus: Path, more: str = "--ratio 0.3") -> dict[str, dict[str, float]]:
     return read_hours_table(parse_prepare(line_of(corpus, more) + " --table"))
 
 
@@ -153,13 +162,14 @@ def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path:
     listed = hours_table(tmp_path / "out" / "stats.json")
     for lang, row in hours_table(tmp_path / "cv").items():
         of_lang = stats["langs"][lang]
-        hours = (of_lang["hours_before"], of_lang["lambda"], of_lang["hours_wanted"], of_lang["hours"]["test"])
-        for found in (row, listed[lang]):
-            assert (found.validated, found.ratio, found.kept, found.test) == pytest.approx(hours, abs=1e-4)
-            assert found.released_test is None
-        assert (row.train, listed[lang].train) == (None, of_lang["hours"]["train"])
+        hours = {VALIDATED: of_lang["hours_before"], RATIO: of_lang["lambda"], TEST: of_lang["hours"]["test"]}
+        assert row == pytest.approx(hours, abs=1e-4)
+        assert listed[lang] == {**hours, TRAIN: of_lang["hours"]["train"]}
     (tmp_path / "stats.json").write_text('{"langs": {"ca": {"hours_before": 1, "lambda": 0.1}, "tr": {}}}')
-    with pytest.raises(DataError, match="stats.json: language ca: no 'hours'; give the stats.json of `prepare common"):
+    with pytest.raises(DataError, match="json: language ca: no 'hours.train'; give the stats.json of `prepare common"):
+        hours_table(tmp_path / "stats.json")
+    (tmp_path / "stats.json").write_text('{"langs": {"ca": [1], "tr": {}}}')
+    with pytest.raises(DataError, match="language ca: no 'hours_before'"):
         hours_table(tmp_path / "stats.json")
 
 
@@ -177,10 +187,10 @@ def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
     for lang, hours, num_test, num_released in (("ca", 1.0, 25, 20), ("tr", 0.25, 10, 30)):
         found, share = table[lang], hours / 1.25
         ratio = share**-0.5 / (0.8**0.5 + 0.2**0.5) * 0.3
-        expected = (hours, ratio, ratio * hours, num_test * clip_h, num_released * clip_h)
-        assert (found.validated, found.ratio, found.kept, found.test, found.released_test) == pytest.approx(expected)
+        expected = {VALIDATED: hours, RATIO: ratio, TEST: num_test * clip_h, RELEASED: num_released * clip_h}
+        assert found == pytest.approx(expected)
     released = hours_table(tmp_path / "cv.json", "--split released")
-    assert released["tr"].test == released["tr"].released_test
+    assert released["tr"][TEST] == released["tr"][RELEASED]
 
 
 @pytest.mark.parametrize(

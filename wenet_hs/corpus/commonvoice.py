@@ -72,77 +72,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dev_utterances", type=int, help=text)
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageHours:
-    """One line of the paper's Table 1."""
-
-    validated: float
-    """Hours that may be used, the test set included."""
-    test: float
-    """Hours of the test set. From statistics: its number of utterances times the mean duration."""
-    released_test: float | None = None
-    """Hours of the release's own test set, by the mean duration; None without statistics."""
-    ratio: float = math.nan
-    """λ_i, the share of the validated hours to train on; depends on all languages."""
-    train: float | None = None
-    """Hours of the training list; None without lists."""
-
-    @property
-    def kept(self) -> float:
-        """Hours to train on."""
-        return self.ratio * self.validated
+VALIDATED, RATIO, TRAIN, TEST, RELEASED = "validated h", "λ", "training h", "test h", "released test h"
+_KEPT = f"{RATIO} × {VALIDATED}"
+_PAPER = f"the paper's {TRAIN}", f"the paper's {TEST}"
+_TABLE = {VALIDATED: 2, RATIO: 4, _KEPT: 2, TRAIN: 2, _PAPER[0]: 1, TEST: 2, _PAPER[1]: 1, RELEASED: 2}
+"""The columns of Table 1 with their decimals."""
 
 
-def read_hours_table(args: argparse.Namespace) -> dict[str, LanguageHours]:
-    """The hours of each language. `--corpus` is a release, its statistics in JSON, or the stats.json of prepared lists.
+def read_hours_table(args: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """The hours of each language by column: what may be used, λ, and those of its lists or of the release's test set.
+
+    `--corpus` is a release, its statistics in JSON, or the stats.json of prepared lists. The hours of a test set from
+    statistics are its number of utterances times the mean duration.
 
     Raises DataError when a language is missing, ConfigError for impossible flags.
     """
     _check_flags(args)
+    rows: dict[str, dict[str, float]] = {}
     if args.corpus.name == "stats.json":
-        prepared = read_prepared(args.corpus, args.langs).items()
-        return {lang: LanguageHours(h, test, ratio=ratio, train=train) for lang, (h, ratio, train, test) in prepared}
-    sizes = {}
+        names = {VALIDATED: "hours_before", RATIO: "lambda", TRAIN: "hours.train", TEST: "hours.test"}
+        return read_prepared(args.corpus, args.langs, names)
     if args.corpus.is_file():
-        for lang, (validated_h, mean_h, num_validated, num_released) in read_statistics(
-            args.corpus, args.langs
-        ).items():
+        for lang, (hours, mean_h, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
             num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-            sizes[lang] = LanguageHours(validated_h, num_test * mean_h, num_released * mean_h)
+            rows[lang] = {VALIDATED: hours, TEST: num_test * mean_h, RELEASED: num_released * mean_h}
     else:
         with TemporaryDirectory() as folder:
             checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
             for lang, language in _read_languages(args, checker).items():
-                validated = hours_of(language.splits["train"])
+                rows[lang] = {VALIDATED: hours_of(language.splits["train"])}
                 if args.split == "paper":
                     _hold_out_test(language, args)
-                sizes[lang] = LanguageHours(validated, hours_of(language.splits["test"]))
-    ratios = _make_ratios({lang: size.validated for lang, size in sizes.items()}, args)
-    return {lang: replace(size, ratio=ratios[lang]) for lang, size in sizes.items()}
+                rows[lang][TEST] = hours_of(language.splits["test"])
+    ratios = _make_ratios({lang: row[VALIDATED] for lang, row in rows.items()}, args)
+    return {lang: row | {RATIO: ratios[lang]} for lang, row in rows.items()}
 
 
 def format_table(args: argparse.Namespace) -> str:
     """Table 1 of the paper in Markdown: the hours of each language, with the paper's beside them."""
-    hours = read_hours_table(args)
-    paper = [PAPER_HOURS.get(lang, (None, None)) for lang in hours]
-    columns: list[tuple[str, int, list[float | None]]] = [
-        ("validated h", 2, [of.validated for of in hours.values()]),
-        ("λ", 4, [of.ratio for of in hours.values()]),
-        ("λ × validated h", 2, [of.kept for of in hours.values()]),
-        ("training h", 2, [of.train for of in hours.values()]),
-        ("the paper's training h", 1, [training for training, _ in paper]),
-        ("test h", 2, [of.test for of in hours.values()]),
-        ("the paper's test h", 1, [test for _, test in paper]),
-        ("released test h", 2, [of.released_test for of in hours.values()]),
-    ]
-    cells = [["language", *hours, "all"]]
-    for name, digits, values in columns:
-        known = [value for value in values if value is not None]
+    rows = read_hours_table(args)
+    for lang, row in rows.items():
+        row |= {_KEPT: row[RATIO] * row[VALIDATED], **dict(zip(_PAPER, PAPER_HOURS.get(lang, ()), strict=False))}
+    cells = [["language", *rows, "all"]]
+    for name, digits in _TABLE.items():
+        known = [row[name] for row in rows.values() if name in row]
         if known:
-            total = "" if name == "λ" else f"{sum(known):.{digits}f}"
-            cells.append([name, *("" if value is None else f"{value:.{digits}f}" for value in values), total])
-    header, *rows = zip(*cells, strict=True)
-    return markdown_table(header, rows)
+            total = "" if name == RATIO else f"{sum(known):.{digits}f}"
+            cells.append([name, *(f"{row[name]:.{digits}f}" if name in row else "" for row in rows.values()), total])
+    header, *lines = zip(*cells, strict=True)
+    return markdown_table(header, lines)
 
 
 @dataclass

@@ -4,9 +4,11 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from wenet_hs.config.load import flatten
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 
@@ -80,21 +82,16 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
     return statistics
 
 
-def read_prepared(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, float, float, float]]:
-    """Of each language in a `stats.json`: validated hours, λ, and the hours of the training and the test list.
+def read_prepared(path: Path, langs: Sequence[str], names: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Of each language in a `stats.json`: its numbers, by the keys of `names`, whose values are their dotted paths.
 
     Raises DataError when the file is another one, lacks a language, or is of a corpus that was not downsampled.
     """
-    prepared = {}
-    for lang, found in _read_languages(path, "langs", langs).items():
-        try:
-            hours = found["hours"]
-            prepared[lang] = found["hours_before"], found["lambda"], hours["train"], hours["test"]
-        except (TypeError, KeyError) as error:
-            raise DataError(
-                f"{path}: language {lang}: no {error}; give the stats.json of `prepare commonvoice`"
-            ) from error
-    return prepared
+    flat = flatten(_read_languages(path, "langs", langs))
+    for lang, where in product(langs, names.values()):
+        if f"{lang}.{where}" not in flat:
+            raise DataError(f"{path}: language {lang}: no {where!r}; give the stats.json of `prepare commonvoice`")
+    return {lang: {name: flat[f"{lang}.{where}"] for name, where in names.items()} for lang in langs}
 
 
 def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, Any]:
