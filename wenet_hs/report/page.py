@@ -91,14 +91,10 @@ def format_summary(data: ReportData) -> str:
 
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:
-    """Two lines per system with several seeds: its rates, and its difference from the first system."""
-    for system in data.systems:
-        found = sections.summarize_seeds(system)
-        spread = f"mean {found['mean']}, standard deviation {found['standard deviation']}"
-        yield f"{system.mode}, {system.name}, {found['seeds']} seeds: {spread} ({found['seed: rate']})"
-        if cells := sections.summarize_difference(system):
-            numbers = ", ".join(f"{name} {text}" for name, text in cells.items())
-            yield f"{system.mode}, {system.name} minus {system.baseline}, points: {numbers}"
+    """The systems with several seeds: their rates, and their differences from the first system."""
+    for table in sections.seed_tables(data):
+        if table.rows:
+            yield from ("", *format_columns([table.names, *table.rows], num_left=2))
     yield from data.seed_faults
     if data.systems:
-        yield f"p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"
+        yield f"differences in points. p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"

@@ -21,7 +21,7 @@ from wenet_hs.score.alignments import Confusions, count_confusions, script_of, s
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
-from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, SystemSeeds, count_tests
+from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
 from wenet_hs.score.tables import seed_difference_cells
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
@@ -111,6 +111,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         for group in (*langs, MACRO)
         for index, experiment, report in shown
     ]
+    seeds, seed_differences = seed_tables(data)
     modes = sort_modes({name for experiment in experiments for name in experiment.scores})
     columns = [
         (name, index, found.scores[name])
@@ -129,14 +130,8 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
-        "seeds": table_of([{"mode": of.mode, "system": of.name, **summarize_seeds(of)} for of in data.systems]),
-        "seed_differences": table_of(
-            [
-                {"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells}
-                for of in data.systems
-                if (cells := summarize_difference(of))
-            ]
-        ),
+        "seeds": seeds,
+        "seed_differences": seed_differences,
         "num_tests": count_tests(data.systems),
         "fixed_languages": FIXED_LANGUAGES,
         "min_seeds": MIN_SEEDS,
@@ -156,22 +151,20 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
     return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
 
 
-def summarize_seeds(system: SystemSeeds) -> Record:
-    """The number of seeds, the mean and the standard deviation of their rates, and each rate, in %."""
-    values = list(system.rates.values())
-    each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in system.rates.items())
-    mean, deviation = percent(fmean(values)), percent(stdev(values))
-    return {"seeds": str(len(values)), "mean": mean, "standard deviation": deviation, "seed: rate": each}
-
-
-def summarize_difference(system: SystemSeeds) -> Record:
-    """The difference from the baseline; empty for a system without one."""
-    found = system.difference
-    if found is None:
-        return {}
-    names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
-    record = dict(zip(names, seed_difference_cells(found, system.adjusted_p), strict=True))
-    return record if len(found.differences) >= MIN_SEEDS else record | {"p": "points only"}
+def seed_tables(data: ReportData) -> tuple[Table, Table]:
+    """The rates in % of the systems with several seeds, and their differences from the first one in points."""
+    rates, differences = list[Record](), list[Record]()
+    for of in data.systems:
+        values = [*of.rates.values()]
+        each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in of.rates.items())
+        record = {"mode": of.mode, "system": of.name, "seeds": str(len(values)), "mean": percent(fmean(values))}
+        rates.append(record | {"standard deviation": percent(stdev(values)), "seed: rate": each})
+        if of.difference is not None:
+            names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
+            cells = dict(zip(names, seed_difference_cells(of.difference, of.adjusted_p), strict=True))
+            cells |= {} if len(of.difference.differences) >= MIN_SEEDS else {"p": "points only"}
+            differences.append({"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells})
+    return table_of(rates), table_of(differences)
 
 
 # ---- corpora
