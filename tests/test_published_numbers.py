@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every number in README's tables is in a generated file that the text around the table links to."""
+"""Numbers in README's tables are in a generated file that the text beside them links to, those of the findings in a table."""
 
 import re
 from pathlib import Path
@@ -27,3 +27,11 @@ def test_each_number_is_in_a_generated_file(table: str) -> None:
     known = {number for path in sources for number in NUMBER.findall(path.read_text("utf-8"))}
     shown = {number for row in table.splitlines()[2:] for cell in row.split("|")[2:] for number in NUMBER.findall(cell)}
     assert shown and shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
+
+
+def test_each_number_of_the_findings_is_in_a_table() -> None:
+    findings = (ROOT / "docs/findings.md").read_text("utf-8")
+    tables = "".join(path.read_text("utf-8") for path in ROOT.glob("examples/*/s0/RESULTS.md"))
+    shown = {number for number in NUMBER.findall(findings) if "." in number}
+    assert shown and shown <= {*NUMBER.findall(tables)}
+    assert findings.strip() in (ROOT / "RESULTS.md").read_text("utf-8"), "run make results"

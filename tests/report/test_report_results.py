@@ -95,7 +95,7 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert (
         "\n\nNot recorded by each training, so not checked: dtype, number of ranks, weights of --checkpoint.\n" in text
     )
-    assert "`unseen`: not in it" in text and "implausible" not in text
+    assert "`unseen`: not in it" in text and "Without the" not in text and ", plausible |" not in text
     assert (
         "| p (Holm, 2 comparisons) |" in text
         and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
@@ -167,6 +167,7 @@ def test_rates_without_clips_of_implausible_duration(tmp_path: Path) -> None:
     text = format_table(read_table(tmp_path / "table"))
     rates = text.partition("Without the 2 clips of implausible duration:\n\n")[2].partition("\n\n")[0]
     assert "| tree | 66.67 | 66.67 |" in rates and "| tree | 40.00 | 40.00 |" in text
+    assert "| detectable | B − A, plausible |" in text and "| n/a | +0.00 |" in text
     path.write_text(re.sub(r'"implausible":\{[^}]*\},', "", path.read_text("utf-8")), "utf-8")
     assert read_results(path).implausible is None
     rates = format_table(read_table(tmp_path / "table")).partition("implausible duration:\n\n")[2].partition("\n\n")[0]

@@ -6,7 +6,7 @@ Markdown is typed by hand.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -25,16 +25,16 @@ from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.pairing import check_pair
 from wenet_hs.score.seeds import FIXED_LANGUAGES, Errors, SystemSeeds, compare_seeds, correct_p, count_tests
-from wenet_hs.score.tables import markdown_table, seed_difference_cells
+from wenet_hs.score.tables import format_points, markdown_table, seed_difference_cells
 
 SPEC, CHART = "table.yaml", "chart.svg"
 _COMPARISONS = (
     "In the tables of comparisons, A % and B % are macro averages, means over all seeds that both systems have; the "
     "other tables have the seeds of all systems. B − A is their difference in points; below 0, B is better. The "
     "interval is over seeds and utterances. p is of a paired t test over the seeds; p (Holm) is corrected for all "
-    "comparisons of the whole table with five seeds or more (fewer seeds have no p). The last column is the "
-    "difference that these seeds would have shown with a probability of 80 %."
-    f" {FIXED_LANGUAGES}\n"
+    "comparisons of the whole table with five seeds or more (fewer seeds have no p). `detectable` is the difference "
+    "that these seeds would have shown with a probability of 80 %, `B − A, plausible` is without the clips of "
+    f"implausible duration. {FIXED_LANGUAGES}\n"
 )
 _KINDS = (
     "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. The columns from `unseen` "
@@ -215,7 +215,8 @@ def _format_rates(table: StudyTable) -> str:
         each = [f"{table.spec.systems[name]}: {' '.join(map(str, of))}" for name, of in table.results.items() if of]
         return f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
     seeds = " ".join(map(str, table.common_seeds))
-    parts = [f"Mean ± standard deviation over seeds {seeds}:", _tabulate_rates(table)]
+    caption = f"Mean ± standard deviation over seeds {seeds}; dev loss is that of the decoder, with label smoothing:"
+    parts = [caption, _tabulate_rates(table)]
     numbers = {sum(map(len, (one.implausible or {}).values())) for _, _, found in table.rows for one in found} - {0}
     if numbers:
         parts.append(f"Without the {' or '.join(map(str, sorted(numbers)))} clips of implausible duration:")
@@ -232,15 +233,20 @@ def _tabulate_rates(table: StudyTable, *, only_plausible: bool = False) -> str:
             is_known = not only_plausible or all(one.implausible is not None for one in found)
             rates = [one.rates(mode, only_plausible=only_plausible)[MACRO] for one in found if is_known]
             cells.append(_mean_and_deviation(rates))
+        if not only_plausible:
+            of_seeds = [table.results[system][seed] for seed in table.common_seeds if table.results[system]]
+            losses = [one.curve[-1]["loss_att"] for one in of_seeds if one.curve]
+            cells.append(_mean_and_deviation(losses, "{:.3f}".format))
         if table.results[system]:
             rows.append(cells)
-    return markdown_table(["system", *table.spec.modes], rows)
+    header = ["system", *table.spec.modes, *([] if only_plausible else ["dev loss, nats"])]
+    return markdown_table(header, rows)
 
 
-def _mean_and_deviation(rates: Sequence[float]) -> str:
-    if not rates:
+def _mean_and_deviation(values: Sequence[float], shown: Callable[[float], str] = percent) -> str:
+    if not values:
         return UNDEFINED
-    return percent(fmean(rates)) + (f" ± {percent(stdev(rates))}" if len(rates) > 1 else "")
+    return shown(fmean(values)) + (f" ± {shown(stdev(values))}" if len(values) > 1 else "")
 
 
 def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count: str) -> str:
@@ -248,15 +254,19 @@ def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count:
     labels = table.spec.systems
     names = ["mode", "A", "B", "A %", "B %"]
     header = [*names, "seeds", "B − A", "95 % interval", "p", f"p (Holm, {count})", "detectable"]
+    is_without = any(one.implausible for of_system in table.results.values() for one in of_system.values())
+    header += ["B − A, plausible"] if is_without else []
     cells, unchecked = [], dict[str, None]()
     for row in rows:
+        pairs = [tuple(table.results[name][int(seed)] for name in (row.baseline, row.name)) for seed in row.rates]
         if row.difference is not None:
             means = percent(fmean(row.difference.rates_a)), percent(fmean(row.difference.rates_b))
             numbers = *means, *seed_difference_cells(row.difference, row.adjusted_p)
-            cells.append([row.mode, labels[row.baseline], labels[row.name], *numbers])
-        for seed in map(int, row.rates):
-            pair = table.results[row.baseline][seed].training, table.results[row.name][seed].training
-            unchecked |= dict.fromkeys(check_pair(*pair))
+            rates = [[one.rates(row.mode, only_plausible=True)[MACRO] for one in pair] for pair in pairs]
+            without = [format_points(fmean(b - a for a, b in rates))] if is_without else []
+            cells.append([row.mode, labels[row.baseline], labels[row.name], *numbers, *without])
+        for a, b in pairs:
+            unchecked |= dict.fromkeys(check_pair(a.training, b.training))
     notes = [f"Not recorded by each training, so not checked: {', '.join(unchecked)}."] if unchecked else []
     return "\n\n".join([markdown_table(header, cells), *notes])
 
