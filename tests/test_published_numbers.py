@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of README's tables are in a generated file that the text beside them links to; those of the findings in a table."""
+"""Numbers of README are in a generated file that the text beside them links to, those of the findings in a table."""
 
 import re
 from pathlib import Path
