@@ -79,7 +79,7 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
 
 def _kill_at_random(folder: Path, kills: int, size: int, tally: Tally) -> int:
     started = time.perf_counter()
-    save_and_rotate(folder, 1, size)
+    run_reporting(lambda report: save_and_rotate(folder, 1, size, report))  # with the time of a fork, as below
     longest = 3 * (time.perf_counter() - started)
     newest, num_reported = 1, 0
 
