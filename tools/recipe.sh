@@ -4,8 +4,8 @@
 # file, defines `prepare_data` (stage 0) and calls `run_stages`. It may define `corpus_settings`, which prints settings
 # for training that depend on other options, one per line, and set `base_data`, the lists of the first training.
 #   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
-# Options that change the experiments but not the lists are in MORE_OPTIONS; the run.sh puts them into the names by
-#   variant=-NAME                part of the names of experiments and trees
+#   MORE_OPTIONS="pretrain"      other options whose defaults are kept as _default_NAME
+#   variant=-NAME                part of the names of experiments and trees, for what differs but not in the lists
 
 # Options of every recipe; a default that the run.sh has set already stays.
 stage=0
@@ -113,15 +113,18 @@ experiment() {
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
 
+_data_options() {
+  local _name
+  for _name in ${DATA_OPTIONS:-} data_seed; do echo "--$_name ${!_name}"; done
+  [ -z "${corpus:-}" ] || echo "--corpus $corpus"
+}
+
 # Refuses a data folder that was prepared with other options; stage 0 writes them into it.
 _check_data() {
-  local _name _file=$data/recipe_options.txt _made=() _other
-  for _name in ${DATA_OPTIONS:-} data_seed; do _made+=("--$_name ${!_name}"); done
-  [ -z "${corpus:-}" ] || _made+=("--corpus $corpus")
-  if [ -f "$_file" ] && _other=$(printf '%s\n' "${_made[@]}" | grep -vxFf "$_file"); then
+  local _file=$data/recipe_options.txt _other
+  if [ -f "$_file" ] && _other=$(_data_options | grep -vxFf "$_file"); then
     _fail "$data was prepared with other options ($(tr '\n' ' ' < "$_file")), not ${_other//$'\n'/ }; give another --data or remove it"
   fi
-  ! at 0 "data lists" || { mkdir -p "$data"; printf '%s\n' "${_made[@]}" > "$_file"; }
 }
 
 base_of() { experiment base "$1"; }
@@ -179,7 +182,11 @@ _evaluate() {  # FOLDER
 run_stages() {
   local _head _seed _tree _trees=() _of _options _bpe=() _dirs=() _experiments=() _base=()
   _check_data
-  [ "$stage" -gt 0 ] || prepare_data
+  if at 0 "data lists"; then
+    mkdir -p "$data"
+    prepare_data
+    _data_options > "$data/recipe_options.txt"
+  fi
   if at 1 "units"; then
     [ "${unit%%:*}" != bpe ] || _bpe=(--vocab_size "${unit#bpe:}" --bpe_model "$bpe_model")
     wenet-hs units --data_list "${unit_lists[@]}" --kind "${unit%%:*}" --out "$units" "${_bpe[@]}"

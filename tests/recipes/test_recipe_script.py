@@ -339,9 +339,8 @@ def test_pretraining_on_simulated_words(checkout: Path) -> None:
     assert sorted(trainings)[:2] == [base, f"{base}-seed8"]
     assert flag(trainings[f"{base}-seed8"], "--train_data") == "data/simulated-14-sem_el/train/data.list"
     settings = trainings[f"{base}-seed8"][trainings[f"{base}-seed8"].index("--override_config") + 1 :]
-    assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=1500"} <= {
-        *settings
-    } and "--checkpoint" not in settings
+    assert {"head=softmax", "seed=8", "model_conf.ctc_only_steps=3000"} <= {*settings}
+    assert "--checkpoint" not in settings
     for head in ("softmax", "hsoftmax"):
         for end in ("", "-seed8"):
             training = trainings[f"exp/{head}-{name}{end}"]
@@ -403,3 +402,30 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
     for recipe in ("mini", "ucla", "commonvoice"):
         error, calls = call(checkout, recipe, *shlex.split(options), code=2)
         assert (calls, error.strip().partition(": ")[2]) == ([], message)
+
+
+def test_stage_0_that_failed_can_be_repeated_with_other_options(checkout: Path) -> None:
+    command = checkout / "bin" / "wenet-hs"
+    works = command.read_text("utf-8")
+    command.write_text("#!/usr/bin/env bash\nexit 2\n", "utf-8")
+    call(checkout, "mini", "--hours", "3", "--data", "D", "--stop_stage", "0", code=2)
+    command.write_text(works, "utf-8")
+    call(checkout, "mini", "--hours", "2", "--data", "D", "--stop_stage", "0")
+    error, _ = call(checkout, "mini", "--hours", "3", "--data", "D", "--stage", "1", code=2)
+    assert "D was prepared with other options (--langs cs es it ky tr uk --hours 2 --data_seed 0 )" in error
+
+
+def test_n_best_lists_of_several_seeds_are_combined_and_scored(checkout: Path) -> None:
+    script = checkout / "examples/ucla/s0/combine.sh"
+    shutil.copy(ROOT / "examples/ucla/s0/combine.sh", script)
+    (script.parent / "results").mkdir()
+    (checkout / "calls.txt").write_text("")
+    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    subprocess.run([script, "--seeds", "1 2"], check=True, env=environment, timeout=60)
+    calls = [shlex.split(line) for line in (checkout / "calls.txt").read_text("utf-8").splitlines()]
+    combine, score = calls[4:6]
+    lists = [f"exp/{head}-seed{seed}/test/joint" for head in ("softmax", "hsoftmax") for seed in (1, 2)]
+    assert combine[: 2 + len(lists)] == ["combine", "--nbest", *lists] and flag(combine, "--by") == "expected_errors"
+    assert flag(score, "--hyp") == flag(combine, "--out") + "/text"
+    assert flag(score, "--name") == "softmax and H-Softmax, real: 4 lists of seeds 1 2"
+    assert (script.parent / "results/combined.md").read_text("utf-8").count("./combine.sh") == 1

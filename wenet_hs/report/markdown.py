@@ -215,7 +215,7 @@ def _format_rates(table: StudyTable) -> str:
         each = [f"{table.spec.systems[name]}: {' '.join(map(str, of))}" for name, of in table.results.items() if of]
         return f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
     seeds = " ".join(map(str, table.common_seeds))
-    caption = f"Mean ± standard deviation over seeds {seeds}; dev loss is that of the decoder, with label smoothing:"
+    caption = f"Mean ± standard deviation over seeds {seeds}; dev loss: of the decoder after the last step, smoothed:"
     parts = [caption, _tabulate_rates(table)]
     numbers = {sum(map(len, (one.implausible or {}).values())) for _, _, found in table.rows for one in found} - {0}
     if numbers:

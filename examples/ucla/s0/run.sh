@@ -22,7 +22,7 @@ config=$here/../../../conf/ucla.yaml  # YAML of the experiment
 unit=phone                    # char, phone, or bpe:N with N pieces
 average_num=5                 # checkpoints whose mean is the final model
 DATA_OPTIONS="test_langs dev_langs train_share"
-MORE_OPTIONS="pretrain exclude_langs"
+MORE_OPTIONS="pretrain exclude_langs base_override"
 # shellcheck source=tools/recipe.sh
 . "$here/../../../tools/recipe.sh"
 
@@ -46,6 +46,8 @@ else
   units=$data/units$variant.txt
   unit_lists+=("$simulated/train/data.list")
   base_data=$simulated
+  # shellcheck disable=SC2154  # twice the steps: better on the dev languages
+  [ "$base_override" != "$_default_base_override" ] || base_override=${base_override//=1500/=3000}
   base_override+=" dataset_conf.cache_features=false"
 fi
 run_stages
