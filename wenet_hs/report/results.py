@@ -8,7 +8,7 @@ counts of every utterance, of the units by their frequency in training, and the 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,7 +134,6 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
     seed = int(settings.pop("seed"))
     clips = _read_lists(experiment)
-    transcripts = [(clip.txt, clip.lang) for clip in clips]
     folder = experiment.folder.resolve()
     of_data = folder.parent.name.removeprefix("exp")  # recipes name it after the options that change the data
     return Results(
@@ -144,12 +143,10 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         provenance={key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()},
         **_part_of(experiment, clips),
         first=_read_first_part(provenance),
-        modes={mode: _collect_mode(report, transcripts) for mode, report in experiment.scores.items()},
+        modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
         implausible=_find_implausible(next(iter(experiment.scores.values())), data_folders),
-        is_simulated=any(
-            SIMULATED_KEY.search(key) for report in experiment.scores.values() for key in report.utterances
-        ),
+        is_simulated=any(SIMULATED_KEY.search(key) for found in experiment.scores.values() for key in found.utterances),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
 
@@ -165,11 +162,12 @@ def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> dict[
     durations = [clip.duration for clip in clips if clip.duration is not None]
     valid = experiment.curves.get("valid", [])
     last = valid[-1] if valid else {}
+    thinned = valid[:: -max(1, -(-len(valid) // CURVE_POINTS))][::-1]  # every n-th, counted from the last one
     return {
         "steps": int(last.get("step", 0)),
         "train_hours": round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         "train_seconds": round(last.get("seconds", 0.0), 1),
-        "curve": [{key: round(record[key], 4) for key in _CURVE if key in record} for record in _thin(valid)],
+        "curve": [{key: round(record[key], 4) for key in _CURVE if key in record} for record in thinned],
     }
 
 
@@ -193,21 +191,14 @@ def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str,
     return {lang: of_lang for lang, of_lang in indices.items() if of_lang} if files else None
 
 
-def _thin(records: Sequence[dict[str, float]]) -> Sequence[dict[str, float]]:
-    """Every n-th record, counted from the last one."""
-    return records[:: -max(1, -(-len(records) // CURVE_POINTS))][::-1]
-
-
-def _collect_mode(report: Report, transcripts: Sequence[tuple[str, str | None]]) -> ModeResults:
+def _collect_mode(report: Report, training: Sequence[Utterance]) -> ModeResults:
     utterances = sorted(report.utterances.items())
     counts: dict[str, list[Counts]] = {}
     distances: dict[str, list[float]] = {}
     if report.rules.metric == "per" and find_spec("panphon") is not None:
         utterances = sorted(with_features(report).utterances.items())
     for _, found in utterances:
-        of = found.counts
-        row = (of.num_units, of.substitutions, of.deletions, of.insertions)
-        counts.setdefault(found.lang, []).append(row)
+        counts.setdefault(found.lang, []).append(astuple(found.counts))
         if found.feature_distance is not None:
             distances.setdefault(found.lang, []).append(round(found.feature_distance, 3))
     keys = "\n".join(f"{found.lang} {key} {found.counts.num_units}" for key, found in utterances)
@@ -216,15 +207,15 @@ def _collect_mode(report: Report, transcripts: Sequence[tuple[str, str | None]])
         keys=sha256(keys.encode()).hexdigest()[:16],
         utterances=counts,
         distances=distances or None,
-        bands=_count_bands(report, transcripts),
+        bands=_count_bands(report, training),
     )
 
 
-def _count_bands(report: Report, transcripts: Sequence[tuple[str, str | None]]) -> dict[str, Counts]:
+def _count_bands(report: Report, training: Sequence[Utterance]) -> dict[str, Counts]:
     """The counts of the units of each band; empty if the training list is absent."""
-    if not transcripts:
+    if not training:
         return {}
-    trained = Counter(unit for txt, lang in transcripts for unit in split_units(txt, report.rules, lang or ""))
+    trained = Counter(unit for clip in training for unit in split_units(clip.txt, report.rules, clip.lang or ""))
     sums = {name: [0, 0, 0, 0] for name, _ in BANDS}
     for utterance in report.utterances.values():
         for operation in align(*utterance.split(report.rules)):
