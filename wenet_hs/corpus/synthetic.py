@@ -99,12 +99,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         draw = partial(draw_requests, seed=args.seed, lang=lang, snr_db=snr_db)
         clips = {}
         for name, num_rounds in (("dev", 1), ("test", args.test_repeats)):
-            requests = list(draw(split[name], test_voices, num_rounds=num_rounds))
+            requests = list(islice(draw(split[name], test_voices), num_rounds * len(split[name])))
             clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
             espeak.check_sound(clips[name])
-        held_out = clips["dev"] + clips["test"]
-        num_letters = sum(len(clip.request.sentence) for clip in held_out if clip.duration_s is not None)
-        pace = espeak.total_seconds(held_out) / num_letters
+        held_out = [clip for clip in clips["dev"] + clips["test"] if clip.duration_s is not None]
+        pace = espeak.total_seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out)
         drawn = draw(split["train"], train_voices)
         clips["train"] = espeak.speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
         (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
@@ -250,19 +249,13 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
 
 
 def draw_requests(
-    sentences: Sequence[str],
-    voices: Sequence[str],
-    *,
-    seed: int,
-    lang: str,
-    snr_db: tuple[float, float],
-    num_rounds: int | None = None,
+    sentences: Sequence[str], voices: Sequence[str], *, seed: int, lang: str, snr_db: tuple[float, float]
 ) -> Iterator[ClipRequest]:
-    """Every sentence once, then every sentence again by other voices, and so on; without end unless `num_rounds`.
+    """Every sentence once, then every sentence again by other voices, and so on, without end.
 
     Draws depend on the sentence, not on its position: a longer list of sentences keeps the existing clips.
     """
-    for turn in count() if num_rounds is None else range(num_rounds):
+    for turn in count():
         for sentence in sentences:
             order = random.Random(f"{seed}/{lang}/{sentence}").sample(voices, len(voices))
             draw = random.Random(f"{seed}/{lang}/{sentence}/{turn}")
