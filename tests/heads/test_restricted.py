@@ -16,7 +16,6 @@ from trees import merge_levels, units_below
 from wenet_hs.heads import AdaptiveHead, OutputHead
 from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.tree import NaryTree, Tree
-from wenet_hs.tree.prune import prune_tree
 
 KEPT = [12, 13, 14, 17, 24, 33, 34, 38, 39]
 """In the trees `class:cut` and `hsoftmax:balanced` nodes that are left come in another order than before."""
@@ -101,7 +100,7 @@ def test_a_pruned_tree_has_the_subtrees_that_are_left(tree: Tree | NaryTree) -> 
     generator = np.random.default_rng(1)
     for size in (1, 2, 3, 9, 29, 30):
         kept = sorted(generator.choice(30, size, replace=False).tolist())
-        pruned, edges = prune_tree(tree, kept)  # the constructor checks that it is a tree
+        pruned, edges = tree.prune(kept)  # the constructor checks that it is a tree
         assert type(pruned) is type(tree) and pruned.units == tuple(tree.units[unit] for unit in kept)
         assert np.array_equal(pruned.frequencies, tree.frequencies[kept])
         left = {below & frozenset(kept) for below in units_below(tree)}

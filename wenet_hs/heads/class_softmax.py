@@ -30,7 +30,6 @@ from wenet_hs.heads.base import (
 )
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import select_rows
-from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
@@ -129,7 +128,7 @@ class ClassHead(OutputHead):
         return "best_first" if large or self.search == "best_first" else "all"
 
     def _select(self, unit_ids: list[int]) -> OutputHead:
-        tree, edges = prune_tree(self.tree, unit_ids)
+        tree, edges = self.tree.prune(unit_ids)
         head = ClassHead(self.dim, tree, route=self.route, search=self.search)
         head.output = select_rows(self.output, edges)
         return head.to(self.offsets.device)

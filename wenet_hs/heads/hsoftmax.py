@@ -20,7 +20,6 @@ from wenet_hs.heads.base import CostWeights, OutputHead, compile_disable, leaf_s
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import select_rows
-from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
@@ -96,7 +95,7 @@ class HSoftmaxHead(OutputHead):
         return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
 
     def _select(self, unit_ids: list[int]) -> OutputHead:
-        tree, edges = prune_tree(self.tree, unit_ids)
+        tree, edges = self.tree.prune(unit_ids)
         has_bias = self.inner_vector.bias is not None
         head = HSoftmaxHead(self.dim, tree, has_bias, route=self.route, search=self.search)
         head.inner_vector = select_rows(self.inner_vector, edges[::2] // 2)

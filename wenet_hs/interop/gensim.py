@@ -19,7 +19,6 @@ from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
 from wenet_hs.tree.huffman import balanced_children, breadth_first
-from wenet_hs.tree.prune import prune_tree
 from wenet_hs.tree.tree import Tree
 
 
@@ -85,7 +84,7 @@ def tree_over(tree: Tree, units: Sequence[str], *, add_missing: bool = False) ->
             f"({list_names([units[unit_id] for unit_id in missing])}); "
             "--add_missing puts them into a subtree of their own under the root"
         )
-    pruned, _ = prune_tree(tree, [word_ids[units[unit_id]] for unit_id in found])
+    pruned, _ = tree.prune([word_ids[units[unit_id]] for unit_id in found])
     number = np.array([*range(num_units, num_units + pruned.num_inner), *found])  # row n has the number num_units + n
     rows, root = number[pruned.children], 0
     if missing:
