@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -51,15 +52,10 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     systems = [_read_folder(folder / "hyps.jsonl") for folder in folders]
     first_name, first = folders[0], systems[0]
     for name, system in zip(folders[1:], systems[1:], strict=True):
-        for lacking, other_name, keys in (
-            (name, first_name, first.keys() - system.keys()),
-            (first_name, name, system.keys() - first.keys()),
-        ):
-            if keys:
-                raise DataError(
-                    f"{lacking}: lacks {len(keys)} utterances of {other_name} ({list_names(sorted(keys))}); decode the "
-                    "same list with all models"
-                )
+        for (folder, own), (other, others) in permutations(((name, system), (first_name, first))):
+            if keys := others.keys() - own.keys():
+                what = f"{folder}: lacks {len(keys)} utterances of {other} ({list_names(sorted(keys))})"
+                raise DataError(f"{what}; decode the same list with all models")
         pairs = [({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest}) for key in first]
         if not any((ours & theirs) - {()} for ours, theirs in pairs) and any((a | b) - {()} for a, b in pairs):
             raise DataError(
