@@ -36,9 +36,8 @@ def limit_to_inventories(
     `place_unseen` "articulatory" it is placed beside its nearest unit of the model, as a sibling of that leaf with
     which it shares the probability equally; the unit table and the decoder's input embedding are extended (in place).
 
-    Args:
-        by_node: whether tree heads are renormalised node by node, as `restrict_head`.
-    Raises: DataError for a language whose units the model lacks; ConfigError if panphon is needed and not installed.
+    `by_node` is that of `restrict_head`.
+    Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed and not installed.
     """
     table = experiment.tokenizer.table
     unseen = sorted({unit for units in inventories.values() for unit in units if table.id_of(unit) is None})

@@ -118,9 +118,7 @@ class ReportData:
 def describe_speech(is_simulated: bool, are_pretrained: Sequence[bool]) -> str:
     """A note beside numbers, with a space before it; empty if all speech is real.
 
-    Args:
-        is_simulated: whether the test speech is simulated.
-        are_pretrained: for each training whether it began from a model of simulated speech.
+    `is_simulated`: of the test; `are_pretrained`: for each training whether it began from a model of simulated speech.
     """
     if is_simulated:
         return " (simulated speech)"

@@ -91,7 +91,7 @@ def compare_reports(
 def compare_seeds(
     errors: Mapping[str, Errors], *, names: tuple[str, str] = ("", ""), signature: str = "", num_resamples: int = 10_000
 ) -> SeedComparison:
-    """The difference of two systems over seeds, by language and on average.
+    """The difference of two systems over seeds, by language and on average; `signature` has the rules of the scoring.
 
     The interval combines the deviations of two intervals (Zou & Donner 2008, "Construction of confidence limits about
     effect measures"): utterances are drawn with replacement (within a language, the same ones for both systems and all
@@ -99,10 +99,6 @@ def compare_seeds(
     contains the t interval: it excludes 0 only if p < 0.05. The variance of seed × utterance is in both parts, which
     makes it too wide rather than too narrow (Owen 2007, "The pigeonhole bootstrap", has it three times).
     benchmarks/seed_calibration.py measures the coverage.
-
-    Args:
-        errors: of each seed.
-        signature: the rules of the scoring.
 
     Raises DataError for seeds that were tested on different utterances, and for a reference without units.
     """

@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
 """Fields of `Progress` in the record of a step."""
-
-
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 """CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
 
