@@ -114,11 +114,8 @@ class Results(TrainingPart):
 
     def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
         """The error rate of each language and of MACRO and MICRO, also without the clips of implausible duration."""
-        left_out = (only_plausible and self.implausible) or {}
-        counts = {
-            lang: np.delete(of, left_out.get(lang, []), axis=0) for lang, of in self.modes[mode].utterances.items()
-        }
-        sums = {lang: of_lang.sum(axis=0) for lang, of_lang in counts.items()}
+        left_out, utterances = (only_plausible and self.implausible) or {}, self.modes[mode].utterances
+        sums = {lang: np.delete(of, left_out.get(lang, []), axis=0).sum(axis=0) for lang, of in utterances.items()}
         rates = {lang: float(counts[1:].sum() / counts[0]) for lang, counts in sums.items() if counts[0]}
         total = np.sum(list(sums.values()), axis=0)
         return rates | {MACRO: fmean(rates.values()), MICRO: float(total[1:].sum() / total[0])}
