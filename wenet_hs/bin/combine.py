@@ -8,11 +8,11 @@ The models must have decoded the same list and must have the same units. docs/re
 
 import argparse
 import math
-from dataclasses import replace
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.decode.combine import CRITERIA, DEFAULT_SCALE, combine, read_nbest_lists, write_combined
+from wenet_hs.decode.combine import CRITERIA, DEFAULT_SCALE, combine, read_nbest_lists
+from wenet_hs.decode.output import write_hypotheses
 from wenet_hs.errors import ConfigError
 
 
@@ -39,13 +39,14 @@ def run(args: argparse.Namespace) -> None:
     if args.out.resolve() in folders or len(set(folders)) < len(folders):
         raise ConfigError("--nbest and --out: the same folder twice; give each model once, and another folder to write")
     systems = read_nbest_lists(args.nbest)
-    combined, num_changed = [], 0
+    records, num_changed = [], 0
     for of_utterance in zip(*(system.values() for system in systems), strict=True):
+        first = of_utterance[0]
         nbest = combine([one.nbest for one in of_utterance], weights, scale=args.scale, by=args.by)
-        combined.append(replace(of_utterance[0], nbest=nbest))
-        num_changed += nbest[0].units != of_utterance[0].nbest[0].units
-    write_combined(args.out, combined)
-    print(f"{args.out / 'text'}: {len(combined)} utterances; {num_changed} differ from {args.nbest[0]}")
+        records.append({"key": first.key, "lang": first.lang, **vars(nbest[0]), "nbest": nbest})
+        num_changed += nbest[0].units != first.nbest[0].units
+    write_hypotheses(args.out, records)
+    print(f"{args.out / 'text'}: {len(records)} utterances; {num_changed} differ from {args.nbest[0]}")
 
 
 if __name__ == "__main__":

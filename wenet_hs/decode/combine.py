@@ -9,7 +9,6 @@ over all hypotheses of the utterance, so combined lists can be combined again.
 Hypotheses are equal if their units are.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ from pydantic import TypeAdapter
 
 from wenet_hs.decode.output import Alternative
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import write_text
+from wenet_hs.files import read_lines
 from wenet_hs.score.edit_distance import count_errors
 
 DEFAULT_SCALE = 1.0
@@ -121,11 +119,3 @@ def normalize(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], 
 
 def _expected_errors(units: Sequence[str], posteriors: Mapping[tuple[str, ...], float]) -> float:
     return sum(math.exp(score) * count_errors(truth, units).errors for truth, score in posteriors.items())
-
-
-def write_combined(folder: Path, nbest_lists: Sequence[NBestList]) -> None:
-    """Write `text` and `hyps.jsonl` as `recognize` does, without times and confidence."""
-    records = [{"key": one.key, "lang": one.lang, **vars(one.nbest[0]), "nbest": one.nbest} for one in nbest_lists]
-    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n" for record in records]
-    write_atomic(folder / "hyps.jsonl", "".join(lines))
-    write_text(folder / "text", {one.key: one.nbest[0].text for one in nbest_lists})

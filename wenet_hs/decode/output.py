@@ -161,7 +161,7 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
     `failed.tsv` has `key, reason` per line. Without failures it is removed.
     """
     for mode, segments_of in found.segments.items():
-        texts, lines = {}, []
+        records = []
         for utterance in utterances:
             segments = segments_of.get(utterance.key)
             if segments is None:
@@ -174,15 +174,20 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
             if len(segments) > 1:
                 record["cuts"] = [segment.begin_s for segment in segments[1:]]
             record["nbest"] = whole.nbest
-            lines.append(json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n")
-            texts[utterance.key] = whole.nbest[0].text
-        write_atomic(result_dir / mode / "hyps.jsonl", "".join(lines))
-        write_text(result_dir / mode / "text", texts)
+            records.append(record)
+        write_hypotheses(result_dir / mode, records)
     failures = [f"{u.key}\t{one_field(found.failed[u.key])}\n" for u in utterances if u.key in found.failed]
     if failures:
         write_atomic(result_dir / "failed.tsv", "".join(failures))
     else:
         (result_dir / "failed.tsv").unlink(missing_ok=True)
+
+
+def write_hypotheses(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write records as `hyps.jsonl`, and their keys and texts as `text`."""
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n" for record in records]
+    write_atomic(folder / "hyps.jsonl", "".join(lines))
+    write_text(folder / "text", {record["key"]: record["text"] for record in records})
 
 
 def write_speed(
