@@ -17,8 +17,8 @@ from wenet_hs.score.seeds import (
     compare_seeds,
     detectable_difference,
     holm,
-    seed_comparison_to_json,
 )
+from wenet_hs.score.tables import comparison_to_json
 
 REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(5)}
 LANGS = {key: key[:2] for key in REF}
@@ -47,7 +47,7 @@ def test_a_comparison_by_hand() -> None:
     assert found.interval is not None and found.interval.low < alone[0] < alone[1] < found.interval.high
     assert compared(a, b, "es").differences == pytest.approx([-1 / 20, 0, 0, 0, -2 / 20]), "es is wrong first"
     pairs = {seed: (scored(of_a), scored(of_b)) for seed, of_a, of_b in zip(SEEDS, a, b, strict=True)}
-    record = json.loads(seed_comparison_to_json(compare_reports(pairs, num_resamples=200)), parse_constant=pytest.fail)
+    record = json.loads(comparison_to_json(compare_reports(pairs, num_resamples=200)), parse_constant=pytest.fail)
     assert record["differences"][MICRO]["differences"][3] == pytest.approx(-0.1)
     assert record["signature"].endswith("|boot:200|seed:20230")
     assert record["languages"].startswith("Languages are fixed")

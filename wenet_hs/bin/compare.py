@@ -22,11 +22,11 @@ from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read
 from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.score import score
-from wenet_hs.score.compare import compare, comparison_to_json
+from wenet_hs.score.compare import compare
 from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.pairing import check_pair, check_system, read_training
-from wenet_hs.score.seeds import compare_reports, seed_comparison_to_json
-from wenet_hs.score.tables import format_comparison, format_seed_comparison
+from wenet_hs.score.seeds import compare_reports
+from wenet_hs.score.tables import comparison_to_json, format_comparison, format_seed_comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def _run_seeds(args: argparse.Namespace, score_file: Callable[[Path, str | None]
     names = args.name_a or f"{args.hyp_a[0]}{more}", args.name_b or f"{args.hyp_b[0]}{more}"
     comparison = compare_reports(pairs, names=names, num_resamples=args.num_resamples)
     if args.json:
-        write_atomic(args.json, seed_comparison_to_json(comparison))
+        write_atomic(args.json, comparison_to_json(comparison))
     print(format_seed_comparison(comparison), end="")
     if not all(map(all, trainings)):
         print("the trainings are not checked: no train.yaml three folders above each hypothesis file")

@@ -4,9 +4,8 @@
 Dimension key: C clusters (utterances, or speakers with all their utterances), R resamples.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval, resampled_rates
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 
-FORMAT = "wenet_hs.compare/1"
 MACRO, MICRO = "macro average", "micro average"
 MIN_SPEAKERS = 5
 """With fewer speakers there is no interval by speaker: resamples of two people give an interval far too narrow."""
@@ -103,11 +101,6 @@ def compare(
         num_missing=len(report_a.missing),
         few_speakers=tuple(lang for lang, errors_C3 in of_speakers.items() if len(errors_C3) < MIN_SPEAKERS),
     )
-
-
-def comparison_to_json(comparison: Comparison) -> str:
-    """The comparison as JSON text; rates are fractions."""
-    return json.dumps({"format": FORMAT, **asdict(comparison)}, ensure_ascii=False, indent=1) + "\n"
 
 
 def check_references(report_a: Report, report_b: Report) -> None:

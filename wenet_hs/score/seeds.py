@@ -11,9 +11,8 @@ the speech; the languages are fixed. No function here opens a file:
 Dimension key: S seeds, C utterances of a language, R resamples.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import hypot
 from statistics import fmean, stdev
 
@@ -27,7 +26,6 @@ from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, stratified_inte
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import Report, count_of
 
-FORMAT = "wenet_hs.compare_seeds/1"
 MIN_SEEDS = 5
 """With fewer seeds there is no p, no interval and no detectable difference; show the rate of each seed."""
 POWER = 0.8
@@ -206,9 +204,3 @@ def correct_p(systems: Sequence[SystemSeeds]) -> list[SystemSeeds]:
 def count_tests(systems: Sequence[SystemSeeds]) -> str:
     """The number of p values that Holm's correction counts."""
     return count_of(sum(system.adjusted_p is not None for system in systems), "comparison")
-
-
-def seed_comparison_to_json(comparison: SeedComparison) -> str:
-    """The comparison as JSON text; rates are fractions."""
-    record = {"format": FORMAT, "languages": FIXED_LANGUAGES, **asdict(comparison)}
-    return json.dumps(record, ensure_ascii=False, indent=1) + "\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scoring as plain-text tables and as JSON (`score --json`), in which rates are fractions; tables of a comparison."""
+"""Scorings and comparisons as plain-text tables and as JSON, in which rates are fractions; Markdown tables."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -224,6 +224,14 @@ def report_to_json(report: Report, confusions: ConfusionReport | None = None) ->
         rows = ",\n".join(f"  {_dump(key)}: {_dump(record)}" for key, record in records.items())
         lines.append(f"{_dump(name)}: {{\n{rows}\n}}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def comparison_to_json(comparison: Comparison | SeedComparison) -> str:
+    """The comparison as JSON text; rates are fractions."""
+    head = {"format": "wenet_hs.compare/1"}
+    if isinstance(comparison, SeedComparison):
+        head = {"format": "wenet_hs.compare_seeds/1", "languages": FIXED_LANGUAGES}
+    return json.dumps({**head, **asdict(comparison)}, ensure_ascii=False, indent=1) + "\n"
 
 
 def read_report(path: Path | str) -> Report:
