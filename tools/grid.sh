@@ -31,14 +31,22 @@ _all_cells() { for seed in $seeds; do cells; done; }  # seed by seed, so that ev
 
 _has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
 
+# Runs a command as a process group, which the trap of `run_tables` ends. A command in the foreground would delay the trap.
+_as_group() {
+  local _status=0
+  set -m; "$@" & set +m
+  wait $! || _status=$?
+  return $_status
+}
+
 # Lists, units and statistics, unless FILE and statistics beside it exist already; then the first part of the trainings,
 # of MOST seeds.
 prepare() {  # FILE MOST OPTION…
   local _seed _first=()
   _has_time || return 0
   for _seed in $seeds; do [ "$_seed" -gt "$2" ] || _first+=("$_seed"); done
-  { [ -f "$here/$1" ] && compgen -G "$here/${1%/*}/global_cmvn*" > /dev/null; } || "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
-  "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
+  { [ -f "$here/$1" ] && compgen -G "$here/${1%/*}/global_cmvn*" > /dev/null; } || _as_group "$here/run.sh" "${shared[@]}" "${@:3}" --stop_stage 3
+  _as_group "$here/run.sh" "${shared[@]}" "${@:3}" --seeds "${_first[*]}" --head "" --stage 4 --stop_stage 4 --jobs "$jobs"
 }
 
 # Runs the cells table by table, $jobs at a time, and writes RESULTS.md: results/intro.md and all
@@ -54,10 +62,7 @@ run_tables() {
     if [ "$list" = true ]; then _all_cells; continue; fi
     [ -n "$(_all_cells)" ] || continue
     prepare_table
-    set -m  # the cells are a process group, which the trap ends
-    _all_cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}" &
-    wait $! || _status=1
-    set +m
+    _as_group _run_cells || _status=1
   done
   [ "$list" = false ] || return 0
   mapfile -t _folders < <(find results -name '*.json' -printf '%h\n' | sort -u)
@@ -66,6 +71,7 @@ run_tables() {
   return $_status
 }
 
+_run_cells() { _all_cells | xargs -P "$jobs" -d '\n' -n 1 bash -c '_run_cell "$@"' _ "${shared[@]}"; }
 _run_cell() {  # OPTION… CELL
   local _name _options _log
   eval "_options=(${*: -1})"  # a cell may have quoted options

@@ -234,9 +234,10 @@ def test_wrong_options_of_a_grid_are_refused(grids: Path) -> None:
     assert not trained(grids)
 
 
-def test_no_training_outlives_a_grid(grids: Path) -> None:
+@pytest.mark.parametrize("part", ["base", "softmax"])
+def test_no_training_outlives_a_grid(grids: Path, part: str) -> None:
     (grids / "bin/wenet-hs").write_text(
-        '#!/bin/sh\ncase "$*" in train*/softmax*) echo $$ > "$0.pid"; exec sleep 30;; esac\n'
+        f'#!/bin/sh\ncase "$*" in train*s0/exp/{part}*) echo $$ > "$0.pid"; exec sleep 30;; esac\n'
     )
     command = [grids / "examples/ucla/s0/grid.sh", "--corpus", "c", "--tables", "table3", "--seeds", "1"]
     environment = os.environ | {"PATH": f"{grids}/bin:{os.environ['PATH']}"}
