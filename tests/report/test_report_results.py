@@ -75,6 +75,16 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
         "1 to 9": [10, 1, 2, 0],
     }
     assert [point["step"] for point in found.curve] == [10, 20, 30, 40, 50]
+    assert found.curve[1]["train_ctc"] == 4.5 and found.is_on_plateau is False
+
+
+@pytest.mark.parametrize(("valid", "train", "expected"), [(2.6, 2.6, True), (2.6, 2.4, False), (2.4, 2.6, False)])
+def test_a_training_that_overfits_is_not_on_the_plateau(valid: float, train: float, *, expected: bool) -> None:
+    curve = [{"step": 10, "loss_ctc": valid, "train_ctc": train, "plateau_ctc": 3.0}, {"step": 20, "loss_ctc": 9.0}]
+    found = Results(
+        steps=20, train_hours=None, train_seconds=1, curve=curve, system="a", seed=1, settings={}, provenance={}
+    )
+    assert found.is_on_plateau is expected
 
 
 def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path, capsys: Capsys) -> None:
@@ -167,7 +177,7 @@ def test_rates_without_clips_of_implausible_duration(tmp_path: Path) -> None:
     text = format_table(read_table(tmp_path / "table"))
     rates = text.partition("Without the 2 clips of implausible duration:\n\n")[2].partition("\n\n")[0]
     assert "| tree | 66.67 | 66.67 |" in rates and "| tree | 40.00 | 40.00 |" in text
-    assert "| detectable | B − A, plausible |" in text and "| n/a | +0.00 |" in text
+    assert "| seeds | B − A | B − A, plausible |" in text and "| +0.00 | +0.00 |" in text
     path.write_text(re.sub(r'"implausible":\{[^}]*\},', "", path.read_text("utf-8")), "utf-8")
     assert read_results(path).implausible is None
     rates = format_table(read_table(tmp_path / "table")).partition("implausible duration:\n\n")[2].partition("\n\n")[0]

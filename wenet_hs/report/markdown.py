@@ -268,7 +268,9 @@ def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count:
         for a, b in pairs:
             unchecked |= dict.fromkeys(check_pair(a.training, b.training))
     notes = [f"Not recorded by each training, so not checked: {', '.join(unchecked)}."] if unchecked else []
-    return "\n\n".join([markdown_table(header, cells), *notes])
+    columns = [column for column in zip(header, *cells, strict=True) if {*column[1:]} != {UNDEFINED}]
+    names, *cells = map(list, zip(*columns, strict=True))
+    return "\n\n".join([markdown_table(names, cells), *notes])
 
 
 def _format_languages(table: StudyTable) -> str:

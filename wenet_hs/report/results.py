@@ -5,6 +5,7 @@ A results file is JSON: the system and the seed, the provenance, the learning cu
 counts of every utterance, of the units by their frequency in training, and the phone feature distances.
 """
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ class TrainingPart:
     """Hours of audio in the training lists."""
     train_seconds: float
     curve: list[dict[str, float]]
-    """Up to CURVE_POINTS validations: step, losses, plateau of CTC."""
+    """Up to CURVE_POINTS validations: step, losses, plateau of CTC, and CTC's mean training loss since the last one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,15 @@ class Results(TrainingPart):
 
     @property
     def is_on_plateau(self) -> bool | None:
-        """Whether CTC ended less than TAKE_OFF_NATS below its plateau; None if the plateau is not recorded."""
-        last = self.curve[-1] if self.curve else {}
-        return last["loss_ctc"] > last["plateau_ctc"] - TAKE_OFF_NATS if "plateau_ctc" in last else None
+        """Whether CTC never came TAKE_OFF_NATS below its plateau, in validation or in training; None if not recorded.
+
+        Validation alone would also count trainings that overfit from the start.
+        """
+        points = [point for part in self.parts for point in part.curve if "plateau_ctc" in point]
+        below = [
+            point["plateau_ctc"] - point[key] for point in points for key in ("loss_ctc", "train_ctc") if key in point
+        ]
+        return max(below) < TAKE_OFF_NATS if below else None
 
     @property
     def training(self) -> Training:
@@ -160,11 +167,16 @@ def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> dict[
     valid = experiment.curves.get("valid", [])
     last = valid[-1] if valid else {}
     thinned = valid[:: -max(1, -(-len(valid) // CURVE_POINTS))][::-1]  # every n-th, counted from the last one
+    curve = [{key: round(record[key], 4) for key in _CURVE if key in record} for record in thinned]
+    for before, point in itertools.pairwise([{"step": 0.0}, *curve]):
+        of_train = [one for one in experiment.curves.get("train", []) if before["step"] < one["step"] <= point["step"]]
+        if of_train and "plateau_ctc" in point:
+            point["train_ctc"] = round(fmean(one["loss_ctc"] for one in of_train), 4)
     return {
         "steps": int(last.get("step", 0)),
         "train_hours": round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         "train_seconds": round(last.get("seconds", 0.0), 1),
-        "curve": [{key: round(record[key], 4) for key in _CURVE if key in record} for record in thinned],
+        "curve": curve,
     }
 
 

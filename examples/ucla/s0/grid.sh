@@ -5,11 +5,11 @@
 #   ./grid.sh --corpus /data/ucla --minutes 150        starts no training after 150 minutes
 #   ./grid.sh --list true                              only lists the trainings that are to do
 # A training has results if results/TABLE/SYSTEM-seedN.json exists. The tables of known inventories decode the models of
-# table3 and table3_pretrained again.
+# table3_ctc and table3_pretrained again.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # one folder for each language: text.txt, audio/
-tables="table3 curves table3_pretrained inventory inventory_placed"  # folders of results/
+tables="table3 table3_curves table3_ctc table3_pretrained table3_inventory table3_inventory_placed"  # folders of results/
 seeds="1 2 3 4 5"             # of the trainings; some systems have only the first three
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
@@ -19,7 +19,8 @@ declare -A options=([softmax]="--head softmax" [class]="--head class" [hsoftmax]
   [hsoftmax-ctc_hsoftmax]="--head hsoftmax --ctc_head hsoftmax")
 for tree in random permuted brown embedding articulatory; do options[hsoftmax-$tree]="--head hsoftmax --tree $tree"; done
 main="softmax hsoftmax hsoftmax-random"
-others="hsoftmax-per_language hsoftmax-permuted hsoftmax-brown hsoftmax-embedding hsoftmax-articulatory class hsoftmax-ctc_hsoftmax"
+others="hsoftmax-per_language hsoftmax-permuted hsoftmax-brown hsoftmax-embedding hsoftmax-articulatory class"
+ctc="hsoftmax-ctc_hsoftmax"      # has first models of its own
 simulated="--pretrain 14"
 relatives="--pretrain 14 --exclude_langs 'ml ar fi'"  # only the voices of the test languages themselves are left out
 shared=(--corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring")
@@ -30,21 +31,20 @@ systems() {  # "SYSTEM…" SEEDS SUFFIX OPTION…
 }
 
 cells() {
-  local share known="--stage 6 --inventory '$here/data/inventory.tsv'" few="hsoftmax-articulatory hsoftmax-ctc_hsoftmax"
+  local share known="--stage 6 --inventory '$here/data/inventory.tsv'"
   case $table in
     table3) systems "$main" 5 ""; systems "$others" 3 "" ;;
     table3_pretrained)
       systems "$main" 5 -simulated-14 "$simulated"
-      systems "$others" 3 -simulated-14 "$simulated"
+      systems "$others $ctc" 3 -simulated-14 "$simulated"
       systems softmax 3 -simulated-14-ml_ar_fi "$relatives"
       ;;
-    curves) for share in 0.25 0.5; do systems "$main hsoftmax-articulatory" 3 "-$share" --train_share "$share"; done ;;
-    inventory | inventory_placed)
-      [ "$table" = inventory ] || known+=" --place_unseen articulatory"
-      systems "$main" 5 "" "$known"
-      systems "$few" 3 "" "$known"
-      systems "$main" 5 -simulated-14 "$simulated" "$known"
-      systems "$few" 3 -simulated-14 "$simulated" "$known"
+    table3_curves) for share in 0.25 0.5; do systems "$main hsoftmax-articulatory" 3 "-$share" --train_share "$share"; done ;;
+    table3_ctc) systems "softmax hsoftmax $ctc" 3 "" ;;
+    table3_inventory | table3_inventory_placed)
+      [ "$table" = table3_inventory ] || known+=" --place_unseen articulatory"
+      systems "softmax hsoftmax $ctc" 3 "" "$known"
+      systems "$main hsoftmax-articulatory $ctc" 3 -simulated-14 "$simulated" "$known"
       ;;
   esac
 }
@@ -53,11 +53,12 @@ prepare_table() {
   local share
   case $table in
     table3) prepare data/global_cmvn 5 ;;
+    table3_ctc) prepare data/global_cmvn 3 ;;
     table3_pretrained)
       prepare data/units-simulated-14.txt 5 --pretrain 14
       prepare data/units-simulated-14-ml_ar_fi.txt 3 --pretrain 14 --exclude_langs "ml ar fi"
       ;;
-    curves) for share in 0.25 0.5; do prepare "data-$share/global_cmvn" 3 --train_share "$share"; done ;;
+    table3_curves) for share in 0.25 0.5; do prepare "data-$share/global_cmvn" 3 --train_share "$share"; done ;;
     *) wenet-hs units --data_list "$here/data/test/data.list" --kind phone --inventory "$here/data/inventory.tsv" ;;
   esac
 }
