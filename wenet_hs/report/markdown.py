@@ -41,6 +41,7 @@ _KINDS = (
     "on are bands of units by their number in the training list (`unseen`: not in it; the simulated words of a first "
     "part do not count). They count substitutions and deletions only, in % of the reference units of the band."
 )
+_CHART = "Macro average in the first mode in %: mean and standard deviation over the seeds"
 
 
 class ChartSpec(BaseModel):
@@ -345,16 +346,21 @@ def write_markdown(
         if table.spec.chart is not None and table.common_seeds:
             chart = table.folder / CHART
             write_atomic(chart, _draw_chart(table, table.spec.chart))
-            parts.append(f"![{table.spec.title}]({Path(os.path.relpath(chart, path.parent)).as_posix()})\n")
+            parts.append(
+                f"![{table.spec.title}]({Path(os.path.relpath(chart, path.parent)).as_posix()})\n\n*{_CHART}*\n"
+            )
     write_atomic(path, "\n".join(parts))
 
 
 def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
-    """The mean over the seeds of each point, as an SVG file; points without results are left out."""
+    """Mean and standard deviation over the seeds of each point, as an SVG file; points without results are left out."""
     mode, lines = table.spec.modes[0], []
     for colour, systems in enumerate(spec.lines.values()):
-        found = {x: table.common(name, mode) for x, name in systems.items()}
-        points = [(x, 100 * fmean(one.rates(mode)[MACRO] for one in of)) for x, of in sorted(found.items()) if of]
-        lines.append(Line(points=points, colour=colour))
-    label = f"{table.spec.title}: {mode}, macro average in %"
-    return standalone_svg(line_chart(lines, label=label, unit=spec.x), [*spec.lines])
+        found = {x: table.common(name, mode) for x, name in sorted(systems.items())}
+        shift = 0.008 * colour * max(systems)  # so that the bars of several systems are beside each other
+        rates = {x - shift: [100 * one.rates(mode)[MACRO] for one in of] for x, of in found.items() if of}
+        lines.append(Line(points=[(x, fmean(of)) for x, of in rates.items()], colour=colour))
+        for x, of in rates.items():
+            ends = [(x, fmean(of) + sign * stdev(of)) for sign in (-1, 1) if len(of) > 1]
+            lines.append(Line(points=ends, colour=colour, faint=True))
+    return standalone_svg(line_chart(lines, label=f"{table.spec.title}: {_CHART}", unit=spec.x), [*spec.lines])
