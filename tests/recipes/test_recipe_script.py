@@ -407,13 +407,14 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
 
 def test_stage_0_that_failed_can_be_repeated_with_other_options(checkout: Path) -> None:
     command = checkout / "bin" / "wenet-hs"
+    data = ["--data", str(checkout / "D")]
     works = command.read_text("utf-8")
     command.write_text("#!/usr/bin/env bash\nexit 2\n", "utf-8")
-    call(checkout, "mini", "--hours", "3", "--data", "D", "--stop_stage", "0", code=2)
+    call(checkout, "mini", "--hours", "3", *data, "--stop_stage", "0", code=2)
     command.write_text(works, "utf-8")
-    call(checkout, "mini", "--hours", "2", "--data", "D", "--stop_stage", "0")
-    error, _ = call(checkout, "mini", "--hours", "3", "--data", "D", "--stage", "1", code=2)
-    assert "D was prepared with other options (--langs cs es it ky tr uk --hours 2 --data_seed 0 )" in error
+    call(checkout, "mini", "--hours", "2", *data, "--stop_stage", "0")
+    error, _ = call(checkout, "mini", "--hours", "3", *data, "--stage", "1", code=2)
+    assert "/D was prepared with other options (--langs cs es it ky tr uk --hours 2 --data_seed 0 )" in error
 
 
 def test_n_best_lists_of_several_seeds_are_combined_and_scored(checkout: Path) -> None:
