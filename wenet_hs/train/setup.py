@@ -39,6 +39,7 @@ from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
+from wenet_hs.text.units import UnitTable
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
@@ -127,6 +128,7 @@ def prepare_folder(
     except OSError as error:
         what = f"{error.filename}: cannot be read ({error.strerror})"
         raise ConfigError(f"{what}; check the path in the config") from error
+    UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
     changes = config_changes(ExperimentConfig(), config)
