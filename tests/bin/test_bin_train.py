@@ -44,6 +44,10 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
         ("--device cuda:77", "--device cuda:77: "),
         ("--data_type shard", "train.list:1: not the path of a tar; a list of utterances is read with --data_type raw"),
         ("tokenizer_conf.symbol_table_path=no.txt", "no.txt: cannot be read (No such file or directory); check the"),
+        (
+            "tokenizer_conf.symbol_table_path=gap.txt",
+            "gap.txt:3: id 3 in a table of 3 units; ids must be 0 to 2, and 2",
+        ),
         ("cmvn_conf.cmvn_file=none", "none: cannot be read (No such file or directory); check the path in the config"),
         ("dtype=fp16", "tiny.yaml: dtype: fp16 is emulated by this processor, some 50 times slower than fp32; use"),
         ("optim_conf.lrr=1", "optim_conf.lrr: unknown key; did you mean `lr`?"),
@@ -59,6 +63,7 @@ def test_a_wrong_flag_or_setting_is_one_line(
     monkeypatch.chdir(tmp_path)
     other = UnitTable.from_units("abcdx")
     Tree.huffman(range(len(other)), units=other.units).save("tree.json")
+    Path("gap.txt").write_text("<blank> 0\na 1\nb 3\n")
     given = flags if flags.startswith("--") else f"--override_config {flags}"
     found = error_line(run_command(command, [*corpus.arguments(tmp_path / "m"), *given.split()]), capsys)
     assert message in found
