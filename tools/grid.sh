@@ -4,6 +4,7 @@
 # own options, `tables` and `seeds`, sources this file, sets `shared`, the options of every run.sh, defines `cells` and
 # `prepare_table` for the table `$table`, and calls `run_tables`.
 
+systems=.                     # only systems whose name has this regular expression
 minutes=100000                # no training starts after so many minutes
 jobs=2                        # trainings at a time, one core each
 list=false                    # true: only list the trainings that have no results
@@ -20,10 +21,10 @@ started=$(date +%s)
 PATH="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)/.venv/bin:$PATH"
 
 # Prints TABLE/SYSTEM-seedN and the options of run.sh for the training of a system with $seed, if the system has so many
-# seeds and this one has no results file.
+# seeds, matches $systems, and this one has no results file.
 cell() {  # SYSTEM SEEDS OPTIONS…
   local _name=$table/$1-seed$seed
-  [ "$seed" -le "$2" ] && [ ! -f "$here/results/$_name.json" ] || return 0
+  [ "$seed" -le "$2" ] && [[ $1 =~ $systems ]] && [ ! -f "$here/results/$_name.json" ] || return 0
   echo "$_name --seeds $seed ${*:3}"
 }
 
@@ -38,6 +39,9 @@ _as_group() {
   wait $! || _status=$?
   return $_status
 }
+
+# Whether a training with these options is still to do.
+is_to_do() { [[ $(_all_cells) == *"$1"* ]]; }
 
 # Lists, units and statistics, unless FILE and statistics beside it exist already; then the first part of the trainings,
 # of MOST seeds.
