@@ -19,7 +19,7 @@ from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
 from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import dump_dict, list_checkpoints, rotate, save_checkpoint, step_of
-from wenet_hs.config.schema import EarlyStoppingConf, Metric
+from wenet_hs.config.optim import EarlyStoppingConf, Metric
 from wenet_hs.errors import CheckpointError
 from wenet_hs.train.average import (
     average_weights,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.config.schema import Metric
+from wenet_hs.config.optim import Metric
 from wenet_hs.train.average import average_weights, choose_checkpoints, write_final
 
 

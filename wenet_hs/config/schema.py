@@ -20,12 +20,10 @@ from wenet_hs.config.dataset import (
     PositiveOrZero,
     Section,
 )
+from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
 
 Activation = Literal["swish", "relu", "gelu"]
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
-Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
-"""What a validation measures. The highest `accuracy` is the best one; of the others the lowest is."""
-
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
 """What each `input_layer` needs, so that at least one feature is left after its strides in frequency."""
 
@@ -243,41 +241,6 @@ class ModelConf(Section):
 
 # ---- training
 
-
-class OptimConf(Section):
-    """The optimizer. These are the defaults of `optim: adam`, and PyTorch's; `_DEFAULTS` has those of adamw."""
-
-    lr: Positive = 1e-3
-    """Learning rate; with a schedule, the rate at the end of the warm-up."""
-    betas: tuple[BelowOne, BelowOne] = Field(default=(0.9, 0.999), strict=False)
-    """Decay rates of the running means of the gradient and of its square."""
-    eps: Positive = 1e-8
-    """Added to the root of the mean square."""
-    weight_decay: PositiveOrZero = 0.0
-    """Weight decay; of `optim: adamw` relative to the learning rate."""
-
-
-class SchedulerConf(Section):
-    """The learning rate schedule. It changes the rate at each optimizer step."""
-
-    warmup_steps: CountOrZero = 25000
-    """Optimizer steps in which the rate rises."""
-    total_steps: Count | None = None
-    """Optimizer step at which the rate reaches 0 and training ends; for `warmup_cosine` only. With `max_minutes` the
-    rate reaches 0 at whichever comes first; null: at `max_minutes`."""
-
-
-class EarlyStoppingConf(Section):
-    """When training ends because validation no longer improves."""
-
-    metric: Metric = "loss"
-    """The metric that must improve."""
-    patience: Count = 10
-    """Number of validations in a row without improvement after which training ends."""
-    min_delta: PositiveOrZero = 0.0
-    """Smallest difference to the best value so far that counts as an improvement."""
-
-
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "transformer": {
         "pos_enc_layer_type": "abs_pos",
@@ -291,32 +254,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 """Kind of encoder or optimizer → its defaults that differ from those in the class of its section."""
 
 
-class ExperimentConfig(Section):
-    """All settings of an experiment. A section that is left out has its defaults."""
+def _with_defaults_of_kind(value: Any, info: ValidationInfo) -> Any:
+    """A section with the defaults of the kind that the setting before it selects (`optim`: `optim_conf`)."""
+    defaults = _DEFAULTS.get(str(info.data.get((info.field_name or "").removesuffix("_conf"))), {})
+    if isinstance(value, Section):
+        value = value.model_dump(exclude_unset=True)
+    return defaults | value if isinstance(value, dict) else defaults if value is None else value
 
-    encoder: Literal["conformer", "transformer"] = "conformer"
-    """Kind of encoder."""
-    encoder_conf: EncoderConf = Field(default_factory=EncoderConf)
-    decoder: Literal["transformer", "bitransformer"] = "bitransformer"
-    """Kind of decoder: left to right (`transformer`), or both directions."""
-    decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
+
+class TrainingConfig(Section):
+    """The settings that trainings of recognisers and of language models have in common."""
+
     head: HeadKind = "softmax"
     """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
-    tokenizer: Literal["char", "phone", "bpe"] = "char"
-    """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
-    ctc_conf: CtcConf = Field(default_factory=CtcConf)
-    cmvn: Literal["global_cmvn"] | None = None
-    """Whether features are normalized."""
-    cmvn_conf: CmvnConf = Field(default_factory=CmvnConf)
-    model_conf: ModelConf = Field(default_factory=ModelConf)
-    dataset_conf: DatasetConf = Field(default_factory=DatasetConf)
 
     grad_clip: Positive = 50.0
     """Largest norm of the gradient."""
-    accum_grad: Count = 1
-    """Batches per optimizer step."""
     max_epoch: Count = 100
     """Number of passes over the training list."""
     max_minutes: Positive | None = None
@@ -339,6 +294,54 @@ class ExperimentConfig(Section):
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
     """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` as a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
+    seed: CountOrZero = 777
+    """Seed of the initial weights, the order of the data and every augmentation."""
+    provenance: dict[str, str] = Field(default_factory=dict)
+    """What wrote this file: versions, commit, command line, machine. For information only."""
+
+    _head_selects = field_validator("head_conf", mode="before")(_read_head)
+
+    @field_validator("optim_conf", mode="before")
+    @classmethod
+    def _use_defaults_of_optim(cls, value: Any, info: ValidationInfo) -> Any:
+        return _with_defaults_of_kind(value, info)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        schedule = self.scheduler_conf
+        yield from self._optimizer_conflicts("head_conf", self.head_conf)
+        if self.scheduler == "warmup_cosine" and schedule.total_steps is None and self.max_minutes is None:
+            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
+        if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
+            yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
+        if self.scheduler == "warmuplr" and schedule.total_steps is not None:
+            yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
+
+    def _optimizer_conflicts(self, section: str, head_conf: HeadConf) -> Iterator[tuple[str, str]]:
+        if _is_sparse(head_conf) and (self.optim == "adamw" or self.optim_conf.weight_decay):
+            text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
+            yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
+
+
+class ExperimentConfig(TrainingConfig):
+    """All settings of a recogniser. A section that is left out has its defaults."""
+
+    encoder: Literal["conformer", "transformer"] = "conformer"
+    """Kind of encoder."""
+    encoder_conf: EncoderConf = Field(default_factory=EncoderConf)
+    decoder: Literal["transformer", "bitransformer"] = "bitransformer"
+    """Kind of decoder: left to right (`transformer`), or both directions."""
+    decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
+    tokenizer: Literal["char", "phone", "bpe"] = "char"
+    """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
+    ctc_conf: CtcConf = Field(default_factory=CtcConf)
+    cmvn: Literal["global_cmvn"] | None = None
+    """Whether features are normalized."""
+    cmvn_conf: CmvnConf = Field(default_factory=CmvnConf)
+    model_conf: ModelConf = Field(default_factory=ModelConf)
+    dataset_conf: DatasetConf = Field(default_factory=DatasetConf)
+
+    accum_grad: Count = 1
+    """Batches per optimizer step."""
     freeze: tuple[str, ...] = Field(default=(), strict=False)
     """Prefixes of parameters that are not trained, such as `encoder.embed`; --checkpoint gives their values."""
     dtype: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
@@ -347,28 +350,19 @@ class ExperimentConfig(Section):
     fp16 scales the loss and is for GPUs."""
     compile: bool = False
     """Whether torch compiles the layers of encoder and decoder; the first steps then take minutes."""
-    seed: CountOrZero = 777
-    """Seed of the initial weights, the order of the data and every augmentation."""
     num_workers: CountOrZero = 0
     """Processes that load data; 0: the training process loads it."""
 
     output_dim: Count | None = None
     """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
-    provenance: dict[str, str] = Field(default_factory=dict)
-    """What wrote this file: versions, commit, command line, machine. For information only."""
 
-    _head_selects = field_validator("head_conf", mode="before")(_read_head)
-
-    @field_validator("encoder_conf", "optim_conf", mode="before")
+    @field_validator("encoder_conf", mode="before")
     @classmethod
-    def _use_defaults_of_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        defaults = _DEFAULTS.get(str(info.data.get((info.field_name or "").removesuffix("_conf"))), {})
-        if isinstance(value, Section):
-            value = value.model_dump(exclude_unset=True)
-        return defaults | value if isinstance(value, dict) else defaults if value is None else value
+    def _use_defaults_of_encoder(cls, value: Any, info: ValidationInfo) -> Any:
+        return _with_defaults_of_kind(value, info)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        encoder, decoder, model, schedule = self.encoder_conf, self.decoder_conf, self.model_conf, self.scheduler_conf
+        encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf
         for key in ("macaron_style", "use_cnn_module"):
             if self.encoder == "transformer" and getattr(encoder, key):
                 yield f"encoder_conf.{key}", "needs encoder: conformer; set false or change encoder"
@@ -393,10 +387,7 @@ class ExperimentConfig(Section):
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
             text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
-        for section, head_conf in {"head_conf": self.head_conf, "ctc_conf.head_conf": self.ctc_conf.head_conf}.items():
-            if _is_sparse(head_conf) and (self.optim == "adamw" or self.optim_conf.weight_decay):
-                text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
-                yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
+        yield from self._optimizer_conflicts("ctc_conf.head_conf", self.ctc_conf.head_conf)
         # A branch of weight 0 is not computed, so its metric is the same at each validation.
         share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
         measured = {"keep_best_by": self.keep_best_by}
@@ -405,12 +396,7 @@ class ExperimentConfig(Section):
         for key, metric in measured.items():
             if metric != "loss" and share == (0.0 if metric == "loss_ctc" else 1.0):
                 yield key, f"{metric} is not measured at ctc_weight {share:g}; use loss"
-        if self.scheduler == "warmup_cosine" and schedule.total_steps is None and self.max_minutes is None:
-            yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
-        if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
-            yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
-        if self.scheduler == "warmuplr" and schedule.total_steps is not None:
-            yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
+        yield from super().conflicts()
 
 
 def _is_sparse(head_conf: HeadConf) -> bool:

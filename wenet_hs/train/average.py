@@ -20,7 +20,8 @@ from wenet_hs.checkpoint import (
     step_of,
     verification_error,
 )
-from wenet_hs.config.schema import EarlyStoppingConf, ExperimentConfig
+from wenet_hs.config.optim import EarlyStoppingConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import fsync_path, open_atomic, write_atomic
 from wenet_hs.train.state import Progress, read_progress

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
-from wenet_hs.config.schema import ExperimentConfig, OptimConf
+from wenet_hs.config.optim import OptimConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
