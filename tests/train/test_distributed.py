@@ -54,7 +54,7 @@ ALTERED = "config: rank 1 has another one than rank 0; start every rank with the
 
 
 def gradients_of_a_step(name: str, micro_batches: list[Batch], world: World) -> tuple[dict[str, torch.Tensor], Any]:
-    """The gradients of a step (sparse rows made dense), and its StepStats."""
+    """The gradients of a step (sparse rows made dense), and its SpeechStats."""
     sections = {**PLAIN, **CASES[name]}
     config, model = small_config(**sections), small_model(seed=1, **sections)
     model.encoder.embed.requires_grad_(False)

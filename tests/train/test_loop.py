@@ -20,7 +20,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.model import AsrModel
 from wenet_hs.train import setup
-from wenet_hs.train.loop import StepStats, find_suspects, run_epoch, translate_torch_errors, validate
+from wenet_hs.train.loop import SpeechStats, find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -75,7 +75,7 @@ def test_micro_batches_of_unequal_size_give_the_clipped_gradient_of_one_batch(
     sections = PLAIN if head == "softmax" else {**PLAIN, "head": head, "head_conf": conf}
     whole = small_batch([60, 41, 33, 52], [9, 2, 4, 6])
     rows = [row_of(whole, index) for index in range(4)]
-    expected: tuple[dict[str, Tensor], StepStats] | None = None
+    expected: tuple[dict[str, Tensor], SpeechStats] | None = None
     for batches, accum_grad in (([whole], 1), ([rows[0], row_of(whole, 1, 2, 3)], 2), (rows, 4)):
         config = small_config(accum_grad=accum_grad, grad_clip=0.125, **sections)
         state = state_of(config, **sections)

@@ -19,7 +19,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
 from wenet_hs.report.collect import read_curves
-from wenet_hs.train.loop import StepStats, validate
+from wenet_hs.train.loop import SpeechStats, validate
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.setup import load_parts
@@ -35,10 +35,10 @@ TRAIN = (
 SPEED = {"audio_seconds_per_second", "wait_share", "outside_share", "peak_memory_mb"}
 
 
-def stats(**facts: Any) -> StepStats:
+def stats(**facts: Any) -> SpeechStats:
     numbers: dict[str, Any] = dict.fromkeys(LOSSES | {"grad_norm", "lr"}, 0.5)
     times = {"audio_seconds": 6.0, "seconds": 2.0, "wait_seconds": 0.5, "compute_seconds": 1.25}
-    return StepStats(**{**numbers, **times, "num_targets": 10, "padding_share": 0.25, "loss_scale": 1.0, **facts})
+    return SpeechStats(**{**numbers, **times, "num_targets": 10, "padding_share": 0.25, "loss_scale": 1.0, **facts})
 
 
 def monitored(folder: Path, progress: Progress, *, log_interval: int = 1) -> Monitor:
@@ -197,6 +197,6 @@ def test_a_terminal_shows_a_progress_bar_below_the_log_lines(tmp_path: Path, mon
         logging.getLogger("elsewhere").warning("a line of the log")
     assert handler.stream is terminal
     shown = terminal.getvalue()
-    assert "step 3/9 loss 0.500 | 3 s/s | wait 25%" in shown
+    assert "step 3/9 loss 0.500 | 3 audio s/s | wait 25%" in shown
     line = next(line for line in shown.splitlines() if "a line of the log" in line)
     assert "epoch 0" not in line, "a log line is never written into the bar"

@@ -112,9 +112,9 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
     files = (f"tokenizer_conf.symbol_table_path={units}", f"head_conf.tree={tree}", f"cmvn_conf.cmvn_file={cmvn}")
     settings = ("optim_conf.lr=0.1", "dataset_conf.batch_conf.batch_size=4", "seed=2", "max_epoch=9")
     assert fault_lines(tiny_corpus, copy, *same, *files, *settings, head="hsoftmax") == [
-        f"{copy / 'train.yaml'}: dataset_conf.batch_conf.batch_size was 3, is now 4",
         f"{copy / 'train.yaml'}: optim_conf.lr was 0.005, is now 0.1",
         f"{copy / 'train.yaml'}: seed was 1, is now 2",
+        f"{copy / 'train.yaml'}: dataset_conf.batch_conf.batch_size was 3, is now 4",
         f"{copy / 'units.txt'}: differs from {units} (line 4 is the first)",
         f"{copy / 'global_cmvn'}: differs from {cmvn} (line 1 is the first)",
         f"{copy / 'tree.json'}: differs from {tree} (line 4 is the first)",

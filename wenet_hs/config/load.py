@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes configs: YAML file and overrides → ExperimentConfig, or one ConfigError that lists the faults.
+"""Reads and writes configs: YAML file and overrides → a TrainingConfig, or one ConfigError that lists the faults.
 
 YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, `1e-3` is a number, `010` is ten.
 Duplicate keys and tags are faults. No object is ever built from a tag.
@@ -11,19 +11,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypeVar, get_args, overload
 
 import yaml
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import Section
-from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, Scalar
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import one_field, write_atomic
 
 logger = logging.getLogger(__name__)
 
+Config = TypeVar("Config", bound=TrainingConfig)
 Location = tuple[str | int, ...]
 """The keys and list indices that lead to a setting."""
 MAX_BYTES = 200_000
@@ -108,12 +109,19 @@ class Settings:
 # ---- reading and writing configs
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentConfig:
-    """Reads the config of an experiment. WeNet's YAML files load too; one warning lists settings that have no effect.
+@overload
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentConfig: ...
+@overload
+def load_config(path: Path | str, overrides: Sequence[str], kind: type[Config]) -> Config: ...
+def load_config(
+    path: Path | str, overrides: Sequence[str] = (), kind: type[TrainingConfig] = ExperimentConfig
+) -> TrainingConfig:
+    """Reads the config of a training. WeNet's YAML files load too; one warning lists settings that have no effect.
 
     Args:
         path: the YAML file.
         overrides: `section.key=value` (or WeNet's `section.key value`), the value in YAML; later ones win.
+        kind: of a recogniser, or `LmConfig`.
 
     Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
     Settings that conflict with each other are faults once all their sections are valid.
@@ -121,11 +129,12 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
     settings = read_yaml(path)
     for override in overrides:
         _apply_override(settings, override)
-    ignored = _translate_wenet_keys(settings)
+    ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}
     try:
-        config = ExperimentConfig.model_validate(settings.values)
+        config = kind.model_validate(settings.values)
     except ValidationError as error:
-        for location, text in (fault for item in error.errors(include_url=False) for fault in _schema_faults(item)):
+        faults = (fault for item in error.errors(include_url=False) for fault in _schema_faults(item, kind))
+        for location, text in faults:
             parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
             settings.faults.append((settings.place_of(location), f"{''.join(parts).removeprefix('.')}: {text}"))
     if settings.faults:
@@ -137,7 +146,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentCo
     return config
 
 
-def dump_config(config: ExperimentConfig, path: Path | str, provenance: Mapping[str, str] | None = None) -> None:
+def dump_config(config: TrainingConfig, path: Path | str, provenance: Mapping[str, str] | None = None) -> None:
     """Writes every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
     if provenance:  # a command line may contain bytes that are not UTF-8
         escaped = {key: text.encode("utf-8", "backslashreplace").decode("utf-8") for key, text in provenance.items()}
@@ -159,7 +168,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def config_changes(old: ExperimentConfig, new: ExperimentConfig) -> list[tuple[str, Any, Any]]:
+def config_changes(old: TrainingConfig, new: TrainingConfig) -> list[tuple[str, Any, Any]]:
     """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
     before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
     changes = ((key, before.get(key), after.get(key)) for key in before | after)
@@ -337,7 +346,7 @@ _EXPECTED = {
 """Kind of pydantic's error → what the value must be, in the words of YAML."""
 
 
-def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
+def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[tuple[Location, str]]:
     """The faults in one error of pydantic: where, what is expected and what was found."""
     kind, location, context, value = item["type"], item["loc"], item.get("ctx", {}), item["input"]
     if location and location[-1] == "[key]":  # a dict whose keys are a closed set
@@ -346,7 +355,10 @@ def _schema_faults(item: Any) -> Iterator[tuple[Location, str]]:
         case "conflicts":
             yield from (((*location, *key.split(".")), text) for key, text in context["conflicts"])
         case "extra_forbidden":
-            yield location, _unknown_key(location, re.findall(r"'([^']*)'", context.get("expected", "")))
+            yield (
+                location,
+                _unknown_key(kind_of_config, location, re.findall(r"'([^']*)'", context.get("expected", ""))),
+            )
         case "missing":
             is_tree = location[-2:] == ("head_conf", "tree")
             yield location, "missing; make one with `wenet-hs tree build`" if is_tree else "missing"
@@ -371,10 +383,10 @@ def describe(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _unknown_key(location: Location, names: Sequence[str]) -> str:
+def _unknown_key(config: type[TrainingConfig], location: Location, names: Sequence[str]) -> str:
     """The message for an unknown key. It names a similar key of this section, else the same name in another one."""
     *section, name = map(str, location)
-    keys = [*schema_keys(ExperimentConfig), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
+    keys = [*schema_keys(config), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
     own = {*names, *(key[-1] for key in keys if list(key[:-1]) == section)}
     if name in own:
         return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"

@@ -268,6 +268,8 @@ class TrainingConfig(Section):
     head: HeadKind = "softmax"
     """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
+    tokenizer: Literal["char", "phone", "bpe", "word"] = "char"
+    """What a unit is: a character, a phone (text between spaces), a piece of a sentencepiece model, or a word."""
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
 
     grad_clip: Positive = 50.0
@@ -308,7 +310,9 @@ class TrainingConfig(Section):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         schedule = self.scheduler_conf
-        yield from self._optimizer_conflicts("head_conf", self.head_conf)
+        if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
+            yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
+        yield from self._optimizer_conflicts("head_conf", _is_sparse(self.head_conf))
         if self.scheduler == "warmup_cosine" and schedule.total_steps is None and self.max_minutes is None:
             yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
         if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
@@ -316,8 +320,8 @@ class TrainingConfig(Section):
         if self.scheduler == "warmuplr" and schedule.total_steps is not None:
             yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
 
-    def _optimizer_conflicts(self, section: str, head_conf: HeadConf) -> Iterator[tuple[str, str]]:
-        if _is_sparse(head_conf) and (self.optim == "adamw" or self.optim_conf.weight_decay):
+    def _optimizer_conflicts(self, section: str, has_sparse_grad: bool) -> Iterator[tuple[str, str]]:
+        if has_sparse_grad and (self.optim == "adamw" or self.optim_conf.weight_decay):
             text = "needs optim: adam without weight_decay, which updates only rows with a gradient"
             yield f"{section}.sparse_grad", f"{text}; change optim, or remove sparse_grad"
 
@@ -371,8 +375,6 @@ class ExperimentConfig(TrainingConfig):
         if encoder.output_size % decoder.attention_heads:
             text = f"{encoder.output_size} is not divisible by {decoder.attention_heads} heads"
             yield "decoder_conf.attention_heads", f"encoder_conf.output_size {text}"
-        if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
-            yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
         if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
             yield "cmvn_conf.cmvn_file", "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)"
         num_bins, fewest = self.dataset_conf.fbank_conf.num_mel_bins, FEWEST_MEL_BINS[encoder.input_layer]
@@ -387,7 +389,7 @@ class ExperimentConfig(TrainingConfig):
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
             text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
-        yield from self._optimizer_conflicts("ctc_conf.head_conf", self.ctc_conf.head_conf)
+        yield from self._optimizer_conflicts("ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf))
         # A branch of weight 0 is not computed, so its metric is the same at each validation.
         share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
         measured = {"keep_best_by": self.keep_best_by}

@@ -21,7 +21,7 @@ from wenet_hs.checkpoint import (
     verification_error,
 )
 from wenet_hs.config.optim import EarlyStoppingConf
-from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.errors import CheckpointError
 from wenet_hs.files import fsync_path, open_atomic, write_atomic
 from wenet_hs.train.state import Progress, read_progress
@@ -59,7 +59,7 @@ def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlySt
     return since_best >= conf.patience
 
 
-def checkpoints_to_keep(folder: Path, config: ExperimentConfig) -> set[Path]:
+def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and the best one by
     the metric of `early_stopping`, which becomes `final.pt`.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop. It yields a StepStats per optimizer step; the caller logs, validates and saves."""
+"""The training loop. It yields a SpeechStats per optimizer step; the caller logs, validates and saves."""
 
 import math
 import time
@@ -19,6 +19,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
+from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import SMALLEST_SCALE, Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
 from wenet_hs.train.state import TrainState
 
@@ -26,35 +27,20 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepStats:
-    """The facts of one optimizer step besides `Progress`. Losses are nats per target (unit or end of sentence)."""
+class SpeechStats(StepStats):
+    """The facts of one optimizer step of a recogniser."""
 
-    loss: float
+    throughput = "audio_seconds"
     loss_att: float
     loss_ctc: float
     guide: float = 0.0
     """The guided-attention penalty, at most 1; 0 where it is off."""
     accuracy: float
-    bits_per_unit: float
-    """Cross-entropy of the decoder's head per target, without label smoothing."""
-    grad_norm: float
-    lr: float
-    num_targets: int
     audio_seconds: float
-    seconds: float
-    """Wall time of the step, with the wait for data."""
-    wait_seconds: float
-    """Wall time of the wait for data."""
-    compute_seconds: float
-    """Wall time of forward, backward and optimizer. It contains the wait for a GPU."""
     padding_share: float
     """Share of the computed feature frames that are padding."""
-    loss_scale: float
-    """The factor of the loss for fp16; 1 for any other dtype."""
     quarantined: tuple[BadClip, ...] = ()
     """The clips drawn for this step that could not be read."""
-    suspects: tuple[str, ...] = ()
-    """Of a skipped step: keys of the utterances that may be the cause."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +108,7 @@ class WindowCounts(NamedTuple):
         return cls._make([*map(int, counts), audio_seconds])
 
 
-def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[StepStats]:
+def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[SpeechStats]:
     """One optimizer step per accumulation window; the summed loss is divided once, by the targets of the window.
 
     `batches` are those of this rank. The values of a step are those of all ranks, except its times and `quarantined`.
@@ -147,7 +133,7 @@ def run_epoch(state: TrainState, batches: Iterable[Batch], config: ExperimentCon
         yield stats
 
 
-def _step(state: TrainState, window: list[Batch], started: float, config: ExperimentConfig) -> StepStats:
+def _step(state: TrainState[AsrModel], window: list[Batch], started: float, config: ExperimentConfig) -> SpeechStats:
     """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
 
     A skipped step restores the running statistics of batch normalization: one value that is not finite would stay in
@@ -186,7 +172,7 @@ def _step(state: TrainState, window: list[Batch], started: float, config: Experi
     progress.incomplete_clips += counts.num_incomplete
     seconds = time.perf_counter() - started
     progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
-    return StepStats(
+    return SpeechStats(
         **sums.per_target(),
         grad_norm=grad_norm,
         lr=state.optimizer.param_groups[0]["lr"],
@@ -202,7 +188,7 @@ def _step(state: TrainState, window: list[Batch], started: float, config: Experi
     )
 
 
-def _follow_schedules(state: TrainState, config: ExperimentConfig) -> None:
+def _follow_schedules(state: TrainState[AsrModel], config: ExperimentConfig) -> None:
     """Set learning rate, CTC weight and attention guide of the current step."""
     progress, model = state.progress, state.model
     model.ctc_weight = ctc_weight(progress.step, config)
@@ -215,7 +201,7 @@ def _follow_schedules(state: TrainState, config: ExperimentConfig) -> None:
 
 
 def _add_gradients(
-    state: TrainState, window: list[Batch], num_targets: int, config: ExperimentConfig
+    state: TrainState[AsrModel], window: list[Batch], num_targets: int, config: ExperimentConfig
 ) -> tuple[list[LossSum], float]:
     """Forward and backward pass of each batch. Returns the losses of each one, and the computing time in seconds."""
     sums, compute_seconds, where = [], 0.0, f"step {state.progress.step}"

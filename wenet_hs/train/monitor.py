@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
 
-A record of a step has the fields of StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of tensors
-on the GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`;
+A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of
+tensors on the GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`, of
+a language model `num_targets_per_second`;
 `wait_share`, the share of time spent waiting for data; `outside_share`, the share outside forward, backward and
 optimizer, with the wait.
 """
@@ -16,9 +17,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, ClassVar
 
 import torch
 from rich.console import Console
@@ -32,9 +33,6 @@ from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.train.optim import SMALLEST_SCALE
 from wenet_hs.train.state import Progress
 
-if TYPE_CHECKING:
-    from wenet_hs.train.loop import StepStats
-
 logger = logging.getLogger(__name__)
 
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
@@ -44,6 +42,30 @@ TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 
 The nats are per target (labels and end of sentence), the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepStats:
+    """The facts of one optimizer step besides `Progress`. Losses are nats per target (unit or end of sentence)."""
+
+    throughput: ClassVar[str] = "num_targets"
+    """The field whose sum per second is the speed of the training."""
+    loss: float
+    bits_per_unit: float
+    """Cross-entropy of the head per target, without label smoothing."""
+    grad_norm: float
+    lr: float
+    num_targets: int
+    seconds: float
+    """Wall time of the step, with the wait for data."""
+    wait_seconds: float
+    """Wall time of the wait for data."""
+    compute_seconds: float
+    """Wall time of forward, backward and optimizer. It contains the wait for a GPU."""
+    loss_scale: float = SMALLEST_SCALE
+    """The factor of the loss for fp16; 1 for any other dtype."""
+    suspects: tuple[str, ...] = ()
+    """Of a skipped step: keys of the utterances that may be the cause."""
 
 
 class Monitor:
@@ -92,7 +114,7 @@ class Monitor:
     def __exit__(self, *exception: object) -> None:
         self._closing.close()
 
-    def step(self, stats: "StepStats") -> None:
+    def step(self, stats: StepStats) -> None:
         """Record the optimizer step just done; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         step = self._progress.step
@@ -102,20 +124,22 @@ class Monitor:
             suspects = ", ".join(stats.suspects)
             logger.warning("step %d: skipped: loss or gradient not finite; with %s", step, suspects)
         seconds = max(1e-9, sum(one.seconds for one in self._recent))
+        throughput = sum(getattr(one, stats.throughput) for one in self._recent) / seconds
         speed = {
-            "audio_seconds_per_second": sum(one.audio_seconds for one in self._recent) / seconds,
+            f"{stats.throughput}_per_second": throughput,
             "wait_share": sum(one.wait_seconds for one in self._recent) / seconds,
             "outside_share": 1 - sum(one.compute_seconds for one in self._recent) / seconds,
         }
-        facts = f"loss {stats.loss:.3f} | {speed['audio_seconds_per_second']:.0f} s/s | wait {speed['wait_share']:.0%}"
+        per_second = "units/s" if stats.throughput == "num_targets" else "audio s/s"
+        facts = f"loss {stats.loss:.3f} | {throughput:.0f} {per_second} | wait {speed['wait_share']:.0%}"
         self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
         if step % self._log_interval == 0:
             record = {name: getattr(self._progress, name) for name in PROGRESS_FIELDS} | asdict(stats) | speed
-            del record["suspects"], record["quarantined"]  # named in warnings
+            for named_in_warnings in ("suspects", "quarantined"):
+                record.pop(named_in_warnings, None)
             logger.info(
-                "step %d | %s | lr %.2e | grad %.2f | %.0f audio s/s | wait %.0f %%",
-                *(step, _losses(record), stats.lr, stats.grad_norm),
-                *(speed["audio_seconds_per_second"], 100 * speed["wait_share"]),
+                "step %d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%",
+                *(step, _losses(record), stats.lr, stats.grad_norm, throughput, per_second, 100 * speed["wait_share"]),
             )
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})
             self._recent.clear()
@@ -176,6 +200,8 @@ class EventFile:
 
 def _losses(facts: Mapping[str, float]) -> str:
     """Losses in nats per target; bits and accuracy of the decoder only if it ran."""
+    if "loss_att" not in facts:
+        return f"loss {facts['loss']:.3f} | {facts['bits_per_unit']:.2f} bits/unit"
     text = f"loss {facts['loss']:.3f} (att {facts['loss_att']:.3f} ctc {facts['loss_ctc']:.3f})"
     if math.isnan(facts["bits_per_unit"]):
         return text

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
 from wenet_hs.config.optim import OptimConf
-from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
@@ -68,7 +68,7 @@ class AdamBesideSparseAdam:
 Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 
 
-def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients."""
     conf = config.optim_conf
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -82,7 +82,7 @@ def build_optimizer(model: nn.Module, config: ExperimentConfig) -> Optimizer:
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 
 
-def learning_rate(step: int, config: ExperimentConfig, *, seconds: float = 0.0, warmup_seconds: float = 0.0) -> float:
+def learning_rate(step: int, config: TrainingConfig, *, seconds: float = 0.0, warmup_seconds: float = 0.0) -> float:
     """The learning rate of optimizer step `step`; the first step is 1.
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.

@@ -242,7 +242,7 @@ def _git_hash() -> str:
 
 def load_parts(
     config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World
-) -> tuple[TrainState, SpeechDataset, SpeechDataset]:
+) -> tuple[TrainState[AsrModel], SpeechDataset, SpeechDataset]:
     """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
 
     Args:

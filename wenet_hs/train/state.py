@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,22 +22,23 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.model import AsrModel, Losses
+from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.optim import Optimizer, Precision
 
 logger = logging.getLogger(__name__)
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Replica:
-    """The model of this rank; with a single process it is the model itself.
+    """The recogniser of this rank; with a single process it is the model itself.
 
     DistributedDataParallel averages the dense gradients. It always searches for parameters that a pass has not used (a
     branch of weight 0, a cluster without a target). It then never rebuilds its buckets, so a resumed run sums in the
     same order. It has no sparse gradients of heads: `_mean_over_ranks` averages them.
     """
 
-    def __init__(self, model: AsrModel, world: World) -> None:
+    def __init__(self, model: nn.Module, world: World) -> None:
         self._model, self._world = model, world
         self._parallel: DistributedDataParallel | None = None
         self._sparse: list[nn.Parameter] = []
@@ -135,10 +136,10 @@ class Progress:
 
 
 @dataclass
-class TrainState:
+class TrainState(Generic[Model]):
     """Model, optimizer and progress."""
 
-    model: AsrModel
+    model: Model
     optimizer: Optimizer
     device: torch.device
     progress: Progress = field(default_factory=Progress)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All settings of a recurrent language model."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from wenet_hs.config.dataset import BelowOne, Count, Fraction, Section
+from wenet_hs.config.schema import TrainingConfig
+
+
+class RnnConf(Section):
+    """The recurrent network (`rnn`)."""
+
+    embedding_size: Count = 256
+    """Width of the vectors of the input units."""
+    hidden_size: Count = 256
+    """Width of the layers and of the head's input."""
+    num_layers: Count = 1
+    """Number of recurrent layers."""
+    dropout_rate: BelowOne = 0.0
+    """Dropout of the input vectors, between layers, and of the head's input."""
+    sparse_grad: bool = False
+    """Whether a step updates only the vectors of its input units; for very many units, with `optim: adam`."""
+
+
+class SamplingConf(Section):
+    """The noise units of `loss: nce` and `loss: blackout`, drawn once per batch."""
+
+    num_samples: Count | None = None
+    """Number of noise units per batch; null: a twentieth of the units."""
+    power: Fraction = 0.4
+    """blackout: the noise is proportional to the frequencies to this power. nce uses the frequencies."""
+
+
+class TextConf(Section):
+    """How the running text is divided into batches."""
+
+    batch_size: Count = 20
+    """Parts of the text that are read side by side."""
+    num_steps: Count = 50
+    """Units of each part per batch, and so of truncated back-propagation. The state is carried to the next batch."""
+    keep_empty_lines: bool = False
+    """Whether an empty line is a sentence without units, as in the WikiText benchmarks; false: it is left out."""
+
+
+class LmConfig(TrainingConfig):
+    """All settings of a language model. A section that is left out has its defaults."""
+
+    tokenizer: Literal["char", "phone", "bpe", "word"] = "word"
+    """What a unit is: a character, a phone or a word (text between spaces), or a piece of a sentencepiece model."""
+    rnn: Literal["gru", "lstm"] = "gru"
+    """Kind of recurrent layer."""
+    rnn_conf: RnnConf = Field(default_factory=RnnConf)
+    loss: Literal["exact", "nce", "blackout"] = "exact"
+    """The loss in training: of the head, or estimated from noise units with `head: softmax`. Validation is exact."""
+    sampling_conf: SamplingConf = Field(default_factory=SamplingConf)
+    text_conf: TextConf = Field(default_factory=TextConf)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.loss != "exact" and self.head != "softmax":
+            yield "loss", f"{self.loss} estimates a flat softmax; set head: softmax, or loss: exact"
+        if self.loss == "exact" and self.sampling_conf.num_samples is not None:
+            yield "sampling_conf.num_samples", "has no effect with loss: exact; remove it, or set nce or blackout"
+        yield from self._optimizer_conflicts("rnn_conf", self.rnn_conf.sparse_grad)
+        metrics = {"keep_best_by": self.keep_best_by}
+        if self.early_stopping is not None:
+            metrics["early_stopping.metric"] = self.early_stopping.metric
+        for key, metric in metrics.items():
+            if metric not in ("loss", "bits_per_unit"):
+                yield key, f"a language model has no {metric}; use loss"
+        yield from super().conflicts()

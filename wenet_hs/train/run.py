@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training in progress: steps, validations, checkpoints, signals and `final.pt`, for every kind of model."""
+
+import json
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from wenet_hs.checkpoint import checkpoint_path, list_checkpoints, rotate, save_checkpoint
+from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.distributed import World
+from wenet_hs.errors import Stopped
+from wenet_hs.files import write_atomic
+from wenet_hs.train.average import (
+    average_weights,
+    checkpoints_to_keep,
+    choose_checkpoints,
+    is_out_of_patience,
+    write_final,
+)
+from wenet_hs.train.monitor import Monitor, StepStats
+from wenet_hs.train.state import TrainState
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""Signals that ask a training to end: of a scheduler or torchrun, Ctrl-C, SLURM's warning."""
+SAME_REQUEST_SECONDS = 1.0
+"""A launcher and its process group may both deliver one request; a later signal is a second request."""
+
+
+class StopRequest:
+    """Records the first of `SIGNALS` while it is entered; the earlier handlers are restored at the end.
+
+    After each step the training checks it, saves a checkpoint without validation, and ends with `Stopped`. A validation
+    is interrupted, and the next run does it before its first step. So the resumed run ends with the same bits as an
+    uninterrupted one. A second request ends the process at once, as the signal does without a handler.
+
+    A signal that the parent ignored stays ignored. Python delivers signals to the main thread only: in another thread
+    this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        """The signal that asks this process to end."""
+        self._time = 0.0
+        self._earlier: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in SIGNALS}
+            self._earlier = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
+            for number in self._earlier:
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal, self._time = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self._time > SAME_REQUEST_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
+class Task(ABC):
+    """What differs between the trainings of recognisers and of language models: the batches of a step."""
+
+    config: TrainingConfig
+    state: TrainState[Any]
+    accum_grad: int = 1
+    """Batches of a rank per optimizer step."""
+
+    def prepare(self) -> None:  # noqa: B027  # most tasks have nothing to do here
+        """Called once before the first step."""
+
+    @abstractmethod
+    def num_batches(self) -> int:
+        """Batches of the current epoch, of all ranks together."""
+
+    @abstractmethod
+    def run_epoch(self) -> Iterator[StepStats]:
+        """The optimizer steps of the current epoch from batch `progress.batch` on, which they increase."""
+
+    def after_step(self, stats: StepStats, *, at_end: bool) -> None:  # noqa: B027
+        """Called after each step; `at_end`: of an epoch or of the training."""
+
+    @abstractmethod
+    def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
+        """The metrics of the validation data; None if a rank got a signal before the end."""
+
+    def plateau_ctc(self) -> float | None:
+        """The loss of a constant CTC output on the validation list; None without CTC."""
+        return None
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training in progress."""
+
+    model_dir: Path
+    task: Task
+    stop: StopRequest = field(default_factory=StopRequest)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The settings."""
+        return self.task.config
+
+    @property
+    def state(self) -> TrainState[Any]:
+        """Model, optimizer and progress."""
+        return self.task.state
+
+    @property
+    def world(self) -> World:
+        """The ranks that train together."""
+        return self.state.world
+
+    def run(self) -> None:
+        """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
+
+        A run that has ended before changes nothing: `final.pt` may have been averaged since.
+        """
+        progress, final = self.state.progress, self.model_dir / "final.pt"
+        finished = self._checkpoints / "finished.json"
+        is_finished = final.exists() and finished.exists() and finished.read_text("utf-8") == self._ending
+        if self.world.any(self.world.is_first and is_finished and self._is_over()):
+            logger.info("%s: trained already (%d steps)", final, progress.step)
+            return
+        with self._monitor() if self.world.is_first else nullcontext() as monitor, self.stop:
+            self.task.prepare()  # `stop` lets a signal wait until it is done
+            if progress.validation_due:
+                self._save(monitor, due=True)
+                self._stop_if_asked()
+            while not self._is_over():
+                self._run_epoch(monitor)
+            if self.world.is_first:
+                self._warn_about_warmup()
+                self._write_final()
+                write_atomic(finished, self._ending)
+
+    def _warn_about_warmup(self) -> None:
+        step, warmup_steps = self.state.progress.step, self.config.scheduler_conf.warmup_steps
+        if step <= warmup_steps and self.config.scheduler == "warmup_cosine":
+            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+            logger.warning(message, step, warmup_steps)
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.model_dir / "checkpoints"
+
+    @property
+    def _ending(self) -> str:
+        return json.dumps({"step": self.state.progress.step})
+
+    def _is_over(self) -> bool:
+        """After `max_epoch` or `max_minutes`, at a learning rate of 0 (`warmup_cosine`), or out of patience."""
+        progress, config = self.state.progress, self.config
+        out_of_time = config.max_minutes is not None and progress.seconds >= 60 * config.max_minutes
+        total_steps = config.scheduler_conf.total_steps
+        out_of_steps = total_steps is not None and progress.step >= total_steps
+        stopped_early = is_out_of_patience(progress.validations, config.early_stopping)
+        return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early
+
+    def _is_asked_to_stop(self) -> bool:
+        return self.world.any(self.stop.signal is not None)
+
+    def _stop_if_asked(self) -> None:
+        """End here, after a checkpoint was written. A training that is over only has to write `final.pt`.
+
+        The exit code is 128 plus the signal: 143, 130, 138; that of SIGTERM if only another rank received a signal.
+        """
+        progress = self.state.progress
+        if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
+            number = self.stop.signal or signal.SIGTERM
+            raise Stopped(
+                f"{checkpoint_path(self._checkpoints, progress.step)}: stopped by {number.name} after step "
+                f"{progress.step}, which is saved; run the same command again to resume",
+                exit_code=128 + number,
+            )
+
+    def _monitor(self) -> Monitor:
+        config, progress = self.config, self.state.progress
+        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
+        return Monitor(
+            self.model_dir,
+            progress,
+            log_interval=config.log_interval,
+            total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
+            device=self.state.device,
+            warmup_steps=config.scheduler_conf.warmup_steps,
+            plateau_ctc=self.task.plateau_ctc(),
+        )
+
+    def _run_epoch(self, monitor: Monitor | None) -> None:
+        """The rest of one epoch. Saves every `save_interval` steps, or at its end, and at the end of training."""
+        progress, interval = self.state.progress, self.config.save_interval
+        num_batches = self.task.num_batches()
+        for stats in self.task.run_epoch():
+            if monitor is not None:
+                monitor.step(stats)
+            ended = progress.batch >= num_batches
+            if ended:
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+            due = ended if interval is None else progress.step % interval == 0
+            last = self._is_over()
+            self.task.after_step(stats, at_end=ended or last)
+            if due or last or self._is_asked_to_stop():
+                self._save(monitor, due=due or last)
+                self._stop_if_asked()
+            if last or self._is_over():
+                return
+
+    def _save(self, monitor: Monitor | None, *, due: bool) -> None:
+        """Commit a checkpoint, after a validation if one is due, and delete those that are no longer needed.
+
+        A signal saves a checkpoint at any step without validation. A validation that a signal interrupts is left to the
+        next run.
+        """
+        progress = self.state.progress
+        metrics = self.task.validate(lambda: self.stop.signal is not None) if due else None
+        progress.interim, progress.validation_due = metrics is None, due and metrics is None
+        if metrics is not None:
+            if monitor is not None:
+                monitor.valid(metrics)
+            finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+            progress.validations.append({"step": progress.step, **finite})
+        if monitor is not None:
+            progress.metrics_bytes = monitor.sync()
+        files = self.state.to_files()
+        if self.world.is_first:
+            newest = save_checkpoint(self._checkpoints, progress.step, files)
+            rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
+
+    def _write_final(self) -> None:
+        """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
+        early, target = self.config.early_stopping, self.model_dir / "final.pt"
+        if early is None:
+            write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
+            return
+        best = choose_checkpoints(self.model_dir, 1, early.metric)
+        write_final(target, average_weights(best), best, by=early.metric)
+        if is_out_of_patience(self.state.progress.validations, early):
+            logger.info("no better %s in the last %d validations", early.metric, early.patience)
+        logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
