@@ -20,11 +20,11 @@ from torch import Tensor
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
+from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
 
-BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
