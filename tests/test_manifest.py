@@ -2,8 +2,12 @@
 """Files: atomic writes and lines; data lists and texts: round trips, WeNet's lists, each fault with its place."""
 
 import errno
+import gzip
 import json
+import lzma
 import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import open_atomic, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list, read_text, write_data_list, write_text
+from wenet_hs.manifest import Utterance, read_data_list, read_sentences, read_text, write_data_list, write_text
 
 GOOD = '{"key": "a", "wav": "a.wav", "txt": "x"}'
 words = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -139,3 +143,23 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"ok\n\xc3")
     with pytest.raises(DataError, match=r"f:2: not UTF-8 at byte 0; convert the file to UTF-8$"):
         read_lines(tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("name", "compress", "fault"),
+    [("t.gz", gzip.compress, "Error -3 while decompressing data"), ("t.xz", lzma.compress, "Corrupt input data")],
+)
+def test_compressed_text(tmp_path: Path, name: str, compress: Callable[[bytes], bytes], fault: str) -> None:
+    path, content = tmp_path / name, compress("\ufeffé b\r\n\nc\n".encode())
+    path.write_bytes(content)
+    assert [(s.key, s.txt) for s in read_sentences(path)] == [(f"{path}:1", "é b"), (f"{path}:3", "c")]
+    middle = len(content) // 2
+    damaged = content[:middle] + bytes(255 - byte for byte in content[middle:])
+    for written, reason in ((content[:-9], "Compressed (data|file) ended before"), (b"text", "."), (damaged, fault)):
+        path.write_bytes(written)
+        with pytest.raises(DataError) as caught:
+            read_lines(path)
+        assert re.fullmatch(
+            rf"\S+/{name}: not a complete {path.suffix} file \({reason}.*\); copy it again, or compress the text again",
+            str(caught.value),
+        )

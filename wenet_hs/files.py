@@ -3,18 +3,22 @@
 
 import errno
 import fcntl
+import gzip
 import hashlib
+import lzma
 import os
 import platform
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from wenet_hs.errors import DataError, WenetHsError
+from wenet_hs.errors import DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
 def fsync_path(path: Path) -> None:
@@ -69,13 +73,19 @@ def one_field(text: str) -> str:
 def read_lines(path: Path | str) -> list[str]:
     """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
 
-    Raises DataError naming the file (and line) if it is missing or not UTF-8.
+    A file named .gz or .xz is decompressed.
+    Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)
     try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    try:
+        content = _DECOMPRESS.get(path.suffix, bytes)(content).removeprefix(b"\xef\xbb\xbf")
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        what = f"{path}: not a complete {path.suffix} file ({one_line(error)})"
+        raise DataError(f"{what}; copy it again, or compress the text again") from error
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

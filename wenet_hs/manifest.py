@@ -65,7 +65,7 @@ def read_data_list(path: Path | str) -> list[Utterance]:
 
 
 def read_sentences(path: Path | str) -> list[Utterance]:
-    """The lines of a plain text file as utterances without audio; empty lines are left out, text is converted to NFC.
+    """The lines of a text file (also .gz, .xz) as utterances without audio; empty lines are left out, text becomes NFC.
 
     Raises DataError if the file cannot be read or has no sentence.
     """

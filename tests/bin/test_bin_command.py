@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from command_line import Capsys, error_line
 
-from wenet_hs.bin import tree, units
+from wenet_hs.bin import lm, tree, units
 from wenet_hs.bin.main import COMMANDS, main, run_command
 from wenet_hs.errors import DataError
 
@@ -31,7 +31,10 @@ def command_that_raises(error: BaseException) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("line", [*COMMANDS, *(f"tree {action}" for action in tree.ACTIONS), *CORPORA])
+ACTIONS = (*(f"tree {action}" for action in tree.ACTIONS), *(f"lm {action}" for action in lm.ACTIONS))
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, *ACTIONS, *CORPORA])
 def test_every_help_opens_with_an_example(line: str, capsys: Capsys) -> None:
     name, *action = line.split()
     with pytest.raises(SystemExit, match="0"):

@@ -97,6 +97,14 @@ def test_backoff_by_hand(tmp_path: Path) -> None:
     assert (scores / math.log(10)).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
+def test_a_unit_may_be_unicode_white_space(tmp_path: Path) -> None:
+    units = UnitTable.from_units("ab\u3000\xa0")
+    model = model_of(tmp_path, ARPA.replace("▁", "\u3000").replace("b a\n", "\u3000 a\n"), units)
+    assert model.unknown == ["\xa0"]
+    space, a = units.units.index("\u3000"), units.units.index("a")
+    assert log_prob(model, (space,), a) == pytest.approx(-0.9 * math.log(10))
+
+
 def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
     text = "\\data\\\nngram 1=2\nngram 2=0\nngram 3=1\n\n\\1-grams:\n-1\ta\n-0.5\t</s>\n\n\\2-grams:\n\n"
     model = model_of(tmp_path, text + "\\3-grams:\n-0.3\ta a a\n\n\\end\\\n")

@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 
@@ -27,6 +27,7 @@ COMMANDS = {
     "shards": "pack a data list into tars",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
+    "lm": "estimate an n-gram language model",
     "recognize": "decode a data list",
     "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",
@@ -123,11 +124,25 @@ def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str 
             raise ConfigError(f"--{name} {value}: must be {finite}at least {least}{hint}")
 
 
+Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]
+"""The text of `--help`, which declares the flags, which runs it."""
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, Action]) -> None:
+    """Declare the actions of a command and their flags; the chosen one becomes `run_action`."""
+    subparsers = parser.add_subparsers(dest="action", required=True, metavar="|".join(actions))
+    raw = argparse.RawDescriptionHelpFormatter
+    for name, (text, add_flags, run_action) in actions.items():
+        action = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=raw)
+        action.set_defaults(run_action=run_action)
+        add_flags(action)
+
+
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
-    text_help = "plain text instead, one sentence per line"
+    text_help = "plain text instead, one sentence per line; .gz and .xz are decompressed"
     source.add_argument("--text", type=Path, nargs="+", metavar="FILE", help=text_help)
 
 
@@ -136,6 +151,14 @@ def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
     if args.text:
         return [sentence for path in args.text for sentence in read_sentences(path)]
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
+
+
+def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
+    """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
+    if tokenizer == "bpe" and bpe_model is None:
+        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+    if tokenizer != "bpe" and bpe_model is not None:
+        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
 
 
 def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:

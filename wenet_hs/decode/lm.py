@@ -7,6 +7,7 @@ is the empty one).
 
 import logging
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +20,15 @@ from torch import Tensor
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
+from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
 
-BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
+_FIELD_END = re.compile("[ \t]+")
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 Words = tuple[int, ...]
@@ -178,7 +180,8 @@ class _ArpaReader:
                 line = self._next_line()
                 if not line or line.startswith("\\"):
                     raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
-                self._read_ngram(line.split(), order, is_highest=order == len(sizes))
+                fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
+                self._read_ngram(fields, order, is_highest=order == len(sizes))
         self._expect("\\end\\")
         if END not in self.words:
             raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
