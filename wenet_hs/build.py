@@ -19,6 +19,7 @@ from wenet_hs.config.schema import (
     HeadConf,
     HSoftmaxHeadConf,
     SoftmaxHeadConf,
+    TrainingConfig,
     TreeHeadConf,
 )
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
@@ -194,17 +195,18 @@ TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
 """Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
 
 
-def head_confs(config: ExperimentConfig) -> dict[str, HeadConf]:
-    """Dotted section → its settings, for the decoder's head and the CTC branch's."""
-    return {"head_conf": config.head_conf, "ctc_conf.head_conf": config.ctc_conf.head_conf}
+def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
+    """Dotted section → its settings, for the head, and that of a recogniser's CTC branch."""
+    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head_conf} if isinstance(config, ExperimentConfig) else {}
+    return {"head_conf": config.head_conf, **of_ctc}
 
 
-def tree_paths(config: ExperimentConfig) -> dict[str, str]:
+def tree_paths(config: TrainingConfig) -> dict[str, str]:
     """Section → path, for the trees that a config names."""
     return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
 
 
-def check_routes(config: ExperimentConfig, device: torch.device) -> None:
+def check_routes(config: TrainingConfig, device: torch.device) -> None:
     """Raises ConfigError if a head is set to compute costs or to search with kernels that this device does not have."""
     for section, conf in head_confs(config).items():
         if device.type == "cpu" or not isinstance(conf, HSoftmaxHeadConf | ClassHeadConf):
@@ -308,12 +310,12 @@ def load_experiment(
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
     model_dir = Path(model_dir)
-    config = load_config(_in_folder(model_dir, "train.yaml"))
+    config = load_config(in_folder(model_dir, "train.yaml"))
     check_routes(config, torch.device(device))
-    table_path = _in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
+    table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
-    path = _in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
+    path = in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
     state = load_state(path)
     if is_wenet(state):
         check_old_convention(config, table, table_path)
@@ -324,7 +326,7 @@ def load_experiment(
     return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
 
 
-def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
+def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
     """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
 
     Args:
@@ -335,7 +337,7 @@ def read_units(config: ExperimentConfig, table_path: Path, *, where: str) -> tup
     table = UnitTable.read(table_path)
     check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
     bpe = config.tokenizer_conf.bpe_path
-    bpe_model = None if bpe is None else _in_folder(table_path.parent, bpe)
+    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe)
     return table, make_tokenizer(config.tokenizer, table, bpe_model)
 
 
@@ -344,23 +346,32 @@ def build_from_folder(
 ) -> AsrModel:
     """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
 
-    Raises what `build_model` raises, CheckpointError if a tree is missing, and DataError if it is damaged, not over
-    these units, or built with another tokenizer.
+    Raises what `build_model` and `load_trees` raise.
+    """
+    trees = load_trees(config, table, folder)
+    of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
+    return build_model(config, len(table), table.special, cmvn=cmvn, **of_head)
+
+
+def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
+    """The trees that the config names, from `folder`, by section.
+
+    Raises CheckpointError if a tree is missing, and DataError if it is damaged, not over the units of `table`, or built
+    with another tokenizer.
     """
     trees = {}
     for section, name in tree_paths(config).items():
-        path = _in_folder(folder, name)
+        path = in_folder(folder, name)
         trees[section] = tree = load_tree(path)
         check_tree(tree, table.units, path)
         built_with = tree.options.get("tokenizer", config.tokenizer)
         if built_with != config.tokenizer:
             what = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
             raise DataError(f"{path}: {what}; set the same one in both")
-    of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
-    return build_model(config, len(table), table.special, cmvn=cmvn, **of_head)
+    return trees
 
 
-def check_files(model_dir: Path, config: ExperimentConfig) -> None:
+def check_files(model_dir: Path, config: TrainingConfig) -> None:
     """Raises CheckpointError if units, tree or BPE model are not those of the training, by the sums in `train.yaml`.
 
     With other units of the same number every word would be wrong.
@@ -371,7 +382,7 @@ def check_files(model_dir: Path, config: ExperimentConfig) -> None:
             raise CheckpointError(f"{path}: changed since the training (sha256 in train.yaml); put the old file back")
 
 
-def _in_folder(model_dir: Path, *names: str) -> Path:
+def in_folder(model_dir: Path, *names: str) -> Path:
     """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
     base_names = [Path(name).name for name in names]
     for name in base_names:

@@ -18,7 +18,7 @@ from wenet_hs.errors import DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
+_OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
 
 
 def fsync_path(path: Path) -> None:
@@ -71,32 +71,31 @@ def one_field(text: str) -> str:
 
 
 def read_lines(path: Path | str) -> list[str]:
+    """All lines of `iterate_lines`."""
+    return list(iterate_lines(path))
+
+
+def iterate_lines(path: Path | str) -> Iterator[str]:
     """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
 
-    A file named .gz or .xz is decompressed.
+    A file named .gz or .xz is decompressed. The file is never in memory as a whole.
     Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)
+    number = 0
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    try:
-        content = _DECOMPRESS.get(path.suffix, bytes)(content).removeprefix(b"\xef\xbb\xbf")
+        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                yield content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        what = f"{path}:{number}: not UTF-8 at byte {error.start}"
+        raise DataError(f"{what}; convert the file to UTF-8") from error
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         what = f"{path}: not a complete {path.suffix} file ({one_line(error)})"
         raise DataError(f"{what}; copy it again, or compress the text again") from error
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        byte_index = error.start - (content.rfind(b"\n", 0, error.start) + 1)
-        raise DataError(f"{path}:{number}: not UTF-8 at byte {byte_index}; convert the file to UTF-8") from error
-    if b"\r" in content:
-        lines = [line.removesuffix("\r") for line in lines]
-    if lines and not lines[-1]:
-        lines.pop()
-    return lines
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
 def remove_incomplete_line(path: Path) -> bytes:

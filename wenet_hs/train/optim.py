@@ -73,10 +73,12 @@ def build_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     conf = config.optim_conf
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     heads = [module for module in model.modules() if isinstance(module, OutputHead)]
-    of_heads = {id(parameter) for head in heads for parameter in head.sparse_parameters()}
-    sparse = [parameter for parameter in parameters if id(parameter) in of_heads]
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
+    rows = [*(parameter for head in heads for parameter in head.sparse_parameters()), *(one.weight for one in tables)]
+    with_rows = set(map(id, rows))
+    sparse = [parameter for parameter in parameters if id(parameter) in with_rows]
     if sparse:
-        dense = [parameter for parameter in parameters if id(parameter) not in of_heads]
+        dense = [parameter for parameter in parameters if id(parameter) not in with_rows]
         return AdamBesideSparseAdam(dense, sparse, conf)
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
     return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)

@@ -25,8 +25,8 @@ from pydantic import BaseModel
 from torch import nn
 
 from wenet_hs.build import SHA256_OF, TREE_FILES, build_from_folder, check_routes, read_units
-from wenet_hs.config.load import config_changes, dump_config, load_config
-from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.load import Config, config_changes, dump_config, load_config
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.shards import DataType, open_lists
@@ -107,8 +107,8 @@ def check_dtype(config: ExperimentConfig, path: Path, device: torch.device) -> N
 
 
 def prepare_folder(
-    options: TrainOptions, config: ExperimentConfig, *, is_resumed: bool, hardware: Mapping[str, str] | None
-) -> tuple[ExperimentConfig, dict[str, str]]:
+    options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Mapping[str, str] | None
+) -> tuple[Config, dict[str, str]]:
     """Copy units, trees, CMVN and BPE model into the model folder and write `train.yaml`.
 
     The folder is complete from the start, so it can be moved and decoded on another machine.
@@ -131,12 +131,12 @@ def prepare_folder(
     UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
-    changes = config_changes(ExperimentConfig(), config)
+    changes = config_changes(type(config)(), config)
     fixed = json.dumps({key: value for key, _, value in changes if not _may_change(key, config)}, sort_keys=True)
     hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
     if hardware is None:
         return config, hashes
-    before = load_config(model_dir / "train.yaml").provenance if is_resumed else hardware
+    before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
     start = _hash_start(options, before if is_resumed else None)
@@ -179,7 +179,7 @@ def _add_part(before: str, parts: str) -> str:
     return "; ".join(dict.fromkeys((*before.split("; "), *parts.split("; "))))
 
 
-def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[ExperimentConfig, dict[str, Path]]:
+def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, Path]]:
     """The config with the file names of an experiment folder, and the source of the file of each name.
 
     A base name that is not in the working folder refers to the folder of the config, `where`.
@@ -191,9 +191,11 @@ def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[Experimen
     sources: dict[str, Path] = {}
     for setting, name in _FOLDER_NAMES.items():
         *parents, key = setting.split(".")
+        if parents[0] not in type(config).model_fields:
+            continue
         sections: list[BaseModel] = list(itertools.accumulate(parents, getattr, initial=config))
         value = getattr(sections[-1], key, None)
-        if value is None or (setting == "cmvn_conf.cmvn_file" and config.cmvn is None):
+        if value is None or (key == "cmvn_file" and isinstance(config, ExperimentConfig) and config.cmvn is None):
             continue
         path, beside = Path(value), where.parent / value
         sources[name] = beside if path.name == str(path) and not path.exists() and beside.exists() else path
@@ -205,11 +207,11 @@ def _with_folder_names(config: ExperimentConfig, where: Path) -> tuple[Experimen
 
 
 def _refuse_changes(
-    model_dir: Path, config: ExperimentConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
+    model_dir: Path, config: TrainingConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
 ) -> None:
     faults = [
         f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
-        for key, old, new in config_changes(load_config(model_dir / "train.yaml"), config)
+        for key, old, new in config_changes(load_config(model_dir / "train.yaml", (), type(config)), config)
         if not _may_change(key, config)
     ]
     for name, content in contents.items():
@@ -223,7 +225,7 @@ def _refuse_changes(
         raise ConfigError("\n".join(fault + _SAME_RUN for fault in faults))
 
 
-def _may_change(setting: str, config: ExperimentConfig) -> bool:
+def _may_change(setting: str, config: TrainingConfig) -> bool:
     is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
     return setting in FREE_TO_CHANGE and not is_schedule
 
