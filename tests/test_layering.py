@@ -14,7 +14,7 @@ LAYERS = (
     "bin",
     "report recognizer interop.wenet interop.gensim",
     "train decode",
-    "build",
+    "build lm",
     "interop",
     "model",
     "heads corpus",
