@@ -23,6 +23,7 @@ COMMANDS = {
     "prepare": "make the data lists of a corpus",
     "units": "make the unit table: characters, phones or BPE",
     "tree": "build a tree over the units, show, import or export one",
+    "embed": "train word vectors on text",
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
     "train": "train a model",
@@ -136,6 +137,14 @@ def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
     if args.text:
         return [sentence for path in args.text for sentence in read_sentences(path)]
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
+
+
+def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
+    """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
+    if tokenizer == "bpe" and bpe_model is None:
+        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+    if tokenizer != "bpe" and bpe_model is not None:
+        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
 
 
 def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:

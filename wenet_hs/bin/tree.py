@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_transcripts
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import read_data_list
@@ -94,7 +94,7 @@ def _build(args: argparse.Namespace) -> None:
     options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
     table = UnitTable.read(args.units)
     check_options(args.kind, options, len(table))  # before minutes of counting
-    _check_bpe_model(args.tokenizer, args.bpe_model)
+    check_bpe_model(args.tokenizer, args.bpe_model)
     if args.text and args.weighting == "per_language":
         raise ConfigError("--weighting per_language: --text has no languages; use --data_list, or --weighting pooled")
     utterances = read_transcripts(args)
@@ -130,14 +130,6 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
     if own is not None and UnitTable.read(own).units != table.units:
         raise DataError(f"{own}: the model has other units than {args.units}; use --units {own}")
     return checkpoint_vectors(load_state(path), len(table), str(path))
-
-
-def _check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
-    """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
-    if tokenizer == "bpe" and bpe_model is None:
-        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
-    if tokenizer != "bpe" and bpe_model is not None:
-        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
 
 
 # ---- tree show
@@ -219,7 +211,7 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
         )
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
-    _check_bpe_model(kind, args.bpe_model)
+    check_bpe_model(kind, args.bpe_model)
     return language_costs(tree, read_data_list(args.data_list), make_tokenizer(kind, table, args.bpe_model))
 
 
