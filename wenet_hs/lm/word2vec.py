@@ -83,7 +83,11 @@ class WordVectors(NamedTuple):
     head: HSoftmaxHead | SoftmaxHead
     """The model: `head.log_probs` of a word's vector is the distribution of the words around it (CBOW: of the mean)."""
     losses: list[float]
-    """Nats per prediction in each epoch, each computed before its update."""
+    """Nats per prediction in each epoch, each computed before its update.
+
+    Skip-gram predicts the same word several times in a row. So its loss is below that of the trained head, and it may
+    rise as the learning rate falls.
+    """
 
 
 def encode_text(sentences: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
