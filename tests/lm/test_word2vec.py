@@ -267,3 +267,15 @@ def test_windows_are_drawn_evenly_and_frequent_words_are_left_out() -> None:
     assert kept[1] == 1000 and kept[0] == pytest.approx(4000, abs=150)
     assert (np.diff(drawn.starts) >= 1).all() and (drawn.ids[drawn.starts[1:] - 1] == 1).all()
     assert np.bincount(drawn.reaches)[1:] == pytest.approx(len(drawn.ids) / 4, rel=0.1)
+
+
+def test_a_text_a_tree_and_vectors_over_other_units_are_refused() -> None:
+    options = Word2VecOptions(dim=4)
+    for units, tree, vectors in (
+        (2, None, None),
+        (3, Tree.huffman([1, 2]), None),
+        (3, Tree.huffman([1, 2, 3]), np.zeros((2, 4), np.float32)),
+        (3, None, np.zeros((3, 5), np.float32)),
+    ):
+        with pytest.raises(ValueError, match=f"vectors: expected {units} units and vectors of 4 numbers"):
+            train_word2vec(text_of([[0, 2]]), units, options, tree=tree, vectors=vectors)

@@ -125,17 +125,21 @@ def train_word2vec(
         vectors: (V, D) to start from, not changed; default: uniform in ±1/D, as gensim's. Output vectors start at 0.
         show_progress: gets the jobs of an epoch and its name, and gives the same jobs one by one.
     Raises:
+        ValueError: the ids, the tree or the vectors do not fit V and D.
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
     """
-    generator = np.random.default_rng(options.seed)
+    generator, counts = np.random.default_rng(options.seed), text.counts(num_units)
     drawn = (2 * generator.random((num_units, options.dim), dtype=np.float32) - 1) / np.float32(options.dim)
     own = drawn if vectors is None else np.array(vectors, dtype=np.float32, order="C")
+    in_tree = num_units if tree is None else tree.num_units
+    if own.shape != drawn.shape or not len(counts) == in_tree == num_units:  # the kernel does not check indexes
+        raise ValueError(f"text, tree, vectors: expected {num_units} units and vectors of {options.dim} numbers")
     head = SoftmaxHead(options.dim, num_units) if tree is None else HSoftmaxHead(options.dim, tree)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     training = _Training(text, options, own, head, generator)
     losses = [training.run_epoch(epoch, show_progress) for epoch in range(options.epochs)]
-    own[text.counts(num_units) == 0] = np.nan
+    own[counts == 0] = np.nan
     return WordVectors(own, head, losses)
 
 
