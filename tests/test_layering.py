@@ -12,9 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[1] / "wenet_hs"
 LAYERS = (
     "bin",
-    "report recognizer interop.wenet interop.gensim",
+    "report recognizer interop.wenet interop.gensim lm.train",
     "train decode",
-    "build lm",
+    "lm",
+    "build",
     "interop",
     "model",
     "heads corpus",

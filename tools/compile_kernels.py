@@ -7,6 +7,7 @@
 
 import itertools
 import warnings
+from collections import Counter
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from wenet_hs.heads import ClassHead, HSoftmaxHead, OutputHead
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.heads.kernels.search_numba import SERIAL_MAX_ROWS
+from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, train_word2vec
 from wenet_hs.nn.cpu import MANY_VALUES, Dropout
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.brown import brown_children
@@ -53,6 +55,8 @@ def main() -> None:
     topk_lowest_id_first(torch.zeros(2, SERIAL_MAX_VALUES), 1)
     for dtype in (torch.float32, torch.bfloat16):
         Dropout(0.1)(torch.ones(MANY_VALUES, dtype=dtype))
+    text = EncodedText(np.array([0, 1, 5], np.int32), np.array([0, 3]), Counter())
+    train_word2vec(text, NUM_UNITS, Word2VecOptions(dim=DIM, epochs=1), tree=Tree.huffman(COUNTS))
     brown_children([[0, 1, 2], [3, 4, 5, 0]], COUNTS)
     scores = torch.randn(2, 7, NUM_UNITS).log_softmax(-1)
     values, ids = scores.topk(3)

@@ -18,7 +18,7 @@ from harness import Ended, Tally, call
 from made_up_release import Row, write_language
 from tiny_corpus import LETTERS, write_tiny_corpus
 
-from wenet_hs.bin import align, cmvn, compare, prepare, recognize, report, score, shards, train, tree, units
+from wenet_hs.bin import align, cmvn, compare, embed, prepare, recognize, report, score, shards, train, tree, units
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import read_cmvn, write_cmvn
 from wenet_hs.manifest import read_data_list, write_text
@@ -217,6 +217,8 @@ def make_commands(folder: Path) -> Iterator[tuple[ModuleType, Sequence[object], 
     yield units, (*of_train, made / "u", "--kind", "char"), (train_data,)
     yield tree, ("build", *of_train, made / "t", "--units", unit_table), (unit_table, train_data)
     yield tree, ("show", tree_file), (tree_file,)
+    line = (*of_train, made / "v", "--tokenizer", "char", "--dim", 4, "--epochs", 1, "--tree", tree_file)
+    yield embed, (*line, "--units", unit_table), (train_data, unit_table, tree_file)
     line = ("commonvoice", "--corpus", release.parent, "--langs", "ca", "--out", made / "p", "--num_workers", 0)
     yield prepare, line, [release / name for name in ("validated.tsv", "clip_durations.tsv")]
     yield score, (*rates, "--hyp", hyp), (ref, hyp)

@@ -23,6 +23,7 @@ COMMANDS = {
     "prepare": "make the data lists of a corpus",
     "units": "make the unit table: characters, phones or BPE",
     "tree": "build a tree over the units, show, import or export one",
+    "embed": "train word vectors on text",
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
     "train": "train a model",

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train word vectors with word2vec: skip-gram or CBOW with a tree or a full softmax. Write word2vec's text format.
+
+Example: wenet-hs embed --text train.txt --units words.txt --out vectors.txt
+         wenet-hs embed --text train.txt --units words.txt --arch cbow --window 8 --tree tree.json --out vectors.txt
+         wenet-hs embed --data_list data/train/data.list --units data/units.txt --tokenizer phone --dim 32 \\
+             --out vectors.txt
+         wenet-hs tree build --kind embedding --embeddings vectors.txt --tokenizer word --text train.txt \\
+             --units words.txt --out tree-embedding.json
+"""
+
+import argparse
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from wenet_hs.bin.main import (
+    add_transcript_arguments,
+    check_at_least,
+    check_bpe_model,
+    main_of,
+    read_transcripts,
+)
+from wenet_hs.build import check_tree
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
+from wenet_hs.text.tokenizer import KINDS, make_tokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.tree import Tree, load_tree
+from wenet_hs.tree.embedding import write_embeddings
+
+logger = logging.getLogger(__name__)
+
+MULTIPLICATIONS_PER_SECOND = 1e10
+"""Of the softmax on one core, for the forecast."""
+MAX_SOFTMAX_HOURS = 1.0
+"""From this forecast on a softmax is a warning."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add, default = parser.add_argument, Word2VecOptions()
+    add_transcript_arguments(parser)
+    add("--units", type=Path, required=True, help="units.txt; other words of the text are left out")
+    add("--tokenizer", choices=KINDS, default="word", help="word: units between white space (default: %(default)s)")
+    add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
+    arch_help = (
+        "skipgram: each word is predicted from each word around it; cbow: from their mean (default: %(default)s)"
+    )
+    add("--arch", choices=get_args(Architecture), default=default.arch, help=arch_help)
+    head_help = "the output layer: a tree, or a softmax over all units, for few units (default: %(default)s)"
+    add("--head", choices=("hsoftmax", "softmax"), default="hsoftmax", help=head_help)
+    add("--tree", type=Path, help="tree.json over the units (default: a Huffman tree of the counts in the text)")
+    add("--dim", type=int, default=default.dim, help="numbers per vector (default: %(default)s)")
+    add("--window", type=int, default=default.window, help="words on each side that are used (default: %(default)s)")
+    shrink_help = "draw the window of each word from 1 … --window, so that near words count more (default)"
+    add("--shrink_windows", action="store_true", default=default.shrink_windows, help=shrink_help)
+    add("--no_shrink_windows", action="store_false", dest="shrink_windows", help="use the whole window at each word")
+    add("--epochs", type=int, default=default.epochs, help="passes over the text (default: %(default)s)")
+    add("--lr", type=float, default=default.lr, help="learning rate at the start (default: %(default)s)")
+    add("--min_lr", type=float, default=default.min_lr, help="learning rate at the end (default: %(default)s)")
+    sample_help = "leave out some occurrences of words with a larger share than this, such as 1e-3 (default: none)"
+    add("--sample", type=float, default=default.sample, metavar="SHARE", help=sample_help)
+    add("--seed", type=int, default=default.seed, help="of the first vectors, windows and --sample (default: 0)")
+    add("--out", type=Path, required=True, help="vectors to write; a unit that does not occur has none")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train and write the vectors; print their number and the loss of the last epoch."""
+    _check_flags(args)
+    table = UnitTable.read(args.units)
+    tree = None if args.tree is None else load_tree(args.tree)
+    if tree is not None:
+        check_tree(tree, table.units, args.tree)
+    transcripts = [utterance.txt for utterance in read_transcripts(args)]
+    text = encode_text(transcripts, make_tokenizer(args.tokenizer, table, args.bpe_model))
+    _check_text(text, table, args)
+    names = ("arch", "dim", "window", "shrink_windows", "epochs", "lr", "min_lr", "sample", "seed")
+    options, counts = Word2VecOptions(**{name: getattr(args, name) for name in names}), text.counts(len(table))
+    if args.head == "softmax":
+        _warn_of_cost(len(text.ids), len(table), options)
+    elif tree is None:
+        tree = Tree.huffman(counts.astype(np.float64), table.units)
+    num_vectors = np.count_nonzero(counts)
+    logger.info("%d words, %d of them different, in %d sentences", len(text.ids), num_vectors, len(text.starts) - 1)
+    found = train_word2vec(text, len(table), options, tree=tree, show_progress=_track)
+    write_embeddings(args.out, table.units, found.vectors)
+    print(f"{args.out}: {num_vectors} vectors of {args.dim} numbers | {found.losses[-1]:.4f} nats per prediction")
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    check_bpe_model(args.tokenizer, args.bpe_model)
+    check_at_least(args, 1, "dim", "window", "epochs")
+    check_at_least(args, 0, "min_lr", "seed")
+    if not 0 < args.lr < np.inf:
+        raise ConfigError(f"--lr {args.lr:g}: must be greater than 0 and finite; word2vec uses 0.025")
+    if args.min_lr > args.lr:
+        raise ConfigError(f"--min_lr {args.min_lr:g}: must be at most --lr {args.lr:g}")
+    if not 0 <= args.sample < 1:
+        raise ConfigError(
+            f"--sample {args.sample:g}: must be a share of the text, from 0 (none is left out) to less than 1"
+        )
+    if args.tree is not None and args.head == "softmax":
+        raise ConfigError("--tree: --head softmax has no tree; leave --tree out, or use --head hsoftmax")
+
+
+def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -> None:
+    """Log the units that are left out. Raise DataError if there is nothing to predict."""
+    num_unknown, num_units = text.unknown.total(), text.unknown.total() + len(text.ids)
+    names = list_names([repr(unit) for unit, _ in text.unknown.most_common()])
+    where = " ".join(map(str, args.text or args.data_list))
+    if not len(text.ids):
+        what = f"{where}: none of the {num_units:,} units of the text is in {args.units} (found {names})"
+        raise DataError(f"{what}; give the --units that were made from this text, and their --tokenizer")
+    if (text.ids == text.ids[0]).all():
+        name = table.units[text.ids[0]]
+        raise DataError(f"{where}: only the unit {name!r} occurs, so there is nothing to predict; give more text")
+    if (np.diff(text.starts) < 2).all():
+        what = f"{where}: no sentence has two units, so there is nothing to predict"
+        raise DataError(f"{what}; write whole sentences on each line")
+    if num_unknown:
+        share = f"{num_unknown:,} of {num_units:,} units of the text ({num_unknown / num_units:.2%})"
+        logger.warning("%s: %s are not in %s and are left out: %s", where, share, args.units, names)
+
+
+def _warn_of_cost(num_words: int, num_units: int, options: Word2VecOptions) -> None:
+    """Log a warning if a softmax takes more than `MAX_SOFTMAX_HOURS`."""
+    reach = (options.window + 1) / 2 if options.shrink_windows else options.window
+    num_predictions = options.epochs * num_words * (1 if options.arch == "cbow" else 2 * reach)
+    # Three products with each output vector: the score, the gradient of the word vector, the update.
+    hours = 3 * num_predictions * num_units * options.dim / MULTIPLICATIONS_PER_SECOND / 3600
+    if hours > MAX_SOFTMAX_HOURS:
+        what = "--head softmax: about %s predictions with %s scores each take about %.0f hours"
+        remedy = "; --head hsoftmax computes one path of its tree, or use fewer units, --arch cbow or fewer --epochs"
+        logger.warning(what + remedy, f"{num_predictions:,.0f}", f"{num_units:,}", hours)
+
+
+def _track(jobs: Sequence[Job], name: str) -> Iterable[Job]:
+    console = Console(stderr=True)
+    return track(jobs, name, console=console, transient=True, disable=not console.is_terminal)
+
+
+if __name__ == "__main__":
+    main_of(__name__)
