@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models over units, for `recognize --lm`.
+"""Language models over units, for `recognize --lm`: train, score and sample recurrent ones, and estimate n-gram models.
 
+Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt --model_dir exp/lm
 Example: wenet-hs lm ngram --data_list data/train/data.list --order 4 --discount_fallback --out units.arpa
 
-`wenet-hs lm ngram --help` has more examples.
+`wenet-hs lm ngram --help` and the like have more examples.
 """
 
 import argparse
+import json
+import math
 from pathlib import Path
 
 from wenet_hs.bin.main import (
@@ -17,11 +20,17 @@ from wenet_hs.bin.main import (
     main_of,
     read_transcripts,
 )
+from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import write_atomic
+from wenet_hs.lm.build import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
+from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
+from wenet_hs.lm.text import read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train.setup import TrainOptions
 
 NGRAM_HELP = """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing and write it as an ARPA file.
 
@@ -29,6 +38,88 @@ Example: wenet-hs lm ngram --data_list data/train/data.list --order 4 --discount
 Example: wenet-hs lm ngram --data_list data/train/data.list --tokenizer bpe --bpe_model data/bpe.model --out units.arpa
 Example: wenet-hs lm ngram --text train.txt.xz --order 3 --out words.arpa
 """
+
+TRAIN_HELP = """Train a recurrent language model on text, one sentence per line. The same command resumes a stopped run.
+
+Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt --model_dir exp/lm \
+--override_config tokenizer_conf.symbol_table_path=units.txt head_conf.tree=tree.json
+"""
+SCORE_HELP = """Print perplexity, bits per unit and bits per character of a text.
+
+Example: wenet-hs lm score --model_dir exp/lm --text test.txt.xz --json exp/lm/test.json
+"""
+SAMPLE_HELP = """Draw sentences from a language model.
+
+Example: wenet-hs lm sample --model_dir exp/lm --count 5 --seed 1
+"""
+
+
+# ---- lm train, lm score, lm sample
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--config", type=Path, required=True, help="YAML of the language model")
+    text_help = "text files to train on, one sentence per line; .gz and .xz are decompressed"
+    add("--train_text", type=Path, required=True, nargs="+", metavar="FILE", help=text_help)
+    add("--valid_text", type=Path, required=True, metavar="FILE", help="text for validation")
+    add("--model_dir", type=Path, required=True, help="experiment folder to write")
+    override_help = "settings that replace those of the YAML"
+    add("--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=override_help)
+    resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
+    add("--resume", default="auto", help=f"{resume_help} (default: auto)")
+    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+
+
+def _train(args: argparse.Namespace) -> None:
+    from wenet_hs.lm.train import train_lm  # with the code of `train`, which takes a second to import
+
+    names = ("config", "model_dir", "override_config", "resume", "device")
+    same = {name: getattr(args, name) for name in names}
+    print(f"{train_lm(TrainOptions(train_data=args.train_text, cv_data=args.valid_text, **same))}: trained")
+
+
+def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model_dir", type=Path, required=True, help="folder of the language model")
+    add("--text", type=Path, required=True, nargs="+", metavar="FILE", help="text files, one sentence per line")
+    add("--json", type=Path, metavar="FILE", help="write the scores")
+    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+
+
+def _score(args: argparse.Namespace) -> None:
+    found = load_lm(args.model_dir, device=find_device(args.device))
+    keep = found.config.text_conf.keep_empty_lines
+    text = read_running_text(args.text, found.tokenizer, keep_empty_lines=keep)
+    total = text_nll(found.model, text)
+    assert total is not None  # nothing stops it
+    scores = text_scores(total, text)
+    if args.json is not None:
+        facts = {"model": str(args.model_dir), "text": list(map(str, args.text)), "tokenizer": found.config.tokenizer}
+        write_atomic(args.json, json.dumps(facts | scores, indent=1) + "\n")
+    per = f"{scores['bits_per_unit']:.3f} bits per unit | {scores['bits_per_character']:.3f} bits per character"
+    print(f"perplexity {scores['perplexity']:.2f} | {per} | {len(text)} units, {text.num_unknown} of them <unk>")
+
+
+def _add_sample_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model_dir", type=Path, required=True, help="folder of the language model")
+    add("--count", type=int, default=1, help="number of sentences (default: %(default)s)")
+    temperature_help = "below 1: more of the likely units (default: %(default)s)"
+    add("--temperature", type=float, default=1.0, help=temperature_help)
+    add("--max_units", type=int, default=200, help="a longer sentence is ended there (default: %(default)s)")
+    add("--seed", type=int, default=0, help="of the draws (default: %(default)s)")
+
+
+def _sample(args: argparse.Namespace) -> None:
+    check_at_least(args, 1, "count", "max_units")
+    check_at_least(args, 0, "seed")
+    if not 0 < args.temperature < math.inf:
+        raise ConfigError(f"--temperature {args.temperature:g}: must be greater than 0 and finite; 1 is the model")
+    found = load_lm(args.model_dir)
+    limits = {"temperature": args.temperature, "max_units": args.max_units, "seed": args.seed}
+    for ids in sample_sentences(found.model, found.tokenizer.table.special, args.count, **limits):
+        print(found.tokenizer.decode(ids))
 
 
 # ---- lm ngram
@@ -68,7 +159,12 @@ def _ngram(args: argparse.Namespace) -> None:
     print(f"{args.out}: {what}{''.join(notes)}")
 
 
-ACTIONS = {"ngram": (NGRAM_HELP, _add_ngram_arguments, _ngram)}
+ACTIONS = {
+    "train": (TRAIN_HELP, _add_train_arguments, _train),
+    "score": (SCORE_HELP, _add_score_arguments, _score),
+    "sample": (SAMPLE_HELP, _add_sample_arguments, _sample),
+    "ngram": (NGRAM_HELP, _add_ngram_arguments, _ngram),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wenet_hs.errors import CheckpointError, list_names, one_line
 from wenet_hs.files import file_sha256
 from wenet_hs.interop.hsoftmax_original import convert_tree_head, is_original
-from wenet_hs.model import AsrModel
 
 _OUTPUT_LAYERS = {
     "decoder.output_layer.": "head.output.",
@@ -110,7 +109,7 @@ def _is_parameter(item: tuple[object, object]) -> bool:
     return plain and not value.is_complex()
 
 
-def load_weights(model: AsrModel, state: Mapping[str, Tensor], where: str) -> None:
+def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
     own = model.state_dict()
     wrong_shapes = [

@@ -148,6 +148,8 @@ class TrainState(Generic[Model]):
     precision: Precision = field(default_factory=lambda: Precision("fp32", torch.device("cpu")))
     world: World = field(default_factory=World)
     """The ranks that train this model together."""
+    carried: dict[str, Tensor] = field(default_factory=dict)
+    """Other tensors that the next step depends on: the state of a recurrent network."""
     seed: int = 0
     """The seed of the experiment: a rank without a saved random state starts from it."""
 
@@ -170,7 +172,9 @@ class TrainState(Generic[Model]):
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
         }
+        carried = {"carried.pt": dump_dict(self.carried)} if self.carried else {}
         return {
+            **carried,
             "model.pt": dump_dict(self.model.state_dict()),
             "optimizer.pt": dump_dict(self.optimizer.state_dict()),
             "rng.pt": dump_dict({**first, "ranks": others} if others else first),
@@ -192,6 +196,8 @@ class TrainState(Generic[Model]):
             self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))
             self.optimizer.load_state_dict(load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device))
             self.precision.load_state_dict(record["loss_scale"])
+            if "carried.pt" in files:
+                self.carried.update(load_dict(files["carried.pt"], path / "carried.pt", self.device))
             self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds language models from configs and loads their experiment folders."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from wenet_hs.build import build_head, check_files, check_routes, in_folder, load_trees, read_units
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import load_config
+from wenet_hs.interop.weights import load_state, load_weights
+from wenet_hs.lm.model import RnnLm
+from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.units import UnitTable
+
+
+@dataclass(frozen=True)
+class LmExperiment:
+    """A trained language model with its config and tokenizer."""
+
+    config: LmConfig
+    tokenizer: Tokenizer
+    model: RnnLm
+    """In evaluation mode."""
+    model_dir: Path
+
+
+def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperiment:
+    """Load the folder of a language model. It may have been moved.
+
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
+    """
+    path = in_folder(model_dir, "train.yaml")
+    config = load_config(path, (), LmConfig)
+    check_routes(config, torch.device(device))
+    check_files(model_dir, config)
+    table, tokenizer = read_units(config, in_folder(model_dir, "units.txt"), where=str(path))
+    model = build_lm(config, table, model_dir)
+    weights = in_folder(model_dir, "final.pt")
+    load_weights(model, load_state(weights), str(weights))
+    return LmExperiment(config, tokenizer, model.to(device).eval(), model_dir)
+
+
+def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
+    """A model with new weights over the units of `table`, with the tree that the config names, from `folder`.
+
+    All heads of one seed start with the same input vectors and recurrent layers.
+    """
+    tree = load_trees(config, table, folder).get("head_conf")
+    conf = config.rnn_conf
+    head = build_head(config.head_conf, conf.hidden_size, len(table), tree)
+    return RnnLm(
+        head,
+        kind=config.rnn,
+        embedding_size=conf.embedding_size,
+        num_layers=conf.num_layers,
+        dropout_rate=conf.dropout_rate,
+        sparse_grad=conf.sparse_grad,
+    )

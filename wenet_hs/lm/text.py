@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units of a text as one sequence, on disk, and its batches for truncated back-propagation.
+
+Dimension key: N units of the text with an end of sentence per line, V units of the table, B parts of the text, T units
+of each part per batch.
+"""
+
+import logging
+import tempfile
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import iterate_lines
+from wenet_hs.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+MOST_UNKNOWN = 0.2
+"""If the share of `<unk>` is larger, text and unit table do not belong together. WikiText-2 has 2.6 %."""
+_BUFFER = 1_000_000  # units that are in memory before they are written
+
+
+class TextBatch(NamedTuple):
+    """A part of the running text per row."""
+
+    inputs: Tensor
+    """(B, T) int64: the unit before each target; before the first one of the text `<sos>`."""
+    targets: Tensor
+    """(B, T) int64, -1 behind the end of the text."""
+
+
+@dataclass(frozen=True)
+class RunningText:
+    """All sentences of a text, one after the other."""
+
+    ids: NDArray[np.int32]
+    """(N,), memory-mapped: each sentence and an end of sentence."""
+    sos: int
+    num_sentences: int
+    num_empty: int
+    """Lines without units: sentences too with `keep_empty_lines`, else left out."""
+    num_unknown: int
+    """Units that are `<unk>`."""
+    num_characters: int
+    """Of the lines in NFC, with one line end each."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def counts(self, num_units: int) -> NDArray[np.int64]:
+        """(V,) how often each unit is a target."""
+        parts = (self.ids[first : first + _BUFFER] for first in range(0, len(self.ids), _BUFFER))
+        return sum((np.bincount(part, minlength=num_units) for part in parts), np.zeros(num_units, np.int64))
+
+    def num_batches(self, batch_size: int, num_steps: int) -> int:
+        """Batches of one pass."""
+        return -(-self._part_length(batch_size) // num_steps)
+
+    def batches(self, batch_size: int, num_steps: int, start: int = 0) -> Iterator[TextBatch]:
+        """The text as `batch_size` parts of equal length, read side by side, from batch `start` on.
+
+        Row b of a batch continues row b of the batch before it. Every unit of the text is a target once per pass.
+        """
+        length = self._part_length(batch_size)
+        begins = np.arange(batch_size) * length
+        for first in range(start * num_steps, length, num_steps):
+            columns = np.arange(first, min(first + num_steps, length))
+            at_BT = begins[:, None] + columns
+            targets_BT = np.where(at_BT < len(self.ids), self.ids[np.minimum(at_BT, len(self.ids) - 1)], -1)
+            before_BT = np.where(at_BT == 0, self.sos, self.ids[np.clip(at_BT - 1, 0, len(self.ids) - 1)])
+            yield TextBatch(torch.from_numpy(before_BT).long(), torch.from_numpy(targets_BT).long())
+
+    def _part_length(self, batch_size: int) -> int:
+        return -(-len(self.ids) // batch_size)
+
+
+def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False) -> RunningText:
+    """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
+
+    Raises DataError if a file cannot be read, there is no unit, or more than `MOST_UNKNOWN` of the units are unknown.
+    """
+    special = tokenizer.table.special
+    num_sentences = num_empty = num_unknown = num_characters = 0
+    names = ", ".join(map(str, paths := list(paths)))
+    buffer = array("i")
+    with tempfile.TemporaryFile(prefix="wenet_hs-ids-") as file:
+        for path in paths:
+            for line in iterate_lines(path):
+                text = unicodedata.normalize("NFC", line.strip(" \t"))
+                num_empty += not text
+                if not text and not keep_empty_lines:
+                    continue
+                ids = tokenizer.encode(text)
+                num_unknown += ids.count(-1 if special.unk is None else special.unk)
+                buffer.extend(ids)
+                buffer.append(special.eos)
+                num_sentences += 1
+                num_characters += len(text) + 1
+                if len(buffer) >= _BUFFER:
+                    buffer.tofile(file)
+                    del buffer[:]
+        buffer.tofile(file)
+        num_units = file.tell() // buffer.itemsize
+        if num_units == num_sentences:
+            raise DataError(f"{names}: contains no sentences; write one per line")
+        file.flush()
+        ids_N = np.memmap(file, np.int32, "r", shape=(num_units,))  # keeps the file, which has no name, until the end
+    if num_unknown > MOST_UNKNOWN * num_units:
+        raise DataError(
+            f"{names}: {num_unknown:,} of {num_units:,} units are not in units.txt; give the text that units.txt was "
+            "made from, or the same --tokenizer"
+        )
+    logger.info(
+        "%s: %d units in %d sentences; %d empty lines %s; %d units (%.2f %%) are <unk>",
+        *(names, num_units, num_sentences, num_empty, "kept" if keep_empty_lines else "left out"),
+        *(num_unknown, 100 * num_unknown / num_units),
+    )
+    return RunningText(ids_N, special.sos, num_sentences, num_empty, num_unknown, num_characters)
