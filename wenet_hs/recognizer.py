@@ -17,7 +17,8 @@ from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.lm import LanguageModel, load_language_model
+from wenet_hs.decode.language_model import AnyLanguageModel
+from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_features, warn_about_options
 from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment
 from wenet_hs.decode.segments import (
@@ -63,7 +64,7 @@ class Recognizer:
     """A loaded model that converts audio to text, one utterance at a time."""
 
     def __init__(
-        self, experiment: Experiment, options: DecodeOptions | None = None, lm: LanguageModel | None = None
+        self, experiment: Experiment, options: DecodeOptions | None = None, lm: AnyLanguageModel | None = None
     ) -> None:
         """`options` are the options of the searches; `lm` has the weight `options.lm_weight`.
 
@@ -145,11 +146,11 @@ def load_model(
         device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
         options: options of the searches.
-        lm: an n-gram language model over units (ARPA), needs `options.lm_weight`.
+        lm: a language model: a folder of `lm train`, or an n-gram model over units (ARPA); needs `options.lm_weight`.
     Raises: CheckpointError, DataError or ConfigError naming the file that is missing, damaged or does not match.
     """
     experiment = load_experiment(model_dir, checkpoint=checkpoint, device=find_device(str(device)))
-    model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer.table)
+    model = None if lm is None else load_language_model(Path(lm), experiment.tokenizer, find_device(str(device)))
     return Recognizer(experiment, options, model)
 
 

@@ -14,10 +14,13 @@ from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
-from wenet_hs.decode.lm import KenlmModel, LanguageModel, NgramModel, load_language_model
+from wenet_hs.decode.language_model import LanguageModel
+from wenet_hs.decode.lm import load_language_model
+from wenet_hs.decode.ngram import KenlmModel, NgramModel
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
+from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abc▁defg"), SPECIAL)
@@ -70,7 +73,13 @@ HAND_WORKED = [  # history, next unit, sum of log10 probability and backoffs
 def model_of(folder: Path, text: str = ARPA, units: UnitTable = UNITS) -> LanguageModel:
     path = folder / "lm.arpa"
     path.write_text(text, "utf-8")
-    return load_language_model(path, units)
+    return load(path, units)
+
+
+def load(path: Path, units: UnitTable) -> LanguageModel:
+    lm = load_language_model(path, CharTokenizer(units))
+    assert isinstance(lm, LanguageModel)
+    return lm
 
 
 def log_prob(model: LanguageModel, history: Sequence[int], unit: int) -> float:
@@ -148,13 +157,13 @@ def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0")
     monkeypatch.setitem(sys.modules, "kenlm", None)
     with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install kenlm`"):
-        load_language_model(path, UNITS)
+        load(path, UNITS)
     monkeypatch.setitem(sys.modules, "kenlm", kenlm)
     kenlm.Model.return_value.__contains__.side_effect = lambda word: word in ("a", "▁")
-    assert load_language_model(path, UNITS).unknown == [*"bcdefg"]
+    assert load(path, UNITS).unknown == [*"bcdefg"]
     kenlm.Model.side_effect = OSError
     with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
-        load_language_model(path, UNITS)
+        load(path, UNITS)
 
 
 def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ Example: wenet-hs lm ngram --text train.txt.xz --order 3 --out words.arpa
 
 TRAIN_HELP = """Train a recurrent language model on text, one sentence per line. The same command resumes a stopped run.
 
-Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt --model_dir exp/lm \
---override_config tokenizer_conf.symbol_table_path=units.txt head_conf.tree=tree.json
+Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt \
+--model_dir exp/lm --override_config tokenizer_conf.symbol_table_path=units.txt head_conf.tree=tree.json
 """
 SCORE_HELP = """Print perplexity, bits per unit and bits per character of a text.
 

@@ -93,7 +93,8 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         else:
             shown = f"{help_text} (default: {option.default:g})"
             parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
-    parser.add_argument("--lm", type=Path, metavar="FILE.arpa", help="n-gram language model over units")
+    lm_help = "language model: n-gram model over units, or folder of `lm train`; one over words rescores n-best lists"
+    parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
     segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
     segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g})"
     parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
@@ -131,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
             inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
             how = {"by_node": args.renormalize != "all", "place_unseen": args.place_unseen}
             experiment, models = limit_to_inventories(experiment, inventories, **how)
-        lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer.table)
+        lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
         sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s}
@@ -206,7 +207,7 @@ def _settings(
         "--test_data": list_digest,
         "--modes": list(job.modes),
         "model": {path.name: file_sha256(path) for path in model},
-        "--lm": None if args.lm is None else {args.lm.name: file_sha256(args.lm)},
+        "--lm": None if args.lm is None else {path.name: file_sha256(path) for path in _lm_files(args.lm)},
         "--inventory": None if args.inventory is None else {args.inventory.name: file_sha256(args.inventory)},
         "--place_unseen": args.place_unseen,
         "--renormalize": args.renormalize,
@@ -231,6 +232,12 @@ def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -
             "--test_data: %d of %d utterances have units that the model does not have (%s): they will count as errors",
             *(num_utterances, len(utterances), named),
         )
+
+
+def _lm_files(path: Path) -> list[Path]:
+    """An n-gram model, or what a recurrent one in a folder consists of."""
+    names = ("train.yaml", "units.txt", "tree.json", "bpe.model", "final.pt")
+    return [path / name for name in names if (path / name).is_file()] if path.is_dir() else [path]
 
 
 if __name__ == "__main__":

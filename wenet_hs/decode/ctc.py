@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
-from wenet_hs.decode.lm import LanguageModel
+from wenet_hs.decode.language_model import LanguageModel
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.ctc import Ctc, compact_alphabet
 from wenet_hs.nn.layers import length_mask

@@ -30,7 +30,7 @@ from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.lm import LanguageModel
+from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.output import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
@@ -59,7 +59,7 @@ class Job:
 
     modes: Sequence[str]
     options: DecodeOptions
-    lm: LanguageModel | None = None
+    lm: AnyLanguageModel | None = None
     batch_size: int = 16
     """Maximum number of utterances (or segments) per batch; changes no text."""
     max_segment_s: float = DEFAULT_MAX_SEGMENT_S

@@ -24,7 +24,7 @@ from wenet_hs.decode.attention import AttentionSearch
 from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
-from wenet_hs.decode.lm import LanguageModel
+from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.model import AsrModel
@@ -155,7 +155,7 @@ def stages_of(mode: str) -> tuple[str, ...]:
 
 
 def check_options(
-    model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: LanguageModel | None = None
+    model: AsrModel, options: DecodeOptions, modes: Sequence[str] = (), lm: AnyLanguageModel | None = None
 ) -> None:
     """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
     for mode in modes:
@@ -218,7 +218,7 @@ def decode(
     modes: Sequence[str],
     options: DecodeOptions | None = None,
     *,
-    lm: LanguageModel | None = None,
+    lm: AnyLanguageModel | None = None,
     align: bool = False,
     times: StageTimes | None = None,
 ) -> dict[str, NBests]:
@@ -228,7 +228,8 @@ def decode(
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
         modes: names from MODES.
-        lm: language model with weight `lm_weight`, for all modes except ctc_greedy_search.
+        lm: language model with weight `lm_weight`, for all modes except ctc_greedy_search: in the search, or for the
+            n-best list after it (`TextModel`).
         align: whether to add the CTC alignment of the best hypothesis of each mode. A model that was trained without
             CTC (`ctc_weight` 0) has none.
         times: the seconds of each stage are added to it.
@@ -244,7 +245,8 @@ def decode(
     with times.measure(ENCODER):
         memory, memory_lengths = model.encode(features, lengths)
         rows = memory_lengths.nonzero().flatten()
-        batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, lm, modes, times)
+        in_search = lm if isinstance(lm, LanguageModel) else None
+        batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
         if not bool(batch.memory.isfinite().all()):
             raise CheckpointError(
                 "encoder output: NaN or infinity; the weights are damaged or training diverged, use another checkpoint"
@@ -255,7 +257,10 @@ def decode(
     found: dict[str, NBests] = {}
     for mode in modes:
         with times.measure(mode):
-            found[mode] = [nbest[: options.nbest] for nbest in MODES[mode].search(batch)]
+            nbests = MODES[mode].search(batch)
+            if isinstance(lm, TextModel) and not MODES[mode].is_greedy:
+                nbests = _rescore_texts(nbests, lm, options.lm_weight)
+            found[mode] = [nbest[: options.nbest] for nbest in nbests]
     if align and model.ctc_weight:
         with times.measure(ALIGNMENT):
             _align_best(batch, found)
@@ -263,6 +268,13 @@ def decode(
         for row, nbest in zip(rows.tolist(), nbests, strict=True):
             results[mode][row] = nbest
     return results
+
+
+def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:
+    """Add the model's score of each text, times `weight`, to its hypothesis, and sort."""
+    scores = iter(lm.score_texts([hypothesis.ids for nbest in nbests for hypothesis in nbest]))
+    added = ([replace(one, score=one.score + weight * next(scores)) for one in nbest] for nbest in nbests)
+    return [sorted(nbest, key=lambda hypothesis: hypothesis.score, reverse=True) for nbest in added]
 
 
 def _align_best(batch: EncodedBatch, found: dict[str, NBests]) -> None:

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent language models: running text, exact scores with every head, sampled losses, training, resume, fusion."""
+
+import itertools
+import json
+import lzma
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import Capsys, error_line, run_line
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wenet_hs.bin import lm as command
+from wenet_hs.checkpoint import list_checkpoints
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import load_config
+from wenet_hs.decode.hypothesis import Hypothesis
+from wenet_hs.decode.language_model import LanguageModel, TextModel
+from wenet_hs.decode.lm import load_language_model
+from wenet_hs.decode.modes import _rescore_texts
+from wenet_hs.errors import ConfigError, DataError, Stopped
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.sampled import SampledLoss
+from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
+from wenet_hs.lm.text import RunningText, read_running_text
+from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
+from wenet_hs.text.units import UnitTable
+from wenet_hs.train import run
+from wenet_hs.tree import NaryTree, Tree
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
+TABLE = UnitTable.from_units(WORDS)
+COUNTING = [" ".join(WORDS[first : first + 3]) for first in range(5)] * 12
+
+
+def running_text(folder: Path, lines: Sequence[str], *, keep: bool = False) -> RunningText:
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return read_running_text([path], make_tokenizer("word", TABLE), keep_empty_lines=keep)
+
+
+def small_lm(head: OutputHead | None = None, kind: str = "gru", layers: int = 1) -> RnnLm:
+    torch.manual_seed(0)
+    head = SoftmaxHead(8, len(TABLE)) if head is None else head
+    options = {"kind": kind, "embedding_size": 6, "num_layers": layers, "dropout_rate": 0.0}
+    return RnnLm(head, **options).eval()
+
+
+def heads() -> list[OutputHead]:
+    torch.manual_seed(1)
+    counts = torch.arange(1.0, len(TABLE) + 1).tolist()
+    return [
+        SoftmaxHead(8, len(TABLE)),
+        HSoftmaxHead(8, Tree.huffman(counts)),
+        HSoftmaxHead(8, Tree.random(counts, seed=3)),
+        ClassHead(8, NaryTree.frequency_bins(counts)),
+        AdaptiveHead(8, counts),
+    ]
+
+
+# ---- running text
+
+
+def test_a_text_is_one_sequence_with_an_end_per_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(b"one two one two one two\n\nthree eight <unk>\n"))
+    text = read_running_text([path], make_tokenizer("word", TABLE))
+    eos, unk = TABLE.special.eos, TABLE.special.unk
+    one, two, three = (TABLE.id_of(word) for word in WORDS[:3])
+    assert text.ids.tolist() == [one, two, one, two, one, two, eos, three, unk, unk, eos]
+    assert (text.num_sentences, text.num_empty, text.num_unknown) == (2, 1, 2)
+    assert text.num_characters == len("one two one two one two\nthree eight <unk>\n")
+    kept = read_running_text([path], make_tokenizer("word", TABLE), keep_empty_lines=True)
+    assert (len(kept), kept.num_sentences, kept.ids.tolist().count(eos)) == (12, 3, 3)
+    assert text.counts(len(TABLE)).sum() == 11
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 9))
+def test_each_unit_is_a_target_once_after_the_unit_before_it(num_units: int, batch_size: int, num_steps: int) -> None:
+    ids = torch.arange(10, 10 + num_units).int().numpy()
+    text = RunningText(ids, 2, 1, 0, 0, 1)
+    batches = list(text.batches(batch_size, num_steps))
+    assert len(batches) == text.num_batches(batch_size, num_steps)
+    inputs, targets = (torch.cat([batch[part] for batch in batches], dim=1) for part in (0, 1))
+    assert [unit for unit in targets.flatten().tolist() if unit >= 0] == ids.tolist(), "row by row the whole text"
+    for row, (before, after) in enumerate(zip(inputs.tolist(), targets.tolist(), strict=True)):
+        for position, unit in enumerate(after):
+            if unit >= 0:
+                assert before[position] == (2 if unit == 10 else unit - 1), (row, position)
+    later = list(text.batches(batch_size, num_steps, start=1))
+    assert all(torch.equal(one.targets, two.targets) for one, two in zip(later, batches[1:], strict=True))
+
+
+# ---- scores
+
+
+@pytest.mark.parametrize("head", heads(), ids=lambda head: type(head).__name__)
+@pytest.mark.parametrize(("kind", "layers"), [("gru", 1), ("lstm", 2)])
+def test_the_score_of_a_text_is_the_sum_over_its_units_for_every_head(
+    tmp_path: Path, head: OutputHead, kind: str, layers: int
+) -> None:
+    model, text = small_lm(head, kind, layers), running_text(tmp_path, COUNTING[:9])
+    total = text_nll(model, text, num_steps=4)
+    units = [TABLE.special.sos, *text.ids.tolist()]
+    hidden, _ = model(torch.tensor([units[:-1]]), model.start(1))
+    hidden = hidden.detach()
+    expected = -model.head.log_probs(hidden[0]).detach().double().gather(1, torch.tensor(units[1:])[:, None]).sum()
+    assert total == pytest.approx(float(expected), rel=1e-5)
+    assert model.head.log_probs(hidden[0]).exp().sum(-1).sub(1).abs().max() < 1e-5
+
+
+def test_scores_of_a_uniform_model_are_those_of_its_number_of_units(tmp_path: Path) -> None:
+    model, text = small_lm(), running_text(tmp_path, ["one two", "three"])
+    torch.nn.init.zeros_(model.head.output.weight)
+    torch.nn.init.zeros_(model.head.output.bias)
+    total = text_nll(model, text)
+    assert total is not None
+    scores = text_scores(total, text)
+    assert scores["perplexity"] == pytest.approx(len(TABLE))  # 10 units, each as probable as the others
+    assert scores["bits_per_unit"] == pytest.approx(math.log2(len(TABLE)))
+    assert scores["bits_per_character"] == pytest.approx(5 * math.log2(len(TABLE)) / 14)  # 3 words, 2 ends; 8 + 6
+
+
+def test_sentences_are_drawn_from_the_distribution(tmp_path: Path) -> None:
+    model = small_lm()
+    drawn = list(sample_sentences(model, TABLE.special, 400, temperature=1.0, max_units=1, seed=5))
+    assert drawn == list(sample_sentences(model, TABLE.special, 400, temperature=1.0, max_units=1, seed=5))
+    assert all(TABLE.special.blank not in ids and TABLE.special.eos not in ids for ids in drawn)
+    cold = list(sample_sentences(model, TABLE.special, 20, temperature=1e-4, max_units=3, seed=1))
+    assert len({tuple(ids) for ids in cold[1:]}) <= 4, "at a low temperature the most probable unit follows"
+
+
+# ---- sampled losses
+
+
+def test_sampled_losses_are_the_formulas_of_the_papers() -> None:
+    torch.manual_seed(0)
+    head, hidden, targets = SoftmaxHead(4, 5), torch.randn(2, 4), torch.tensor([1, 3])
+    frequencies = torch.tensor([0.0, 4.0, 3.0, 2.0, 1.0])
+    scores = head.output(hidden)
+    for kind in ("nce", "blackout"):
+        loss = SampledLoss(kind, frequencies, 3, 0.5)  # type: ignore[arg-type]
+        weights = frequencies if kind == "nce" else frequencies.sqrt()
+        noise = weights / weights.sum()
+        assert loss.log_noise.exp().tolist() == pytest.approx(noise.tolist())
+        torch.manual_seed(7)
+        found = loss(head, hidden, targets)
+        torch.manual_seed(7)
+        drawn = torch.multinomial(loss.log_noise.exp(), 3, replacement=True).tolist()
+        for row, target in enumerate(targets.tolist()):
+            own = scores[row].exp()
+            if kind == "nce":  # Jiang et al. 2017, Eq. 2
+                expected = -torch.log(own[target] / (own[target] + 3 * noise[target]))
+                expected -= sum(torch.log(3 * noise[j] / (own[j] + 3 * noise[j])) for j in drawn)
+            else:  # Ji et al. 2016, Eq. 4 to 6
+                others = [j for j in drawn if j != target]
+                total = own[target] / noise[target] + sum(own[j] / noise[j] for j in others)
+                expected = -torch.log(own[target] / noise[target] / total)
+                expected -= sum(torch.log(1 - own[j] / noise[j] / total) for j in others)
+            assert float(found[row]) == pytest.approx(float(expected), rel=1e-4)
+
+
+# ---- training
+
+
+CONFIG = """
+rnn_conf: {embedding_size: 8, hidden_size: 8, dropout_rate: 0.1, sparse_grad: true}
+head: hsoftmax
+head_conf: {tree: tree.json, sparse_grad: true}
+tokenizer_conf: {symbol_table_path: units.txt}
+text_conf: {batch_size: 2, num_steps: 5}
+optim_conf: {lr: 0.02}
+scheduler_conf: {warmup_steps: 10}
+max_epoch: 2
+save_interval: 10
+keep_checkpoints: 20
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    TABLE.write("units.txt")
+    Tree.huffman(range(1, len(TABLE) + 1), TABLE.units).save(tmp_path / "tree.json")
+    (tmp_path / "lm.yaml").write_text(CONFIG)
+    (tmp_path / "train.txt").write_text("\n".join(COUNTING) + "\n")
+    (tmp_path / "valid.txt").write_text("\n".join(COUNTING[:10]) + "\n")
+    return tmp_path
+
+
+def train(folder: str, *overrides: str) -> int:
+    flags = f"train --config lm.yaml --train_text train.txt --valid_text valid.txt --model_dir {folder}"
+    return run_line(command, " ".join([flags, "--override_config", "seed=3", *overrides]))
+
+
+def records(folder: str, kind: str) -> list[dict[str, float]]:
+    lines = Path(folder, "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax", "class", "nce", "blackout"])
+def test_a_model_learns_and_is_scored_by_every_head_and_loss(
+    corpus: Path, head: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wenet_hs.lm.train.VALIDATION_PARTS", 1)
+    options = {
+        "softmax": ["head=softmax", "head_conf=null", "rnn=lstm"],
+        "nce": ["head=softmax", "head_conf=null", "loss=nce", "sampling_conf.num_samples=6"],
+        "blackout": ["head=softmax", "head_conf=null", "loss=blackout", "sampling_conf.num_samples=6"],
+        "class": ["head=class"],
+    }
+    assert train(head, "max_epoch=8", "scheduler_conf.warmup_steps=20", *options.get(head, [])) == 0
+    losses = [record["loss"] for record in records(head, "valid")]
+    assert losses[-1] < 0.7 * losses[0] < 0.7 * math.log(len(TABLE)) + 1
+    assert losses[-1] < 1.5, "a uniform model has 2.3"
+    capsys.readouterr()
+    assert run_line(command, f"score --model_dir {head} --text valid.txt --json {head}.json") == 0
+    assert capsys.readouterr().out.startswith("perplexity ")
+    scores = json.loads(Path(f"{head}.json").read_text())
+    assert math.log(scores["perplexity"]) == pytest.approx(losses[-1], rel=1e-5)
+    assert run_line(command, f"sample --model_dir {head} --count 3 --max_units 9") == 0
+    assert {*capsys.readouterr().out.split()} <= {*WORDS, "⁇"}
+
+
+def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+    assert train("whole") == 0
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(run.Training, "_is_asked_to_stop", lambda training: training.state.progress.step == 13)
+        from wenet_hs.lm.train import train_lm
+        from wenet_hs.train.setup import TrainOptions
+
+        paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
+        train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))
+    assert [path.name for path in list_checkpoints(Path("cut/checkpoints"))][-1] == "step-00000013"
+    assert train("cut") == 0
+    one, two = (torch.load(f"{folder}/final.pt") for folder in ("whole", "cut"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    (corpus / "train.txt").write_text("one two\n" * 30)
+    capsys.readouterr()
+    assert train("cut", "max_epoch=3") == 2
+    assert "was trained with another training text" in capsys.readouterr().err
+
+
+# ---- recognition
+
+
+def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_text(corpus: Path) -> None:
+    assert train("lm", "max_epoch=1") == 0
+    found = load_lm(Path("lm"))
+    other = UnitTable.from_units([*reversed(WORDS), "eight"])  # other ids, and a unit that the model does not know
+    lm = load_language_model(Path("lm"), make_tokenizer("phone", other))
+    assert isinstance(lm, LanguageModel) and lm.unknown == ["eight"]
+    texts = [["two", "one"], ["seven"], ["one", "two", "three"], []]
+    for words in texts:
+        ids, states, total = [other.id_of(word) for word in words], lm.start(2), 0.0
+        for unit in [*ids, other.special.eos]:
+            total += float(lm.score(states, torch.tensor([[unit], [unit]]))[1, 0])
+            states = lm.advance(states, torch.tensor([unit, unit]))
+        units = [TABLE.special.sos, *(TABLE.id_of(word) for word in words), TABLE.special.eos]
+        hidden, _ = found.model(torch.tensor([units[:-1]]), found.model.start(1))
+        expected = -float(found.model.head.nll(hidden[0], torch.tensor(units[1:])).sum())
+        assert total == pytest.approx(expected, rel=1e-5)
+    letters = CharTokenizer(UnitTable.from_units("▁onetwhrfuivsx"))
+    texts_of = [[letters.table.id_of(unit) for unit in letters.split(" ".join(words))] for words in texts]
+    words_model = load_language_model(Path("lm"), letters)
+    assert isinstance(words_model, TextModel)
+    alone = list(itertools.chain(*(words_model.score_texts([ids]) for ids in texts_of)))
+    assert words_model.score_texts(texts_of) == pytest.approx(alone, rel=1e-5), "padding does not change a score"
+    assert alone[2] == pytest.approx(total_of(found.model, ["one", "two", "three"]), rel=1e-5)
+    nbest = [Hypothesis(tuple(ids), 0.0) for ids in texts_of]
+    ranked = _rescore_texts([nbest], words_model, 0.5)[0]
+    assert [one.score for one in ranked] == pytest.approx(sorted((0.5 * score for score in alone), reverse=True))
+
+
+def total_of(model: RnnLm, words: Sequence[str]) -> float:
+    units = [TABLE.special.sos, *(TABLE.id_of(word) for word in words), TABLE.special.eos]
+    hidden, _ = model(torch.tensor([units[:-1]]), model.start(1))
+    return -float(model.head.nll(hidden[0], torch.tensor(units[1:])).sum())
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n\n", "train.txt: contains no sentences; write one per line"),
+        ("ein zwei drei\n", "train.txt: 3 of 4 units are not in units.txt; give the text that units.txt was made from"),
+        ("one\n", "train.txt: 2 units, but text_conf.batch_size is 3; give more text, or lower it"),
+    ],
+)
+def test_a_text_without_units_is_one_line(corpus: Path, text: str, message: str, capsys: Capsys) -> None:
+    (corpus / "train.txt").write_text(text)
+    assert error_line(train("m", "text_conf.batch_size=3"), capsys).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("loss=nce", "loss: nce estimates a flat softmax; set head: softmax, or loss: exact"),
+        ("sampling_conf.num_samples=3", "sampling_conf.num_samples: has no effect with loss: exact; remove it"),
+        ("optim=adamw", "rnn_conf.sparse_grad: needs optim: adam without weight_decay"),
+        ("keep_best_by=loss_ctc", "keep_best_by: a language model has no loss_ctc; use loss"),
+        ("rnn_conf.hidden=3", "rnn_conf.hidden: unknown key; did you mean `hidden_size`?"),
+        ("encoder=conformer", "encoder: unknown key"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_one_line(corpus: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(corpus / "lm.yaml", [override], LmConfig)
+    assert any(message in line for line in str(caught.value).splitlines())
+
+
+def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> None:
+    assert train("m", "max_epoch=1") == 0
+    capsys.readouterr()
+    for line, message in [
+        ("score --model_dir none --text valid.txt", "none: no such folder; give the --model_dir of a training"),
+        ("score --model_dir m --text none.txt", "none.txt: cannot be read (No such file or directory)"),
+        ("sample --model_dir m --temperature 0", "--temperature 0: must be greater than 0 and finite; 1 is the model"),
+        ("sample --model_dir m --count 0", "--count 0: must be at least 1"),
+    ]:
+        assert error_line(run_line(command, line), capsys).startswith(message)
+    with pytest.raises(DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"):
+        load_language_model(Path("m"), make_tokenizer("phone", UnitTable.from_units(["a", "b"])))
+    with pytest.raises(ConfigError, match=r"--lm n: no such file; give the folder of `lm train` or an n-gram model"):
+        load_language_model(Path("n"), make_tokenizer("phone", TABLE))
