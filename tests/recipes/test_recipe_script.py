@@ -429,5 +429,8 @@ def test_n_best_lists_of_several_seeds_are_combined_and_scored(checkout: Path) -
     lists = [f"exp/{head}-seed{seed}/test/joint" for head in ("softmax", "hsoftmax") for seed in (1, 2)]
     assert combine[: 2 + len(lists)] == ["combine", "--nbest", *lists] and flag(combine, "--by") == "expected_errors"
     assert flag(score, "--hyp") == flag(combine, "--out") + "/text"
-    assert flag(score, "--name") == "softmax and H-Softmax, real: 4 lists of seeds 1 2"
+    assert flag(score, "--name") == "softmax hsoftmax: 4 lists of seeds 1 2"
     assert (script.parent / "results/combined.md").read_text("utf-8").count("./combine.sh") == 1
+    subprocess.run([script, "--seeds", "1", "--suffix", "-simulated-14"], check=True, env=environment, timeout=60)
+    text = (script.parent / "results/combined-simulated-14.md").read_text("utf-8")
+    assert text.startswith("# N-best lists of several trainings, combined (real + simulated)\n")

@@ -149,12 +149,36 @@ def test_commonvoice(tmp_path: Path) -> None:
     check_results(tmp_path, done.stdout, "CER")
 
 
+@pytest.mark.recipe
+def test_wikitext(tmp_path: Path) -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    lines = "\n".join(" ".join(words[first : first + 4]) for first in range(7))
+    for name, repeats in (("train", 30), ("valid", 3), ("test", 4)):
+        (tmp_path / f"wiki.{name}.txt").write_text((lines + "\n") * repeats, "utf-8")
+    folders = [part for name in ("data", "exp", "results") for part in (f"--{name}", str(tmp_path / name))]
+    small = "scheduler_conf.total_steps=30 scheduler_conf.warmup_steps=5 rnn_conf.hidden_size=16 text_conf.batch_size=2"
+    systems = "hsoftmax-brown hsoftmax-embedding nce softmax"
+    options = ["--corpus", str(tmp_path), "--systems", systems, *folders, "--override", f"{small} optim_conf.lr=0.02"]
+    run_recipe("wikitext", *options, "--stop_stage", "2")
+    for system in systems.split():
+        found = json.loads((tmp_path / f"results/{system}-seed1.json").read_text("utf-8"))
+        assert 1 < found["scores"]["test"]["perplexity"] < 13, "a uniform model has 13"
+        assert found["scores"]["test"]["num_units"] == 140 and found["curve"][-1]["step"] == 30
+    assert "stage 2" in run_recipe("wikitext", *options, "--stage", "2", "--stop_stage", "2").stdout
+    run_recipe("wikitext", *options, "--systems", "tree", code=2)
+    run_recipe("wikitext", "--corpus", str(tmp_path / "none"), code=2)
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parts[-3])
 def test_run_sh_is_short_and_prints_its_options(recipe: Path) -> None:
-    assert len(RECIPES) == 3
-    assert len(recipe.read_text("utf-8").splitlines()) <= 55
+    assert len(RECIPES) == 4
     text = run_recipe(recipe.parts[-3], "--help").stdout
-    assert "./run.sh" in text and "--tree huffman" in text and '--head "softmax hsoftmax"' in text
+    assert "./run.sh" in text and "--corpus" in text or "--langs" in text
+    if recipe.parts[-3] == "wikitext":
+        assert len(recipe.read_text("utf-8").splitlines()) <= 85
+    else:
+        assert len(recipe.read_text("utf-8").splitlines()) <= 55
+        assert "--tree huffman" in text and '--head "softmax hsoftmax"' in text
 
 
 @pytest.mark.parametrize(("name", "failing"), [("mini", "class"), ("ucla", "base-seed2")])

@@ -10,6 +10,8 @@ Example: wenet-hs lm ngram --data_list data/train/data.list --order 4 --discount
 import argparse
 import json
 import math
+import shlex
+import sys
 from pathlib import Path
 
 from wenet_hs.bin.main import (
@@ -22,11 +24,12 @@ from wenet_hs.bin.main import (
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import write_atomic
+from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.lm.build import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import read_running_text
+from wenet_hs.report.lm import write_lm_results, write_lm_tables
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -52,9 +55,14 @@ SAMPLE_HELP = """Draw sentences from a language model.
 
 Example: wenet-hs lm sample --model_dir exp/lm --count 5 --seed 1
 """
+REPORT_HELP = """Write results files of trained and scored models, and tables of such files in Markdown.
+
+Example: wenet-hs lm report --exp exp/hsoftmax-seed1 exp/softmax-seed1 --results results/table4
+Example: wenet-hs lm report --tables results/table3 results/table4 --intro results/intro.md --markdown RESULTS.md
+"""
 
 
-# ---- lm train, lm score, lm sample
+# ---- lm train, lm score, lm sample, lm report
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,6 +130,28 @@ def _sample(args: argparse.Namespace) -> None:
         print(found.tokenizer.decode(ids))
 
 
+def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    exp_help = "folders of models, named SYSTEM-seedN, with the valid.json and test.json of `lm score --json`"
+    add("--exp", type=Path, nargs="+", default=[], metavar="DIR", help=exp_help)
+    add("--results", type=Path, metavar="DIR", help="folder for the results file of each --exp")
+    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help="folders of results files with a table.yaml")
+    add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
+    add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
+
+
+def _report(args: argparse.Namespace) -> None:
+    if bool(args.exp) != bool(args.results) or bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
+        raise ConfigError("give --exp with --results for results files, or --tables with --markdown for tables")
+    for model_dir in args.exp:
+        print(write_lm_results(model_dir, args.results))
+    if args.tables:
+        command = shlex.join(["wenet-hs", *sys.argv[1:]])
+        intro = "\n".join(read_lines(args.intro)) if args.intro else ""
+        write_lm_tables(args.markdown, args.tables, command=command, intro=intro)
+        print(args.markdown)
+
+
 # ---- lm ngram
 
 
@@ -163,6 +193,7 @@ ACTIONS = {
     "train": (TRAIN_HELP, _add_train_arguments, _train),
     "score": (SCORE_HELP, _add_score_arguments, _score),
     "sample": (SAMPLE_HELP, _add_sample_arguments, _sample),
+    "report": (REPORT_HELP, _add_report_arguments, _report),
     "ngram": (NGRAM_HELP, _add_ngram_arguments, _ngram),
 }
 
