@@ -17,11 +17,13 @@ seeds="1 2 3 4 5"             # of the trainings; some systems have only the fir
 
 declare -A options=([softmax]="--head softmax" [class]="--head class" [hsoftmax]="--head hsoftmax"
   [hsoftmax-per_language]="--head hsoftmax --weighting per_language"
-  [hsoftmax-ctc_hsoftmax]="--head hsoftmax --ctc_head hsoftmax")
+  [hsoftmax-ctc_hsoftmax]="--head hsoftmax --ctc_head hsoftmax"
+  [hsoftmax-random-ctc_hsoftmax]="--head hsoftmax --tree random --ctc_head hsoftmax")
 for tree in random permuted brown embedding articulatory; do options[hsoftmax-$tree]="--head hsoftmax --tree $tree"; done
 main="softmax hsoftmax hsoftmax-random"
 others="hsoftmax-per_language hsoftmax-permuted hsoftmax-brown hsoftmax-embedding hsoftmax-articulatory class"
-ctc="hsoftmax-ctc_hsoftmax"      # has first models of its own
+ctc="hsoftmax-ctc_hsoftmax"      # has first models of its own, like the next one
+random_ctc="hsoftmax-random-ctc_hsoftmax"
 simulated="--pretrain 14"
 relatives="--pretrain 14 --exclude_langs 'ml ar fi'"  # only the voices of the test languages themselves are left out
 shared=(--corpus "$corpus" --modes "ctc_greedy_search attention joint attention_rescoring")
@@ -41,7 +43,7 @@ cells() {
       systems softmax 3 -simulated-14-ml_ar_fi "$relatives"
       ;;
     table3_curves) for share in 0.25 0.5; do systems "$main hsoftmax-articulatory" 3 "-$share" --train_share "$share"; done ;;
-    table3_ctc) systems "softmax hsoftmax $ctc" 3 "" ;;
+    table3_ctc) systems "softmax hsoftmax $ctc $random_ctc" 5 "" ;;
     table3_inventory | table3_inventory_placed)
       [ "$table" = table3_inventory ] || known+=" --place_unseen articulatory"
       systems "softmax hsoftmax $ctc" 3 "" "$known"
@@ -54,7 +56,7 @@ prepare_table() {
   local share
   case $table in
     table3) prepare data/global_cmvn 5 ;;
-    table3_ctc) prepare data/global_cmvn 3 ;;
+    table3_ctc) prepare data/global_cmvn 5 ;;
     table3_pretrained)
       prepare data/units-simulated-14.txt 5 --pretrain 14
       ! is_to_do "$relatives" || prepare data/units-simulated-14-ml_ar_fi.txt 3 --pretrain 14 --exclude_langs "ml ar fi"
