@@ -88,7 +88,7 @@ def main() -> None:
     header = ["model", "greedy", *(f"beam {beam}" for beam in BEAMS[1:])]
     table = markdown_table(header, rows)
     text_of_note = (
-        f"States in {args.text.name}, the first {args.states:,} or a few more: share of states in which the descent finds "
+        f"States in {args.text.name}, the first {args.states:,} or a few more: share in which the descent finds "
         f"the most probable unit, and in brackets the mean loss in nats. The exact search finds it in all.\n\n{table}"
     )
     publish("Greedy descent against exact search", text_of_note, facts, device="cpu", out=args.out)
