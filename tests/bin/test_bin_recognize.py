@@ -173,7 +173,10 @@ PATHS = {
         ("recognize --checkpoint gone.pt", "gone.pt"),
         ("recognize --device abacus", "--device abacus: not a device; use cpu, cuda or cuda:N"),
         ("recognize --lm_weight 0.5", "lm_weight 0.5: there is no language model; give one with --lm"),
-        ("recognize --lm no.arpa", "--lm no.arpa: no such file; give an n-gram model in ARPA format"),
+        (
+            "recognize --lm no.arpa",
+            "--lm no.arpa: no such file; give the folder of `lm train` or an n-gram model in ARPA format",
+        ),
         ("transcribe --beam_size 0", "--beam_size 0: must be at least 1"),
         ("transcribe --lm lm.arpa", "lm_weight 0: the language model has no effect; give --lm_weight above 0"),
         ("align --batch_size 0", "--batch_size 0: must be at least 1"),
