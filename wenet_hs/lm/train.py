@@ -159,7 +159,10 @@ class LmTask(Task):
             assert isinstance(state.model.head, SoftmaxHead)
             loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        loss, grad_norm = float(loss_N.mean()), float(clip_gradient(state.model.parameters(), self.config.grad_clip))
+        loss, grad_norm = (
+            float(loss_N.detach().mean()),
+            float(clip_gradient(state.model.parameters(), self.config.grad_clip)),
+        )
         is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
         if is_finite:
             state.optimizer.step()
