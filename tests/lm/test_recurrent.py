@@ -265,7 +265,7 @@ def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_te
             states = lm.advance(states, torch.tensor([unit, unit]))
         units = [TABLE.special.sos, *(TABLE.id_of(word) for word in words), TABLE.special.eos]
         hidden, _ = found.model(torch.tensor([units[:-1]]), found.model.start(1))
-        expected = -float(found.model.head.nll(hidden[0], torch.tensor(units[1:])).sum())
+        expected = -float(found.model.head.nll(hidden[0], torch.tensor(units[1:])).detach().sum())
         assert total == pytest.approx(expected, rel=1e-5)
     letters = CharTokenizer(UnitTable.from_units("▁onetwhrfuivsx"))
     texts_of = [[letters.table.id_of(unit) for unit in letters.split(" ".join(words))] for words in texts]
@@ -279,10 +279,11 @@ def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_te
     assert [one.score for one in ranked] == pytest.approx(sorted((0.5 * score for score in alone), reverse=True))
 
 
+@torch.no_grad()
 def total_of(model: RnnLm, words: Sequence[str]) -> float:
     units = [TABLE.special.sos, *(TABLE.id_of(word) for word in words), TABLE.special.eos]
     hidden, _ = model(torch.tensor([units[:-1]]), model.start(1))
-    return -float(model.head.nll(hidden[0], torch.tensor(units[1:])).sum())
+    return -float(model.head.nll(hidden[0], torch.tensor(units[1:])).detach().sum())
 
 
 # ---- wrong input
