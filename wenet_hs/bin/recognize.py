@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> None:
         models: dict[str | None, AsrModel] = {}
         if args.inventory is not None:
             inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
-            how = {"by_node": args.renormalize != "all", "place_unseen": args.place_unseen}
+            how = {"by_node": args.renormalize == "node", "place_unseen": args.place_unseen}
             experiment, models = limit_to_inventories(experiment, inventories, **how)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
         modes = tuple(dict.fromkeys(args.modes))
