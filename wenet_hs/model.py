@@ -99,7 +99,7 @@ class AsrModel(nn.Module):
         return self.head.num_units
 
     def restrict(
-        self, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = True
+        self, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = False
     ) -> "AsrModel":
         """A model for decoding with the same encoder and decoder, whose heads are limited to some units.
 

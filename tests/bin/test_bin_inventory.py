@@ -45,7 +45,7 @@ def test_each_language_has_its_units_in_any_batch(folder: Path) -> None:
     assert found[1] == found[4] and list(found[1]) == ["u0", "u1", "u2", "u3"]
     conditions = json.loads((folder / "out/rtf.json").read_text("utf-8"))
     assert list(conditions["inventory"]) == ["inventory.tsv"] and conditions["place_unseen"] is None
-    assert run_line(recognize, f"{DECODE} --inventory inventory.tsv --renormalize all") == 0
+    assert run_line(recognize, f"{DECODE} --inventory inventory.tsv --renormalize node") == 0
     assert decoded(folder) != found[1]
 
 

@@ -80,14 +80,16 @@ def test_all_units_change_nothing(kind: str) -> None:
         torch.testing.assert_close(found, expected, **tolerance)
 
 
+@pytest.mark.parametrize("by_node", [True, False])
 @pytest.mark.parametrize("kind", HEADS)
 @torch.no_grad()
-def test_new_units_share_the_probability_of_their_source(kind: str) -> None:
+def test_new_units_share_the_probability_of_their_source(kind: str, by_node: bool) -> None:
     head = make_head(kind, 40)
     hidden, _ = rows(head)
     # 40 and 41 are beside 7; 42 is beside 20, which is not left itself.
-    restricted = restrict_head(head, {0: 0, 7: 7, 29: 29, 40: 7, 41: 7, 42: 20}, 43)
-    found, expected = restricted.log_probs(hidden), by_definition(kind, head, hidden, [0, 7, 20, 29]).float()
+    restricted = restrict_head(head, {0: 0, 7: 7, 29: 29, 40: 7, 41: 7, 42: 20}, 43, by_node=by_node)
+    expected = by_definition(kind, head, hidden, [0, 7, 20, 29], by_node=by_node).float()
+    found = restricted.log_probs(hidden)
     assert found.shape == (6, 43)
     for unit, source, share in ((0, 0, 1), (29, 29, 1), (42, 20, 1), (7, 7, 3), (40, 7, 3), (41, 7, 3)):
         torch.testing.assert_close(found[:, unit], expected[:, source] - math.log(share), atol=1e-5, rtol=1e-5)

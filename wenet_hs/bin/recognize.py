@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=modes_help)
     inventory_help = "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
     add("--inventory", type=Path, metavar="FILE", help=inventory_help)
-    node_help = "how tree heads divide the probability of other units: node by node, or among all (default: node)"
+    node_help = "how tree heads divide the probability of other units: node by node, or among all (default: all)"
     add("--renormalize", choices=RENORMALIZATIONS, help=node_help)
     place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
     add("--place_unseen", choices=PLACEMENTS, help=place_help)

@@ -28,7 +28,7 @@ RENORMALIZATIONS = ("node", "all")
 
 
 def limit_to_inventories(
-    experiment: Experiment, inventories: Inventories, *, by_node: bool = True, place_unseen: str | None = None
+    experiment: Experiment, inventories: Inventories, *, by_node: bool = False, place_unseen: str | None = None
 ) -> tuple[Experiment, dict[str | None, AsrModel]]:
     """The experiment, and per language its model limited to the units of the language, for decoding.
 

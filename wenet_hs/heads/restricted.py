@@ -15,20 +15,20 @@ from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 
 def restrict_head(
-    head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = True
+    head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = False
 ) -> "RestrictedHead":
     """The distribution of a head over some units, which keep their ids. All others have probability 0. For decoding.
 
-    A tree head is renormalised node by node: leaves are removed, and a decision with one alternative left has
-    probability 1. So a removed unit leaves its probability to the units near it in the tree. The other heads are
-    renormalised over all units that are left.
+    It is renormalised over all units that are left. With `by_node` a tree head is renormalised node by node instead:
+    leaves are removed, and a decision with one alternative left has probability 1. So a removed unit leaves its
+    probability to the units near it in the tree.
 
     Args:
         source_of: per unit id that is left, the unit of `head` that it is computed from: itself, or for a unit that
             `head` does not have the one beside which it is placed. Units with one source share its probability equally.
             At least two sources.
         num_units: the number of unit ids; default: that of `head`.
-        by_node: False: tree heads too are renormalised over all units that are left.
+        by_node: whether tree heads are renormalised node by node.
     """
     sources = sorted(set(source_of.values()))
     selected = head._select(sources) if by_node else None
