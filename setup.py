@@ -40,6 +40,7 @@ setup(
         "numpy>=2.0",
         "praatio>=6.0",
         "pydantic>=2.7",
+        "pympi-ling>=1.71",
         "PyYAML>=6.0",
         "rapidfuzz>=3.9",
         "regex>=2024.4",

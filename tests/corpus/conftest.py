@@ -9,6 +9,7 @@ import pytest
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.data.audio import AudioError
+from wenet_hs.manifest import Utterance
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def text_clips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of a clip is its duration or its fault. Returns the names of the clips that are read from now on."""
     names = []
 
-    def check_clip(path: str, expected_s: float | None = None) -> CheckedClip:
+    def check_clip(path: str, expected_s: float | None = None, **segment: float | None) -> CheckedClip:
         names.append(Path(path).name)
         content = Path(path).read_text()
         if content == "crash":
@@ -30,12 +31,12 @@ def text_clips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return CheckedClip(None, content)
         return CheckedClip(expected_s or float(content), is_incomplete=content == "1.996")
 
-    def read_duration(path: str) -> float:
-        result = check_clip(path)
+    def segment_duration(utterance: Utterance) -> float:
+        result = check_clip(utterance.wav)
         if result.duration_s is None:
-            raise AudioError(path, "not audio", "restore the file")
+            raise AudioError(utterance.wav, "not audio", "restore the file")
         return result.duration_s
 
     monkeypatch.setattr(audio_check, "check_clip", check_clip)
-    monkeypatch.setattr(audio_check, "read_duration", read_duration)
+    monkeypatch.setattr(audio_check, "segment_duration", segment_duration)
     return names

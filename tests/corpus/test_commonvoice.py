@@ -247,13 +247,15 @@ def test_a_killed_run_is_finished_by_the_next(release: Path, tmp_path: Path) -> 
     calls = count()
 
     def die_in(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: os._exit(9) if next(calls) >= 60 else function(*arguments)
+        return lambda *arguments, **named: os._exit(9) if next(calls) >= 60 else function(*arguments, **named)
 
     pid = os.fork()
     if pid == 0:
         audio_check.check_clip, os.fsync = die_in(audio_check.check_clip), die_in(os.fsync)
-        prepare(release, tmp_path / "out", FULL)
-        os._exit(0)
+        try:
+            prepare(release, tmp_path / "out", FULL)
+        finally:
+            os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert not (tmp_path / "out" / "stats.json").exists()
     prepare(release, tmp_path / "out", FULL)

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, read_duration
+from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, segment_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
@@ -47,10 +47,12 @@ class CheckedClip(NamedTuple):
     """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of every corpus that is read from audio files."""
-    folder = "folder of the corpus; nothing is written to it"
-    parser.add_argument("--corpus", type=lambda path: Path(path).absolute(), required=True, help=folder)
+def add_arguments(
+    parser: argparse.ArgumentParser, corpus: str | None = "folder of the corpus; nothing is written to it"
+) -> None:
+    """Declare the flags of every corpus that is read from audio files; `corpus` is the help of --corpus, if any."""
+    if corpus is not None:
+        parser.add_argument("--corpus", type=lambda path: Path(path).absolute(), required=True, help=corpus)
     parser.add_argument(
         "--check_audio",
         choices=("full", "exists", "none"),
@@ -131,21 +133,23 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
         return CheckedClip(None, _MISSING)
     if mode == "full":
-        return check_clip(utterance.wav, utterance.duration)
+        return check_clip(utterance.wav, utterance.duration, start=utterance.start, end=utterance.end)
     try:
-        return CheckedClip(utterance.duration or round(read_duration(utterance.wav), 3))
+        return CheckedClip(utterance.duration or round(segment_duration(utterance), 3))
     except AudioError as error:
         return CheckedClip(None, f"unreadable: {error}")
 
 
-def check_clip(path: str | Path, expected_s: float | None = None) -> CheckedClip:
-    """Whether a clip can be used for training. Decodes the whole clip.
+def check_clip(
+    path: str | Path, expected_s: float | None = None, *, start: float | None = None, end: float | None = None
+) -> CheckedClip:
+    """Whether a clip can be used for training. Decodes the whole clip, or the segment from `start` to `end` (seconds).
 
     Args:
         expected_s: the duration that the corpus states; it is compared with the decoded one, and returned.
     """
     try:
-        waveform, rate, missing_s = read_audio_file(path)
+        waveform, rate, missing_s = read_audio_file(path, start=start, end=end)
     except AudioError as error:
         return CheckedClip(None, error.reason)
     duration_s = len(waveform) / rate
@@ -168,7 +172,8 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
         state = f"{status.st_size} {status.st_mtime_ns}"
     except OSError:
         state = "missing"
-    return f"{mode} {utterance.duration} {state} {utterance.wav}"
+    segment = "" if utterance.start is None and utterance.end is None else f"{utterance.start} {utterance.end} "
+    return f"{mode} {utterance.duration} {segment}{state} {utterance.wav}"
 
 
 # ---- parallel processes

@@ -7,7 +7,7 @@ on Python's random generator.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 
 from wenet_hs.manifest import Utterance
@@ -62,6 +62,26 @@ def hold_out(
         held = [utterance for utterance in held if utterance.txt in sentences]
         rest = [utterance for utterance in rest if utterance.txt not in sentences]
     return held, rest, left_out
+
+
+def hold_out_groups(
+    utterances: Sequence[Utterance], size: int, group_of: Callable[[Utterance], str], *, seed: int, purpose: str
+) -> tuple[list[Utterance], list[Utterance]]:
+    """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest groups first.
+
+    The largest group is never chosen. Returns: the chosen set and the rest.
+    """
+    counts = Counter(map(group_of, utterances))
+    *groups, _ = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))
+    chosen: set[str] = set()
+    num_chosen = 0
+    for group in groups:
+        if num_chosen and num_chosen + counts[group] / 2 > size:
+            break
+        chosen.add(group)
+        num_chosen += counts[group]
+    held = [utterance for utterance in utterances if group_of(utterance) in chosen]
+    return held, [utterance for utterance in utterances if group_of(utterance) not in chosen]
 
 
 def count_shared(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own recordings: all forms give the same lists; faults of each form; audio of another computer."""
+
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotation_forms import FORMS, Annotation, write_audio, write_elan, write_table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_release import parse_prepare, read_lists
+from praatio import textgrid
+from pympi import Eaf
+
+from wenet_hs.corpus.elan import read_eaf
+from wenet_hs.errors import ConfigError, DataError
+
+
+def prepare(out: Path, words: str) -> dict[str, Any]:
+    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang xx")
+    stats: dict[str, Any] = args.module.run(args)
+    return stats
+
+
+def rejected(out: Path) -> dict[str, str]:
+    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
+    return {key: reason for key, _, reason in rows}
+
+
+@st.composite
+def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
+    words = st.lists(st.text("abɛŋʔ’,\"'é", min_size=1, max_size=6), min_size=1, max_size=4).map(" ".join)
+    found = [
+        Annotation("ab", "X", 0, 500, "aa"),
+        Annotation("ab", "X", 600, 1100, "bb"),
+        Annotation("ab", "Y", 0, 700, "a b"),
+    ]
+    for recording in ("ab", "c d"):
+        for speaker in ("X", "Y", "Zoë"):
+            times = sorted(draw(st.lists(st.integers(1200, 11_900), min_size=2, max_size=8, unique=True)))
+            for start, end in zip(times[::2], times[1::2], strict=False):
+                if end - start >= 150:
+                    found.append(Annotation(recording, speaker, start, end, "a" + draw(words)))
+    return found
+
+
+@settings(max_examples=8, deadline=None)
+@given(made_up_annotations(), st.sampled_from(["auto", "sentence", "none"]))
+def test_the_same_content_gives_the_same_lists_in_every_form(annotations: list[Annotation], split_by: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        no_space = [
+            Annotation(a.recording.replace(" ", "_"), a.speaker, a.start_ms, a.end_ms, a.text) for a in annotations
+        ]
+        for recording in {a.recording for a in no_space}:
+            write_audio(folder / f"{recording}.wav")
+        lists = {}
+        for form, write in FORMS.items():
+            stats = prepare(folder / form, f"{write(folder, no_space)} --split_by {split_by}")
+            assert stats["num_in"] == len(annotations), form
+            lists[form] = read_lists(folder / form)
+            assert sum(map(len, lists[form].values())) + len(rejected(folder / form)) == len(annotations), form
+        for form in FORMS:
+            assert lists[form] == lists["table"], form
+
+
+def rows_of(count: int) -> list[Annotation]:
+    texts = random.Random(0).sample([f"{a} {b}" for a in "ptkbdg" for b in ("a", "e", "i", "o", "u")], count)
+    return [Annotation("rec", f"s{n % 3}", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)]
+
+
+def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_path: Path) -> None:
+    write_audio(tmp_path / "deep" / "er" / "REC.WAV")
+    write_elan(tmp_path, [*rows_of(20), Annotation("gone", "s1", 0, 400, "x"), Annotation("rec", "s0", 8000, 8400, "")])
+    stats = prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
+    assert (stats["num_in"], sum(stats["total"]["utterances"].values())) == (22, 20)
+    assert stats["total"]["rejected"] == {"missing": 1}
+    assert stats["total"]["left_out"] == {"empty transcript": 1}
+    [wav] = {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert wav == str(tmp_path / "deep" / "er" / "REC.WAV")
+    write_audio(tmp_path / "other" / "rec.wav")
+    with pytest.raises(DataError, match="ambiguous 20"):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
+
+
+def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    eaf = Eaf()
+    eaf.remove_tier("default")
+    eaf.add_linguistic_type("words", "Symbolic_Subdivision", timealignable=False)
+    eaf.add_linked_file("C:\\x\\rec.mp4", mimetype="video/mp4")
+    for who in "AB":
+        eaf.add_tier(f"utt@{who}", part=who)
+        eaf.add_tier(f"words@{who}", "words", f"utt@{who}", part=who)
+        for n in range(5):
+            begin = 1000 * n + 500 * (who == "B")
+            eaf.add_annotation(f"utt@{who}", begin, begin + 400, f"free text {who} {n}")
+            eaf.add_ref_annotation(f"words@{who}", f"utt@{who}", begin + 100, f"w{who}{n}")
+    eaf.to_file(str(tmp_path / "rec.eaf"))
+    out, corpus = tmp_path / "out", f"elan --corpus {tmp_path / 'rec.eaf'}"
+    with pytest.raises(
+        DataError, match=r"2 tiers can be meant; name one .*'utt@A' \(default-lt, A, 5 annotations in 1 files\)"
+    ):
+        prepare(out, corpus)
+    with pytest.raises(DataError, match="no file has annotations in a tier that 'uttA' names; there are: 'utt@A'"):
+        prepare(out, f"{corpus} --tier uttA")
+    stats = prepare(out, f"{corpus} --tier_type words")
+    texts = sorted(u.txt for of_set in read_lists(out).values() for u in of_set)
+    assert texts == [f"w{who}{n}" for who in "ab" for n in range(5)]
+    assert stats["total"]["rejected"] == {}
+    prepare(out, f"{corpus} --tier utt@* --participant A")
+    assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A"}
+
+
+def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    words = write_table(tmp_path, [*rows_of(12), Annotation("rec", "s9", 100, 500, "both")])
+    stats = prepare(tmp_path / "out", words)
+    overlapping = (tmp_path / "out" / "overlapping.tsv").read_text("utf-8").splitlines()[1:]
+    assert overlapping == [
+        "rec-0000000-0000390\trec-0000100-0000500\t0.1\t0.39",
+        "rec-0000100-0000500\trec-0000400-0000790\t0.4\t0.5",
+    ]
+    assert stats["total"]["left_out"].get("overlaps another annotation") is None
+    stats = prepare(tmp_path / "out", f"{words} --drop_overlaps")
+    assert stats["total"]["left_out"]["overlaps another annotation"] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "path,words\na.wav,x\n",
+            r'bad.csv:1: no column of the text; name it: --columns "text=…", one of: path, words',
+        ),
+        ("path,text\nhttps://x.org/a.wav,x\n", r"bad.csv:2: audio is a URL, https://x.org/a.wav; download the files"),
+        ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate the columns by tabs, commas or semicolons"),
+        (
+            "path,text\nrec.wav,é\n".encode() + b"rec.wav,\xe9\n",
+            r"bad.csv:3: not utf-8: byte 0xe9; save the whole table",
+        ),
+        (
+            "path,text\nrec.wav,x\n",
+            r"1 usable utterances for train, test, dev: too few for a recogniser; left out: none",
+        ),
+        (
+            "path,text,start,end\nrec.wav,x,0,1\nrec.wav,x,1,2\nrec.wav,x,2,3\n",
+            r"all 3 transcripts are 'x'; name the column",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_gets_one_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    write_audio(tmp_path / "rec.wav")
+    (tmp_path / "bad.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(DataError, match=message) as caught:
+        prepare(tmp_path / "out", f"table --table {tmp_path / 'bad.csv'}")
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_columns_name_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("File name\tOrthography\nrec\tx\n")
+    for columns, message in {
+        "text=Ortography": r"did you mean 'Orthography'\? t.tsv has the columns: File name, Orthography",
+        "txt=Orthography": r"expected CONTENT=NAME with a content of audio, text, speaker",
+    }.items():
+        args = parse_prepare(f"table --table {tmp_path / 't.tsv'} --out {tmp_path / 'out'} --num_workers 0")
+        args.columns = columns
+        with pytest.raises(ConfigError, match=message):
+            args.module.run(args)
+
+
+def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [f"u{n}\trec\tgood {n}\t{n}\t{n + 0.5}" for n in range(8)]
+    rows += ["u0\trec\ttwice\t1\t2", "u9\trec\tbackwards\t2\t1", "u10\trec\tpast the end\t11\t13", "u11\trec\t?!\t1\t2"]
+    rows += [
+        "u12\trec\tno number\tone\t2",
+        "u13\trec\tcolumns",
+        "u14\tnone.wav\tgone\t1\t2",
+        'u15\trec\t"quote in" text\t1,5\t2',
+    ]
+    (tmp_path / "t.tsv").write_text("﻿id\tpath\tSentence\tbegin\tend\n" + "\n".join(rows) + "\n", "utf-8")
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'}")
+    assert stats["num_in"] == 16
+    assert sum(stats["total"]["utterances"].values()) == 9
+    found = rejected(tmp_path / "out")
+    assert found["t.tsv:10"] == "repeated: the name u0 is at t.tsv:2 too"
+    assert found["u9"] == "times: from 2 to 1 s"
+    assert "a segment from 11 to 13 s does not lie in its 12.00 s" in found["u10"]
+    assert found["u11"] == "empty transcript after normalisation: '?!'"
+    assert found["u12"] == "times: 'one' is not a number of seconds"
+    assert found["t.tsv:15"] == "columns: 3, the header has 5"
+    assert found["u14"].startswith("missing: no none.wav in")
+    texts = {u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert texts["u15"] == ("quote in text", 1.5)
+
+
+def test_given_sets_are_kept_and_absent_ones_are_held_out(tmp_path: Path) -> None:
+    for name in ("train", "Validation"):
+        for n in range(12):
+            write_audio(tmp_path / name / f"{name}{n}.wav", seconds=0.3)
+            (tmp_path / name / f"{name}{n}.txt").write_text(f"words of {name} {n}\n")
+    (tmp_path / "train" / "alone.txt").write_text("x")
+    write_audio(tmp_path / "train" / "mute.wav", seconds=0.3)
+    stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --test_share 0.25")
+    assert stats["total"]["utterances"] == {"train": 9, "dev": 12, "test": 3}
+    assert stats["total"]["rejected"] == {"missing": 2}
+    assert {u.key[:10] for u in read_lists(tmp_path / "out")["dev"]} == {"Validation"}
+
+
+def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    words = write_table(tmp_path, rows_of(30))
+    stats = prepare(tmp_path / "out", f"{words} --split_by speaker")
+    assert stats["total"]["utterances"] == {"train": 10, "dev": 10, "test": 10}
+    assert all(pair["speakers"] == 0 for pair in stats["total"]["in_both"].values())
+    with pytest.raises(ConfigError, match="--split_by speaker: 1 known speakers for 3 sets; use sentence or none"):
+        words = write_table(tmp_path, [Annotation("rec", "s", a.start_ms, a.end_ms, a.text) for a in rows_of(30)])
+        prepare(tmp_path / "out", f"{words} --split_by speaker")
+
+
+def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "train"
+    write_audio(tmp_path / "a b.wav", seconds=0.5)
+    folder.mkdir(parents=True)
+    (folder / "wav.scp").write_text(
+        "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - |\n"
+    )
+    (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "u1 again\nw lost\n")
+    with pytest.raises(DataError, match=r"wav.scp: v: a command, 'sox x.mp3 -t wav - \|'; run it once per recording"):
+        prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
+    stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    assert stats["total"]["rejected"] == {"missing": 2, "repeated": 1}
+    with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):
+        prepare(tmp_path / "out", f"kaldi --corpus {tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("form", ["short_textgrid", "long_textgrid"])
+def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> None:
+    write_audio(tmp_path / "rec.wav")
+    grid = textgrid.Textgrid(0, 12)
+    spans = [(n, n + 0.5, f"ŋa {n}") for n in range(10)]
+    grid.addTier(textgrid.IntervalTier("sentence", spans, 0, 12))
+    grid.addTier(textgrid.PointTier("events", [(1.0, "x")], 0, 12))
+    grid.save(str(tmp_path / "rec.TextGrid"), format=form, includeBlankSpaces=True)
+    text = (tmp_path / "rec.TextGrid").read_text("utf-8")
+    (tmp_path / "rec.TextGrid").write_text(text, encoding=encoding)
+    stats = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --speaker_from file")
+    assert sum(stats["total"]["utterances"].values()) == 10
+    assert {u.speaker for u in read_lists(tmp_path / "out")["train"]} == {"rec"}
+    (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
+    with pytest.raises(DataError, match="rec.TextGrid: not readable as a TextGrid .*save it in Praat as a text file"):
+        prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
+
+
+def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
+    for content in ("", "<html/>", "<ANNOTATION_DOCUMENT VERSION='9.9'/>"):
+        (tmp_path / "x.eaf").write_text(content)
+        with pytest.raises(
+            DataError, match="x.eaf: not readable as a file of ELAN .*; open it in ELAN and save it again"
+        ):
+            prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+    with pytest.raises(DataError, match="no .eaf file of ELAN; --corpus is such a file, or a folder with them"):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'nothing'}")
+
+
+def test_elan_files_of_other_people(shared_dir: Path) -> None:
+    example = read_eaf(shared_dir / "data/annotation/example.eaf")
+    assert example.media == (
+        "file:///D:/Data/elan/elan-example1.wav",
+        "file:///D:/Data/elan/elan-example1.mpg",
+        "example",
+    )
+    tiers = {tier.name: tier for tier in example.tiers}
+    assert (
+        tiers["W-Spch"].spans[0] == (0.78, 1.34, "so you go out of the Institute to the Saint Anna Straat.")
+        or tiers["W-Spch"].spans
+    )
+    assert tiers["W-IPA"].is_dependent
+    assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
+    turkish = {tier.name: tier for tier in read_eaf(shared_dir / "data/annotation/turkish.eaf").tiers}
+    assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]
+    assert json.dumps(turkish["P-Word"].spans, ensure_ascii=False)

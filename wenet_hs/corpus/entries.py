@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's own recordings: what tables, Kaldi folders, audio folders, ELAN and Praat files have in common.
+
+A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, normalises the text, names and checks the
+utterances, divides them into sets and writes the lists. So the same content gives the same lists in every form.
+"""
+
+import argparse
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+import regex  # type: ignore[import-untyped]
+
+from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.media import MediaFinder
+from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, write_corpus
+from wenet_hs.corpus.splits import hold_out, hold_out_groups
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import one_field, write_atomic
+from wenet_hs.manifest import Utterance
+from wenet_hs.text.normalize import normalize, normalize_phones
+
+logger = logging.getLogger(__name__)
+
+UNDETERMINED = "und"
+"""ISO 639-2 code of an undetermined language."""
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
+    **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
+}
+_SPLIT_BY = ("auto", "speaker", "sentence", "none")
+_MAX_LOSS = 0.1
+"""Share of the utterances that `--split_by auto` may leave out so that sets share no speaker and no sentence."""
+_SCRIPT_SHARE = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One annotation: a transcript, and where its audio is."""
+
+    where: str
+    """File and line, or file, tier and time: for messages and rejected.tsv."""
+    audio: tuple[str, ...]
+    """Paths as they are written in the file, the first that is found counts; also without suffix, or of Windows."""
+    folder: Path
+    """Where relative paths begin."""
+    txt: str
+    key: str | None = None
+    """The name that the form gives it; None: it is made of the recording's name and the times."""
+    lang: str | None = None
+    speaker: str | None = None
+    start: float | None = None
+    """Seconds from the beginning of the recording."""
+    end: float | None = None
+    split: str | None = None
+    """The set it was given to, by any usual name."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
+    """Declare the flags that all forms have. `corpus`: help of the flag --corpus, if there is one."""
+    audio_check.add_arguments(parser, corpus)
+    add = parser.add_argument
+    audio_dir_help = "folder with the audio, searched with its subfolders (default: where the annotations are)"
+    add("--audio_dir", type=lambda path: Path(path).absolute(), help=audio_dir_help)
+    lang_help = (
+        "code of the language where the data name none; it decides how text is normalised (default: %(default)s)"
+    )
+    add("--lang", "--language", default=UNDETERMINED, help=lang_help)
+    unit_help = "what a transcript contains: text, or phones with spaces between them (default: char)"
+    add("--unit", choices=("char", "phone"), default="char", help=unit_help)
+    raw_help = "keep upper case and punctuation; text becomes NFC with single spaces"
+    add("--no_normalize", action="store_true", help=raw_help)
+    split_help = (
+        "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
+        f"no common speaker or sentence, unless that would cost more than {_MAX_LOSS:.0%} of the data (default)"
+    )
+    add("--split_by", choices=_SPLIT_BY, default="auto", help=split_help)
+    for name in ("dev", "test"):
+        share_help = f"share of the utterances for the {name} set (default: %(default)s)"
+        add(f"--{name}_share", type=float, default=0.1, help=share_help)
+    overlap_help = "leave out annotations that overlap others of the recording; they are in overlapping.tsv anyway"
+    add("--drop_overlaps", action="store_true", help=overlap_help)
+
+
+def prepare_entries(
+    args: argparse.Namespace, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
+
+    Raises DataError when an audio path is a URL, all transcripts are equal, or too few utterances are left.
+    """
+    _check_shares(args)
+    utterances, given, rejected = _make_utterances(args, entries)
+    checker = audio_check.make_checker(args)
+    usable, faulty = checker.check(utterances, "clips")
+    rejected += faulty
+    usable, overlaps = _overlapping(usable, args)
+    rejected += overlaps
+    _check_transcripts(args, usable)
+    splits, left_out, split_by = _make_splits(args, usable, given, rejected)
+    rejected += left_out
+    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
+    options = {name: getattr(args, name) for name in named} | {"split_by": split_by}
+    facts = {"corpus": form, **facts, "options": options, "num_incomplete": checker.count_incomplete(splits)}
+    langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances)}
+    langs |= {clip.lang: {} for clip in rejected}
+    limit = args.max_rejected
+    return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=limit, unit=args.unit)
+
+
+def _check_shares(args: argparse.Namespace) -> None:
+    for name in ("dev_share", "test_share"):
+        if not 0.0 < getattr(args, name) < 0.5:
+            raise ConfigError(f"--{name} {getattr(args, name):g}: must be above 0 and below 0.5; the default is 0.1")
+
+
+# ---- entries → utterances
+
+
+def _make_utterances(
+    args: argparse.Namespace, entries: Iterable[Entry | Rejected]
+) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
+    """The utterances with audio and text, the set that each key was given to, and all others."""
+    finder = MediaFinder(args.audio_dir)
+    found: list[tuple[Entry, Path, str]] = []
+    rejected: list[Rejected] = []
+    for entry in entries:
+        if isinstance(entry, Rejected):
+            rejected.append(replace(entry, lang=entry.lang or args.lang))
+            continue
+        lang = entry.lang or args.lang
+        txt = _normalizer(args, lang)(entry.txt)
+        reason, is_fault = _fault(entry, txt)
+        path = None if reason else finder.find(entry.audio, entry.folder, entry.where)
+        if isinstance(path, Path):
+            found.append((entry, path, txt))
+        else:
+            rejected.append(
+                Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason or str(path), lang, is_fault)
+            )
+    utterances, given = [], {}
+    seen: dict[str, str] = {}
+    for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
+        lang = entry.lang or args.lang
+        if key in seen:
+            rejected.append(Rejected(entry.where, str(path), f"repeated: the name {key} is at {seen[key]} too", lang))
+            continue
+        seen[key] = entry.where
+        if entry.split is not None:
+            given[key] = SPLIT_NAMES[entry.split.strip().lower()]
+        utterances.append(
+            Utterance(
+                key=key, wav=str(path), txt=txt, lang=lang, speaker=entry.speaker, start=entry.start, end=entry.end
+            )
+        )
+    return utterances, given, rejected
+
+
+def _normalizer(args: argparse.Namespace, lang: str) -> Callable[[str], str]:
+    if args.unit == "phone" or args.no_normalize:
+        return normalize_phones
+    return lambda text: normalize(text, lang)
+
+
+def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
+    """Why an entry cannot be used, apart from its audio, and whether that is a fault of the data."""
+    if not entry.txt.strip():
+        return "empty transcript", False
+    if not txt:
+        return f"empty transcript after normalisation: {one_field(entry.txt)!r}", True
+    start, end = entry.start or 0.0, entry.end
+    if start < 0.0 or (end is not None and end <= start):
+        return f"times: from {start:g} to {end:g} s" if end is not None else f"times: from {start:g} s", True
+    if entry.split is not None and entry.split.strip().lower() not in SPLIT_NAMES:
+        return f"set: {entry.split!r} is not train, dev or test", True
+    return None, True
+
+
+def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
+    """Names that do not depend on the form: the recording's name, and the times in milliseconds.
+
+    Recordings of one name in different folders are told apart by their folders, utterances of one time by the speaker.
+    """
+    names = _recording_names({path for _, path, _ in found})
+    bases = []
+    for entry, path, _ in found:
+        begin, end = (None if value is None else f"{round(value * 1000):07d}" for value in (entry.start, entry.end))
+        times = "" if begin is None and end is None else f"-{begin or '0' * 7}-{end or 'end'}"
+        bases.append(entry.key or f"{names[path]}{times}")
+    speakers = defaultdict(set)
+    for base, (entry, _, _) in zip(bases, found, strict=True):
+        speakers[base].add(entry.speaker)
+    keys = []
+    for base, (entry, _, _) in zip(bases, found, strict=True):
+        speaker = f"-{entry.speaker}" if len(speakers[base]) > 1 and not entry.key and entry.speaker else ""
+        keys.append("_".join(f"{base}{speaker}".split()))
+    return keys
+
+
+def _recording_names(paths: set[Path]) -> dict[Path, str]:
+    """The stem of each file, or its path from the common folder if another file has this stem too."""
+    counts = Counter(path.stem for path in paths)
+    if all(count == 1 for count in counts.values()):
+        return {path: path.stem for path in paths}
+    root = Path(commonpath([path.parent for path in paths]))
+    return {
+        path: path.stem if counts[path.stem] == 1 else "_".join(path.relative_to(root).with_suffix("").parts)
+        for path in paths
+    }
+
+
+# ---- checks of all utterances together
+
+
+def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> tuple[list[Utterance], list[Rejected]]:
+    """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
+    by_recording = defaultdict(list)
+    for utterance in utterances:
+        if utterance.start is not None or utterance.end is not None:
+            by_recording[utterance.wav].append(utterance)
+    pairs: list[tuple[Utterance, Utterance]] = []
+    for of_recording in by_recording.values():
+        of_recording.sort(key=lambda u: (u.start or 0.0, u.key))
+        active: list[Utterance] = []
+        for utterance in of_recording:
+            active = [u for u in active if u.end is None or u.end > (utterance.start or 0.0)]
+            pairs += [(other, utterance) for other in active]
+            active.append(utterance)
+    lines = (f"{a.key}\t{b.key}\t{b.start:g}\t{min(a.end or 1e9, b.end or 1e9):g}\n" for a, b in pairs)
+    write_atomic(args.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
+    keys = {u.key for pair in pairs for u in pair}
+    if keys:
+        done = "they are left out" if args.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
+        logger.info(
+            "%s: %d annotations overlap others of their recording; %s", args.out / "overlapping.tsv", len(keys), done
+        )
+    if not args.drop_overlaps:
+        return list(utterances), []
+    dropped = [
+        Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in utterances if u.key in keys
+    ]
+    return [u for u in utterances if u.key not in keys], dropped
+
+
+def _check_transcripts(args: argparse.Namespace, utterances: Sequence[Utterance]) -> None:
+    texts = {u.txt for u in utterances}
+    if len(utterances) > 1 and len(texts) == 1:
+        raise DataError(
+            f"all {len(utterances)} transcripts are {texts.pop()!r}; name the column or tier of the transcripts"
+        )
+    by_lang: dict[str, Counter[str]] = defaultdict(Counter)
+    example: dict[tuple[str, str], str] = {}
+    for utterance in utterances if args.unit == "char" else ():
+        for script in _SCRIPTS:
+            if count := len(_SCRIPTS[script].findall(utterance.txt)):
+                by_lang[utterance.lang or ""][script] += count
+                example.setdefault((utterance.lang or "", script), utterance.key)
+    for lang, counts in by_lang.items():
+        (main, _), *others = counts.most_common()
+        for script, count in others:
+            share = count / counts.total()
+            message = "%s: transcripts in two scripts: %.1f %% of the letters are %s, most are %s (see %s); check them"
+            logger.warning(message, lang, 100 * share, script, main, example[lang, script])
+
+
+_SCRIPTS = {
+    name: regex.compile(rf"\p{{Script={name}}}")
+    for name in (
+        "Latin",
+        "Cyrillic",
+        "Greek",
+        "Arabic",
+        "Hebrew",
+        "Devanagari",
+        "Han",
+        "Georgian",
+        "Armenian",
+        "Ethiopic",
+    )
+}
+
+
+# ---- sets
+
+
+def _make_splits(
+    args: argparse.Namespace, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
+) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
+    """The three sets, the utterances in none, and how they were made.
+
+    Given sets are kept; test and dev are held out from train where they are absent.
+    """
+    splits = {name: [u for u in utterances if given.get(u.key) == name] for name in SPLITS}
+    left_out: list[Rejected] = []
+    if given:
+        without = [u for u in utterances if u.key not in given]
+        left_out += [Rejected(u.key, u.wav, "set: none is given, others have one", u.lang or "") for u in without]
+    else:
+        splits["train"] = list(utterances)
+    absent = [name for name in ("test", "dev") if not splits[name]]
+    if len(splits["train"]) < 1 + len(absent):
+        found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
+        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(rejected).items()) or "none"
+        raise DataError(
+            f"{args.out}: {found}: too few for a recogniser; left out: {kinds}; repair these, or give more data"
+        )
+    num_speakers = len({u.speaker for u in splits["train"]} - {None})
+    if args.split_by == "speaker" and absent and num_speakers < 1 + len(absent):
+        raise ConfigError(
+            f"--split_by speaker: {num_speakers} known speakers for {1 + len(absent)} sets; use sentence or none"
+        )
+    total = len(splits["train"])
+    for name in absent:
+        size = max(1, round(getattr(args, f"{name}_share") * total))
+        splits[name], splits["train"], lost = _hold_out(splits["train"], size, args, name)
+        left_out += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in lost]
+    splits = {name: sorted(chosen, key=lambda u: u.key) for name, chosen in splits.items()}
+    return splits, left_out, args.split_by if absent else "given"
+
+
+def _hold_out(
+    utterances: Sequence[Utterance], size: int, args: argparse.Namespace, name: str
+) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
+    if args.split_by == "auto":
+        return hold_out(utterances, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
+    groups = {"speaker": lambda u: u.speaker or u.key, "sentence": lambda u: u.txt, "none": lambda u: u.key}
+    return (*hold_out_groups(utterances, size, groups[args.split_by], seed=args.seed, purpose=name), [])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data folder of Kaldi: wav.scp, text, and where they exist utt2spk, utt2lang and segments.
+
+Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
+
+Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
+train_clean belongs to train.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.corpus import entries
+from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.output import Rejected
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `prepare kaldi`."""
+    entries.add_arguments(parser, "Kaldi's data folder, or the folder of train, dev and test")
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the lists of a Kaldi folder. Returns the content of `stats.json`."""
+    return entries.prepare_entries(args, "kaldi", _read(args.corpus), {})
+
+
+def _read(corpus: Path) -> Iterator[Entry | Rejected]:
+    if (corpus / "wav.scp").is_file():
+        yield from read_kaldi(corpus)
+        return
+    folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
+    if not folders:
+        raise DataError(f"{corpus}: no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi")
+    for folder in folders:
+        yield from read_kaldi(folder, folder.name.partition("_")[0])
+
+
+def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
+    """The utterances of one folder. `split`: the set that they are given to.
+
+    Raises DataError when a file is missing, or audio is the output of a command.
+    """
+    recordings = {name: value for name, value, _ in _fields(folder / "wav.scp")}
+    for name, value in recordings.items():
+        if value.endswith("|"):
+            remedy = "run it once per recording, and write the path of the file that it makes"
+            raise DataError(f"{folder / 'wav.scp'}: {name}: a command, {value[:60]!r}; {remedy}")
+    segments: dict[str, str] | None = None
+    if (folder / "segments").is_file():
+        segments = {name: value for name, value, _ in _fields(folder / "segments")}
+    speakers, langs = (_optional(folder / name) for name in ("utt2spk", "utt2lang"))
+    used = set()
+    for key, txt, number in _fields(folder / "text"):
+        where = f"{folder.name}/text:{number}"
+        if key in used:
+            yield Rejected(where, "", f"repeated: the name {key} is on an earlier line", "")
+            continue
+        used.add(key)
+        try:
+            recording, start, end = (key, None, None) if segments is None else _segment(segments[key])
+            audio = recordings[recording]
+        except KeyError as error:
+            missing = "segments" if error.args[0] == key and segments is not None else "wav.scp"
+            yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
+            continue
+        except ValueError:
+            yield Rejected(key, "", f"segments: expected `recording start end`, found {segments[key]!r}", "")  # type: ignore[index]
+            continue
+        # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
+        audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
+        yield Entry(
+            where=where,
+            audio=audio_paths,
+            folder=folder,
+            txt=txt,
+            key=key,
+            lang=langs.get(key),
+            speaker=speakers.get(key),
+            start=start,
+            end=end,
+            split=split,
+        )
+    for key in (segments or recordings).keys() - used:
+        yield Rejected(key, "", "missing: it is not in text", "")
+
+
+def _fields(path: Path) -> Iterator[tuple[str, str, int]]:
+    """The name, the rest, and the number of each line."""
+    for number, line in enumerate(read_lines(path), start=1):
+        name, *rest = line.split(maxsplit=1) or [""]
+        if name:
+            yield name, rest[0].rstrip() if rest else "", number
+
+
+def _optional(path: Path) -> dict[str, str]:
+    return {name: value for name, value, _ in _fields(path)} if path.is_file() else {}
+
+
+def _segment(line: str) -> tuple[str, float, float | None]:
+    """`recording start end`; an end of -1 is the end of the recording."""
+    recording, start, end, *_ = line.split()
+    return recording, float(start), None if float(end) < 0.0 else float(end)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audio files of annotations: found by paths that may be of another computer."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+from wenet_hs.errors import DataError, list_names
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".au")
+_UNREADABLE = (".mp4", ".mpg", ".mpeg", ".mov", ".avi", ".m4a", ".wma")
+_URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+class MediaFinder:
+    """Finds audio files by paths that may be of another computer."""
+
+    def __init__(self, audio_dir: Path | None) -> None:
+        """`audio_dir`: the folder to search; None: the folder of each entry."""
+        self._audio_dir = audio_dir
+        self._known: dict[tuple[tuple[str, ...], Path], Path | str] = {}
+        self._files: dict[Path, dict[str, list[Path]]] = {}
+
+    def find(self, audio: Sequence[str], folder: Path, where: str) -> Path | str:
+        """The file, or why there is none.
+
+        Args:
+            audio: paths as they are written, the first that is found counts; also of Windows, or without suffix.
+            folder: where relative paths begin.
+            where: of the annotation, for the message.
+        Raises: DataError for a URL.
+        """
+        asked = (tuple(audio), folder)
+        if asked not in self._known:
+            for written in audio:
+                if _URL.match(written):
+                    raise DataError(f"{where}: audio is a URL, {written}; download the files, and give their paths")
+            self._known[asked] = self._search([_local_path(written) for written in audio if written], folder)
+        return self._known[asked]
+
+    def _search(self, names: Sequence[Path], folder: Path) -> Path | str:
+        if not names:
+            return "no audio is named"
+        roots = [folder] if self._audio_dir is None else [self._audio_dir, folder]
+        tails = [Path(*name.parts[first:]) for name in names for first in range(1, len(name.parts))]
+        for name in (*names, *tails):  # as written, then by the last parts
+            for candidate in _with_suffixes(name):
+                for root in roots:
+                    if (root / candidate).is_file():
+                        return (root / candidate).absolute()
+        index = self._index(roots[0])
+        for name in names:
+            found = [path for one in _with_suffixes(Path(name.name)) for path in index.get(_fold(one.name), ())]
+            if len(found) > 1:
+                return f"ambiguous: {list_names(sorted(map(str, found)), most=2)}; name the folder in the path"
+            if found:
+                return found[0]
+        remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
+        return f"missing: no {names[0].name} in {roots[0]} and its subfolders{remedy}"
+
+    def _index(self, root: Path) -> dict[str, list[Path]]:
+        """The files below a folder by name, without regard to case and Unicode form."""
+        if root not in self._files:
+            of_name = self._files.setdefault(root, {})
+            for path in sorted(root.rglob("*")):
+                if path.suffix.lower() in AUDIO_SUFFIXES:
+                    of_name.setdefault(_fold(path.name), []).append(path.absolute())
+        return self._files[root]
+
+
+def _fold(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _local_path(written: str) -> Path:
+    """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`."""
+    path = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
+    path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))
+    return Path(path)
+
+
+def _with_suffixes(path: Path) -> list[Path]:
+    """The path, if it may be audio, and the same name with each suffix of audio, in place of its own or after it."""
+    is_audio = path.suffix.lower() in AUDIO_SUFFIXES
+    own = [path] if is_audio else [path.with_name(path.name + suffix) for suffix in AUDIO_SUFFIXES]
+    others = [path.with_suffix(suffix) for suffix in AUDIO_SUFFIXES] if path.suffix else []
+    return [*own, *(other for other in others if other != path)]

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of recordings and transcripts: CSV, TSV or JSON Lines, with the names of the columns in the first line.
+
+Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
+         wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
+
+Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
+transcription; speaker, client_id; language, lang, locale; start, end (seconds); split; id. Delimiter, quoting and
+encoding are detected and printed. Other columns are ignored.
+"""
+
+import argparse
+import csv
+import difflib
+import io
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.corpus import entries
+from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.output import Rejected
+from wenet_hs.errors import ConfigError, DataError, list_names
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = {
+    "audio": ("audio", "path", "wav", "file_name", "filename", "file", "audio_path", "audio_file", "audio_filepath"),
+    "text": ("text", "sentence", "transcript", "transcription", "txt"),
+    "speaker": ("speaker", "client_id", "speaker_id", "spk"),
+    "lang": ("language", "lang", "locale"),
+    "start": ("start", "begin", "start_time", "begin_time", "offset"),
+    "end": ("end", "stop", "end_time", "stop_time"),
+    "split": ("split", "set", "subset"),
+    "key": ("id", "key", "utterance_id", "utt_id"),
+}
+"""What a column contains → the names by which it is found, the most usual first."""
+_REQUIRED = ("audio", "text")
+_DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `prepare table`."""
+    table_help = "table to read: .csv, .tsv or .jsonl"
+    parser.add_argument(
+        "--table", type=lambda path: Path(path).absolute(), required=True, metavar="FILE", help=table_help
+    )
+    add_column_arguments(parser)
+    entries.add_arguments(parser, None)
+
+
+def add_column_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of how a table is read."""
+    columns_help = f'names of columns, such as "audio=File text=Words"; contents: {" ".join(COLUMNS)}'
+    parser.add_argument("--columns", default="", metavar='"CONTENT=NAME …"', help=columns_help)
+    encoding_help = "of the table (default: UTF-8, or UTF-16 with a byte order mark)"
+    parser.add_argument("--encoding", help=encoding_help)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the lists of a table. Returns the content of `stats.json`."""
+    return entries.prepare_entries(args, "table", read_table(args.table, args), {"table": str(args.table)})
+
+
+def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -> Iterator[Entry | Rejected]:
+    """The rows of a table. `split`: the set of rows that name none.
+
+    Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
+    """
+    table = _read_json_lines(path) if path.suffix in (".jsonl", ".json") else _read_delimited(path, args.encoding)
+    columns = _find_columns(path, table.header, args.columns)
+    used = ", ".join(f"{name!r} is the {content}" for content, name in columns.items())
+    logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), used)
+    for number, row in table.rows:
+        where = f"{path.name}:{number}"
+        if isinstance(row, str):
+            yield Rejected(where, "", row, "")
+            continue
+        value = {
+            content: str(row[name]).strip() for content, name in columns.items() if row.get(name) not in (None, "")
+        }
+        try:
+            start, end = (_seconds(value[name]) if name in value else None for name in ("start", "end"))
+        except ValueError as error:
+            yield Rejected(value.get("key", where), value.get("audio", ""), f"times: {error}", value.get("lang", ""))
+            continue
+        yield Entry(
+            where=where,
+            audio=(value.get("audio", ""),),
+            folder=path.parent,
+            txt=value.get("text", ""),
+            start=start,
+            end=end,
+            split=value.get("split", split),
+            **{name: value.get(name) for name in ("key", "lang", "speaker")},
+        )
+
+
+@dataclass(frozen=True)
+class _Table:
+    form: str
+    """What was detected, for the user."""
+    header: Sequence[str]
+    rows: Sequence[tuple[int, dict[str, Any] | str]]
+    """Line, and the values by column or why the row cannot be read."""
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text.replace(",", "."))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds") from None
+
+
+def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
+    """Content → name of its column."""
+    found: dict[str, str] = {}
+    by_lower = {name.strip().lower(): name for name in reversed(header)}
+    for content, names in COLUMNS.items():
+        name = next((by_lower[name] for name in names if name in by_lower), None)
+        if name is not None:
+            found[content] = name
+    for pair in _split_pairs(chosen):
+        content, _, name = pair.partition("=")
+        if content not in COLUMNS or not name:
+            raise ConfigError(f"--columns {pair!r}: expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
+        if name not in header:
+            near = difflib.get_close_matches(name, header, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
+        found[content] = name
+    missing = [content for content in _REQUIRED if content not in found]
+    if missing:
+        has = list_names(header, most=20)
+        raise DataError(f'{path}:1: no column of the {missing[0]}; name it: --columns "{missing[0]}=…", one of: {has}')
+    return found
+
+
+def _split_pairs(text: str) -> list[str]:
+    """The words of --columns; a word without `=` belongs to the name before it, which has a space."""
+    pairs: list[str] = []
+    for word in text.split():
+        if "=" in word or not pairs:
+            pairs.append(word)
+        else:
+            pairs[-1] += f" {word}"
+    return pairs
+
+
+# ---- reading
+
+
+def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
+    """The text of a file, and its encoding."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check --table") from error
+    if encoding is None:
+        encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding), encoding.removesuffix("-sig")
+    except LookupError as error:
+        raise ConfigError(f"--encoding {encoding}: Python knows no such encoding; examples: utf-8, cp1252") from error
+    except UnicodeDecodeError as error:
+        number = content[: error.start].count(b"\n") + 1
+        remedy = "save the whole table as UTF-8, or name its encoding, such as --encoding cp1252"
+        raise DataError(
+            f"{path}:{number}: not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}; {remedy}"
+        ) from error
+
+
+def _read_delimited(path: Path, encoding: str | None) -> _Table:
+    text, encoding = _decode(path, encoding)
+    candidates = []
+    for delimiter in _DELIMITERS:
+        for is_quoted in (True, False):
+            try:
+                rows = _parse(text, delimiter, is_quoted)
+            except csv.Error:  # a quotation mark that is a part of the text
+                continue
+            if rows and len(rows[0][1]) > 1:
+                num_fitting = sum(len(row) == len(rows[0][1]) for _, row in rows)
+                candidates.append((num_fitting / len(rows), is_quoted, len(rows[0][1]), delimiter, rows))
+    if not candidates:
+        first = text.partition("\n")[0][:80]
+        raise DataError(f"{path}:1: found one column, {first!r}; separate the columns by tabs, commas or semicolons")
+    _, is_quoted, width, delimiter, rows = max(candidates, key=lambda one: one[:3])
+    header = [name.strip() for name in rows[0][1]]
+    values: list[tuple[int, dict[str, Any] | str]] = []
+    for number, row in rows[1:]:
+        fits = len(row) == width
+        values.append(
+            (number, dict(zip(header, row, strict=True)) if fits else f"columns: {len(row)}, the header has {width}")
+        )
+    quoting = ", quoted" if is_quoted and '"' in text else ""
+    return _Table(f"{_DELIMITERS[delimiter]}-separated{quoting}, {encoding}", header, values)
+
+
+def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[str]]]:
+    """The first line and the values of each row that is not empty."""
+    lines = io.StringIO(text, newline="")
+    if is_quoted:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    rows, first = [], 1
+    for row in reader:
+        if any(value.strip() for value in row):
+            rows.append((first, row))
+        first = reader.line_num + 1
+    return rows
+
+
+def _read_json_lines(path: Path) -> _Table:
+    text, encoding = _decode(path, None)
+    if text.lstrip().startswith("["):
+        raise DataError(f"{path}:1: a JSON array; write one JSON object per line")
+    rows: list[tuple[int, dict[str, Any] | str]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            record = f"not JSON: {error}"
+        rows.append((number, record if isinstance(record, dict | str) else "not a JSON object"))
+    header = list(dict.fromkeys(name for _, row in rows if isinstance(row, dict) for name in row))
+    return _Table(f"JSON Lines, {encoding}", header, rows)
