@@ -12,6 +12,7 @@ import json
 import math
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 from wenet_hs.bin.main import (
@@ -21,6 +22,7 @@ from wenet_hs.bin.main import (
     check_bpe_model,
     main_of,
     read_transcripts,
+    run_action,
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
@@ -29,7 +31,7 @@ from wenet_hs.lm.build import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import read_running_text
-from wenet_hs.report.lm import write_lm_results, write_lm_tables
+from wenet_hs.report.lm import write_lm_results, write_lm_tables, write_text_statistics
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -58,6 +60,7 @@ Example: wenet-hs lm sample --model_dir exp/lm --count 5 --seed 1
 REPORT_HELP = """Write results files of trained and scored models, and tables of such files in Markdown.
 
 Example: wenet-hs lm report --exp exp/hsoftmax-seed1 exp/softmax-seed1 --results results/table4
+Example: wenet-hs lm report --texts train.txt valid.txt test.txt --units units.txt --results results/table4
 Example: wenet-hs lm report --tables results/table3 results/table4 --intro results/intro.md --markdown RESULTS.md
 """
 
@@ -134,15 +137,23 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     exp_help = "folders of models, named SYSTEM-seedN, with the valid.json and test.json of `lm score --json`"
     add("--exp", type=Path, nargs="+", default=[], metavar="DIR", help=exp_help)
-    add("--results", type=Path, metavar="DIR", help="folder for the results file of each --exp")
+    add("--texts", type=Path, nargs="+", default=[], metavar="FILE", help="texts whose statistics stand in the table")
+    add("--units", type=Path, help="unit table of words, for --texts")
+    add("--results", type=Path, metavar="DIR", help="folder for the results file of each --exp, and for --texts")
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help="folders of results files with a table.yaml")
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
     add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
 
 
 def _report(args: argparse.Namespace) -> None:
-    if bool(args.exp) != bool(args.results) or bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
-        raise ConfigError("give --exp with --results for results files, or --tables with --markdown for tables")
+    made = args.exp + args.texts
+    if bool(made) != bool(args.results) or bool(args.tables) != bool(args.markdown) or not made + args.tables:
+        raise ConfigError("give --exp or --texts with --results, or --tables with --markdown")
+    if bool(args.texts) != bool(args.units):
+        raise ConfigError("--texts and --units: give both, or none")
+    if args.texts:
+        tokenizer = make_tokenizer("word", UnitTable.read(args.units), None)
+        print(write_text_statistics(args.texts, tokenizer, args.results))
     for model_dir in args.exp:
         print(write_lm_results(model_dir, args.results))
     if args.tables:
@@ -196,16 +207,7 @@ ACTIONS = {
     "report": (REPORT_HELP, _add_report_arguments, _report),
     "ngram": (NGRAM_HELP, _add_ngram_arguments, _ngram),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action and its flags."""
-    add_actions(parser, ACTIONS)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Run the action."""
-    args.run_action(args)
+add_arguments, run = partial(add_actions, actions=ACTIONS), run_action
 
 
 if __name__ == "__main__":

@@ -139,6 +139,11 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, Action]) 
         add_flags(action)
 
 
+def run_action(args: argparse.Namespace) -> None:
+    """Run the action that was chosen."""
+    args.run_action(args)
+
+
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)

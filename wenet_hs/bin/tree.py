@@ -9,6 +9,7 @@ Example: wenet-hs tree show data/tree.json --svg tree.svg
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from wenet_hs.bin.main import (
     check_bpe_model,
     main_of,
     read_transcripts,
+    run_action,
 )
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
@@ -281,16 +283,7 @@ ACTIONS = {
     "import": (IMPORT_HELP, _add_import_arguments, _import),
     "export": (EXPORT_HELP, _add_export_arguments, _export),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action and its flags."""
-    add_actions(parser, ACTIONS)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Run the action."""
-    args.run_action(args)
+add_arguments, run = partial(add_actions, actions=ACTIONS), run_action
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results files of language models, small enough to commit, and their tables in Markdown.
 
-A table is a folder of results files `SYSTEM-seedN.json` with a `table.yaml`, whose settings are those of `LmTable`.
+A table is a folder of results files `SYSTEM-seedN.json` with a `table.yaml`, whose settings are those of `LmTable`. Its
+`texts.json` has the statistics of the texts.
 """
 
 import json
@@ -16,11 +17,16 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, load_config, read_yaml
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.lm.text import read_running_text
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.text.tokenizer import Tokenizer
 
 FORMAT = "wenet_hs.lm_results/1"
 SETS = ("valid", "test")
 """Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
+
+
+TEXTS = "texts.json"
 
 
 class LmTable(BaseModel):
@@ -31,6 +37,8 @@ class LmTable(BaseModel):
     title: str
     text: str = ""
     """Markdown before the numbers."""
+    results: str = "."
+    """The folder of the results files, relative to that of the `table.yaml`."""
     systems: dict[str, str]
     """System → its name in the table, in the order of the rows."""
     published: dict[str, tuple[float, float]] = {}
@@ -68,6 +76,20 @@ def write_lm_results(model_dir: Path, folder: Path) -> Path:
     return target
 
 
+def write_text_statistics(texts: Sequence[Path], tokenizer: Tokenizer, folder: Path) -> Path:
+    """Write what the texts of a study contain (Table 1 of Jiang et al. 2017), with empty lines."""
+    found = []
+    for path in texts:
+        text = read_running_text([path], tokenizer, keep_empty_lines=True)
+        distinct = int((text.counts(len(tokenizer.table)) > 0).sum())
+        counts = {"lines": text.num_sentences, "empty lines": text.num_empty, "units with line ends": len(text)}
+        counts |= {"distinct units": distinct, "characters": text.num_characters, "<unk>": text.num_unknown}
+        found.append({"text": path.name, **counts})
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / TEXTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return folder / TEXTS
+
+
 def write_lm_tables(target: Path, folders: Sequence[Path], *, command: str, intro: str) -> None:
     """Write the tables of results folders as Markdown.
 
@@ -85,7 +107,7 @@ def _table(folder: Path) -> str:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{folder / 'table.yaml'}: {where}: {first['msg']}; correct it") from error
-    results = [_read(path) for path in sorted(folder.glob("*.json"))]
+    results = [_read(path) for path in sorted((folder / spec.results).glob("*-seed*.json"))]
     of_system = {name: [one for one in results if one["system"] == name] for name in spec.systems}
     if not any(of_system.values()):
         raise DataError(f"{folder}: has no results of the systems in table.yaml; run the recipe with --results")
@@ -99,7 +121,17 @@ def _table(folder: Path) -> str:
     rows = [row[: len(header)] for row in rows]
     conditions = sorted({_conditions(one["provenance"]) for one in results})
     note = "Perplexity: mean and standard deviation over the seeds. " + "; ".join(conditions)
-    return f"## {spec.title}\n\n{spec.text.strip()}\n\n{markdown_table(header, rows)}\n\n{note}."
+    texts = _texts_table(folder / TEXTS) if (folder / TEXTS).is_file() else ""
+    return f"## {spec.title}\n\n{spec.text.strip()}\n\n{texts}{markdown_table(header, rows)}\n\n{note}."
+
+
+def _texts_table(path: Path) -> str:
+    texts: list[dict[str, Any]] = json.loads("\n".join(read_lines(path)))
+    header = ["", *(text["text"] for text in texts)]
+    names = [name for name in texts[0] if name != "text"]
+    rows = [[name, *(f"{text[name]:,}" for text in texts)] for name in names]
+    shares = [f"{100 * text['<unk>'] / text['units with line ends']:.1f} %" for text in texts]
+    return f"{markdown_table(header, [*rows, ['share of <unk>', *shares]])}\n\n"
 
 
 def _read(path: Path) -> dict[str, Any]:

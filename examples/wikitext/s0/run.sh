@@ -71,6 +71,9 @@ mkdir -p "$data" "$exp"
 export OMP_NUM_THREADS=1 config train valid test data exp results override
 export -f train_and_score options_of
 if at 0 "units" && [ ! -f "$data/units.txt" ]; then wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"; fi
+if at 0 "statistics" && [ ! -f "$results/texts.json" ]; then
+  wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"
+fi
 if at 1 "trees"; then
   for kind in huffman $(grep -oE 'hsoftmax-[a-z]+' <<< "$systems" | sed 's/hsoftmax-//'); do [ -f "$data/tree-$kind.json" ] || build_tree "$kind"; done
 fi
@@ -78,4 +81,6 @@ if at 2 "training and scores"; then
   for seed in $seeds; do for system in $systems; do [ -f "$results/$system-seed$seed.json" ] || printf '%s\0' "$system-seed$seed"; done; done \
     | xargs -0r -P "$jobs" -n 1 bash -c 'train_and_score "$@"' _
 fi
-if at 3 "results" && [ -f "$results/table.yaml" ]; then wenet-hs lm report --tables "$results" --markdown "$here/RESULTS.md"; fi
+if at 3 "results" && [ -f "$results/table.yaml" ]; then
+  (cd "$here" && wenet-hs lm report --tables lm_results/*/ --intro lm_results/intro.md --markdown RESULTS.md)
+fi

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of language models: means over seeds, statistics of the texts, a second table over the same results."""
+
+import json
+from pathlib import Path
+
+from command_line import Capsys, error_line, run_line
+
+from wenet_hs.bin import lm
+from wenet_hs.report.lm import FORMAT
+
+
+def write_result(folder: Path, system: str, seed: int, perplexity: float) -> None:
+    scores = {
+        name: {"perplexity": perplexity * factor, "bits_per_unit": 7.5} for name, factor in (("valid", 1), ("test", 2))
+    }
+    content = {"format": FORMAT, "system": system, "seed": seed, "provenance": {"processor": "P", "torch": "2"}}
+    content |= {"steps": 100, "seconds": 3600, "scores": scores}
+    folder.mkdir(exist_ok=True)
+    (folder / f"{system}-seed{seed}.json").write_text(json.dumps(content))
+
+
+def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: Path, capsys: Capsys) -> None:
+    for seed, perplexity in enumerate((100.0, 110.0)):
+        write_result(tmp_path / "a", "tree", seed, perplexity)
+    write_result(tmp_path / "a", "flat", 0, 90.0)
+    (tmp_path / "a" / "table.yaml").write_text(
+        "title: A\nsystems: {flat: softmax, tree: a tree}\npublished: {flat: [1.5, 2]}\n"
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "table.yaml").write_text("title: B\nresults: ../a\nsystems: {tree: the same}\n")
+    (tmp_path / "train.txt").write_text("one two\n\ntwo three\n")
+    (tmp_path / "test.txt").write_text("one one four\n")
+    (tmp_path / "units.txt").write_text(
+        "".join(f"{unit} {n}\n" for n, unit in enumerate(["<blank>", "<unk>", "<sos/eos>", "one", "two", "three"]))
+    )
+    line = (
+        f"report --texts {tmp_path}/train.txt {tmp_path}/test.txt --units {tmp_path}/units.txt --results {tmp_path}/a"
+    )
+    assert run_line(lm, line) == 2  # a fifth of the test text is unknown at most
+    assert "1 of 4 units are not in units.txt" in error_line(2, capsys)
+    (tmp_path / "test.txt").write_text("one one two three four\n")
+    assert run_line(lm, line) == 0
+    assert run_line(lm, f"report --tables {tmp_path}/a {tmp_path}/b --markdown {tmp_path}/R.md") == 0
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "R.md").read_text().splitlines()]
+    assert ["", "train.txt", "test.txt"] in rows
+    assert ["units with line ends", "7", "6"] in rows
+    assert ["empty lines", "1", "0"] in rows
+    assert ["share of <unk>", "0.0 %", "16.7 %"] in rows
+    assert ["softmax", "90.00", "180.00", "7.50", "100", "1.0", "0", "1.50", "2.00"] in rows
+    assert ["a tree", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1", "–", "–"] in rows
+    assert ["the same", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1"] in rows
+
+
+def test_flags_that_do_not_fit_together_are_one_line(tmp_path: Path, capsys: Capsys) -> None:
+    for flags in ("", "--tables a", "--results a", "--texts a --units b", "--texts a --results b"):
+        assert "give" in error_line(run_line(lm, f"report {flags}"), capsys)
