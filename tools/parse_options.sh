@@ -25,7 +25,7 @@ _parse_options() {
     _option=${1#--}
     _option=${_option//-/_}
     grep -qxF -- "$_option" <<< "$_names" || _refuse_option "unknown option '$1' (try --help)"
-    case "${2-}" in --*) set -- "$1" ;; esac
+    ! grep -qxF -- "${2-}" <<< "--${_names//$'\n'/$'\n'--}" || set -- "$1"  # the next option, not a value
     [ $# -ge 2 ] || _refuse_option "option '$1' needs a value"
     printf -v "$_option" '%s' "$2"
     shift 2

@@ -10,7 +10,7 @@
 # Options of every recipe; a default that the run.sh has set already stays.
 stage=0
 stop_stage=8
-head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment per head and seed
+head=${head:-softmax hsoftmax}   # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 tree=huffman                  # of the heads other than softmax: brown, embedding, … (wenet-hs tree build --help)
 ctc_head=softmax              # of CTC: softmax, or another head over a tree of the same kind
 weighting=pooled              # counts of the tree's units: pooled, or per_language (each language the same weight)
@@ -20,7 +20,7 @@ data_seed=${data_seed:-0}     # of the random choices that stage 0 makes
 config=${config:?}
 override=                     # more settings for training, as "key=value key=value"
 base_override=${base_override:-}  # the same for a first training per seed, from which all its heads start; "": none
-modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"
+modes=${modes:-ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring}
 average_num=${average_num:?}
 eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
 inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/recipe.sh with a `wenet-hs` that only records its arguments: stages, folders and settings of each run.sh."""
 
+import json
 import os
 import shlex
 import shutil
@@ -34,7 +35,7 @@ done
 def checkout(tmp_path: Path) -> Path:
     """A checkout with the recipes and tools, and a bin/wenet-hs that appends its arguments to calls.txt."""
     (tmp_path / "conf").mkdir()
-    recipes = (f"examples/{name}/s0/run.sh" for name in ("mini", "ucla", "commonvoice"))
+    recipes = (f"examples/{name}/s0/run.sh" for name in ("mini", "ucla", "commonvoice", "own"))
     for name in (*recipes, "tools/recipe.sh", "tools/parse_options.sh", *TABLES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -79,6 +80,27 @@ def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(c
     report = "report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --data_list data/test/data.list "
     report += "--test test --out exp/report.html"
     assert calls[-1] == report.split()
+
+
+@pytest.mark.parametrize(("hours", "size"), [(0.2, "tiny"), (1.0, "small"), (19.0, "medium"), (30.0, "large")])
+def test_the_size_of_an_own_model_follows_the_hours(checkout: Path, hours: float, size: str) -> None:
+    data = checkout / "examples/own/s0/data-fieldwork-mdw"
+    data.mkdir(parents=True)
+    (data / "stats.json").write_text(json.dumps({"total": {"hours": {"train": hours}}}))
+    options = ["--elan", "x/fieldwork", "--lang", "mdw", "--prepare", "--tier 'utt@*' --drop_overlaps"]
+    _, calls = call(checkout, "own", *options, "--stop_stage", "4")
+    prepare = "prepare elan --lang mdw --unit char --seed 0 --out data-fieldwork-mdw"
+    assert calls[0] == [*prepare.split(), "--tier", "utt@*", "--drop_overlaps", "--corpus", "x/fieldwork"]
+    assert (calls[1][0], flag(calls[1], "--html")) == ("check", "data-fieldwork-mdw/check.html")
+    assert [one[0] for one in calls[2:]] == ["units", "tree", "cmvn", "train", "train"]
+    base, train = calls[-2:]
+    width, steps = {"tiny": (96, 1500), "small": (144, 3000), "medium": (192, 6000), "large": (256, 20000)}[size]
+    assert {f"encoder_conf.output_size={width}", f"scheduler_conf.total_steps={steps}"} <= set(base)
+    assert flag(train, "--checkpoint") == flag(base, "--model_dir") == "exp-fieldwork-mdw/base"
+    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4", "--size", "tiny")
+    assert "exp-fieldwork-mdw/softmax-tiny" in folders(calls)
+    error, _ = call(checkout, "own", *options, "--kaldi", "y", code=2)
+    assert "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder" in error
 
 
 def test_every_head_of_the_config_is_a_choice_and_gets_a_tree_if_it_is_built_from_one(checkout: Path) -> None:

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Your own recordings: from annotations to a recogniser, its error rates and a report.
+#   ./run.sh --corpus my.tsv --lang mdw                     a table of audio files and transcripts
+#   ./run.sh --elan fieldwork --prepare '--tier "utt@*"'    ELAN files; options of `wenet-hs prepare elan`
+#   ./run.sh --praat DIR    ./run.sh --kaldi DIR    ./run.sh --folder DIR
+#   ./run.sh --corpus my.tsv --head "softmax hsoftmax" --seeds "1 2 3"    two output layers, three trainings each
+#   ./run.sh --corpus my.tsv --unit phone                   phonetic transcripts, spaces between the phones
+#   ./run.sh --corpus my.tsv --size small                   instead of the size that the hours of speech suggest
+# Stages: 0 lists and their check, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
+
+# shellcheck disable=SC2034  # the forms of annotations are read by name
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+corpus=                       # table: CSV, TSV or JSON Lines
+elan=                         # or an .eaf file, or a folder with them
+praat=                        # or a .TextGrid file, or a folder with them
+kaldi=                        # or a data folder of Kaldi
+folder=                       # or a folder of audio files with transcripts
+lang=und                      # code of the language: decides how text is normalised
+prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
+size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours of training speech
+head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
+modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
+base_override=by_size         # settings of the first part of training, as "key=value key=value"; "": none
+config=$here/../../../conf/own.yaml  # YAML of the experiment
+average_num=5                 # checkpoints whose mean is the final model
+DATA_OPTIONS="elan praat kaldi folder lang"
+MORE_OPTIONS="size"
+# shellcheck source=tools/recipe.sh
+. "$here/../../../tools/recipe.sh"
+
+prepare_data() {
+  local _form _given=() _options=() _kind=char
+  [ "$unit" != phone ] || _kind=phone
+  for _form in corpus elan praat kaldi folder; do [ -z "${!_form}" ] || _given+=("$_form"); done
+  [ ${#_given[@]} = 1 ] || _fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
+  _form=${_given[0]}
+  eval "_options=($prepare)"
+  if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
+  wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
+  wenet-hs check "$data"/{train,dev,test}/data.list --unit "$_kind" --out "$data/check.tsv" --html "$data/check.html" \
+    || echo "$data/check.html: shows the utterances that training would stumble over"
+}
+
+# SIZE: width of the encoder, blocks, dropout, steps of the first part and of the second.
+size_settings() {
+  case $1 in
+    tiny) echo 96 6 0.2 1500 1500 ;;
+    small) echo 144 6 0.1 3000 2400 ;;
+    medium) echo 192 8 0.1 6000 4800 ;;
+    large) echo 256 12 0.1 20000 16000 ;;
+  esac
+}
+choose_size() {
+  local _hours
+  _hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
+  [ "$size" != auto ] || size=$(awk '{ print $1 < 0.5 ? "tiny" : $1 < 3 ? "small" : $1 < 20 ? "medium" : "large" }' <<< "$_hours")
+  read -r width blocks dropout first second < <(size_settings "$size")
+  echo "$_hours hours of training speech: size $size ($blocks layers of width $width, dropout $dropout, $first + $second steps)"
+  [ "$base_override" != by_size ] \
+    || base_override="model_conf.ctc_only_steps=$first scheduler_conf.total_steps=$first"
+}
+corpus_settings() {
+  printf '%s\n' "encoder_conf.output_size=$width" "encoder_conf.linear_units=$((4 * width))" "encoder_conf.num_blocks=$blocks" \
+    "encoder_conf.dropout_rate=$dropout" "decoder_conf.linear_units=$((4 * width))" "decoder_conf.dropout_rate=$dropout" \
+    "model_conf.interctc_layer=$((blocks / 2))" "scheduler_conf.total_steps=$second" "save_interval=$((second / 12))"
+}
+
+[[ $size =~ ^(auto|tiny|small|medium|large)$ ]] || _fail "--size $size: must be tiny, small, medium, large or auto"
+[ "$size" = auto ] || variant=-$size
+last_stage=$stop_stage
+if [ "$stage" = 0 ]; then  # the size of the model depends on the hours
+  stop_stage=0
+  run_stages
+  stage=1 stop_stage=$last_stage
+fi
+[ "$last_stage" != 0 ] || exit 0
+choose_size
+run_stages
