@@ -134,6 +134,16 @@ _train_base() {  # SEED; another run.sh that needs the same base waits
   _train "$(base_of "$1")" softmax "$1" "${base_data:-$data}" "${_settings[@]}"
 }
 
+_announce() {  # prints the expected time of each training, once
+  local _log _line
+  for _log in "${logs[@]}"; do
+    [ -z "${announced[$_log]:-}" ] || continue
+    _line=$(grep -om 1 'about .* steps that are left' "$_log" 2> /dev/null) || continue
+    announced[$_log]=yes
+    echo "${_log%.log}: $_line"
+  done
+}
+
 _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails (`wait -n` can miss one that ended early)
   local _process
   while true; do
@@ -142,6 +152,7 @@ _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fai
       wait "$_process" || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
       unset "running[$_process]"
     done
+    _announce
     [ ${#running[@]} -gt "$1" ] || return 0
     sleep 0.2
   done
@@ -209,6 +220,7 @@ run_stages() {
     "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$cmvn"
   fi
   mkdir -p "$exp"; logs=() running=()
+  declare -A announced=()
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
   if [ -n "$base_override" ]; then
     for _seed in $seeds; do

@@ -41,8 +41,8 @@ def stats(**facts: Any) -> SpeechStats:
     return SpeechStats(**{**numbers, **times, "num_targets": 10, "padding_share": 0.25, "loss_scale": 1.0, **facts})
 
 
-def monitored(folder: Path, progress: Progress, *, log_interval: int = 1) -> Monitor:
-    return Monitor(folder, progress, log_interval=log_interval, total_steps=9, device=torch.device("cpu"))
+def monitored(folder: Path, progress: Progress, *, log_interval: int = 1, total_steps: int = 9) -> Monitor:
+    return Monitor(folder, progress, log_interval=log_interval, total_steps=total_steps, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("warmup", "early_loss"), [({}, 2.4), ({"warmup_steps": 2}, 2.6)])
@@ -166,6 +166,17 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
     assert "| 3 audio s/s | wait 25 %" in caplog.text
     assert "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit" in caplog.text
     assert caplog.text.count("step") == 2
+
+
+def test_the_time_for_the_rest_is_stated_once_after_50_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress(step=100)  # a resumed run
+    with caplog.at_level(logging.INFO), monitored(tmp_path, progress, total_steps=750) as monitor:
+        for step in range(101, 200):
+            progress.step = step
+            monitor.step(stats(seconds=90.0 if step < 110 else 3.0))
+    assert [m for m in caplog.messages if "left" in m] == [
+        "about 30 minutes for the 600 steps that are left, besides validation"
+    ]
 
 
 def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import IO, ClassVar
 
 import torch
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
 """Fields of `Progress` in the record of a step."""
+EXPECTED_AFTER = 50
+"""Steps of a run after which the time for the rest is stated: the median excludes the first steps, which compile."""
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 """CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
 
@@ -88,6 +91,8 @@ class Monitor:
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
+        self._total_steps = total_steps
+        self._first_seconds: list[float] = []
         self._plateau_ctc = plateau_ctc
         self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * warmup_steps)
         console = Console(stderr=True)
@@ -118,6 +123,12 @@ class Monitor:
         """Record the optimizer step just done; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         step = self._progress.step
+        if len(self._first_seconds) < EXPECTED_AFTER:
+            self._first_seconds.append(stats.seconds)
+            if len(self._first_seconds) == EXPECTED_AFTER and step < self._total_steps:
+                minutes = median(self._first_seconds) * (self._total_steps - step) / 60
+                left = self._total_steps - step
+                logger.info("about %.0f minutes for the %d steps that are left, besides validation", minutes, left)
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
             logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
         elif stats.suspects:
