@@ -200,7 +200,7 @@ def test_phones_have_their_own_letters() -> None:
     assert found["not normalised"] == ["T .; normalised: а"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_no_text_ends_the_check_and_normalised_text_is_accepted(text: str) -> None:
     text_findings(text, text[::-1])
