@@ -53,7 +53,7 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -
     monkeypatch.setattr(sys, "argv", ["wenet-hs", "recognise"])
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert capsys.readouterr().err.startswith("wenet-hs: no command 'recognise'; there are: prepare units ")
+    assert capsys.readouterr().err.startswith("wenet-hs: no command 'recognise'; there are: prepare check units ")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
 COMMANDS = {
     "prepare": "make the data lists of a corpus",
+    "check": "show everything that is wrong with data lists",
     "units": "make the unit table: characters, phones or BPE",
     "tree": "build a tree over the units, show, import or export one",
     "embed": "train word vectors on text",

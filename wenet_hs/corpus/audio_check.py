@@ -29,7 +29,7 @@ from wenet_hs.manifest import Utterance
 ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
 _MISSING = "missing: no such file"
-_CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
+CRASHED = f"crash: the decoder ended its process or took more than {ITEM_LIMIT_S} s"
 _MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
 
 CheckMode = Literal["full", "exists", "none"]
@@ -103,7 +103,7 @@ class ClipChecker:
                 unknown,
                 num_workers=self._num_workers,
                 description=description,
-                on_crash=lambda _: CheckedClip(None, _CRASHED),
+                on_crash=lambda _: CheckedClip(None, CRASHED),
             )
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             with self._cache.open("a", encoding="utf-8") as cache:

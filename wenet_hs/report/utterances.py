@@ -36,7 +36,7 @@ def utterances_section(data: ReportData, max_utterances: int, audio_mb: float) -
     reports = [report for _, _, report in data.shown]
     ordered = worst_first(reports)
     keys = ordered[:max_utterances]
-    urls, num_omitted, num_unreadable = _embed_audio(data.clips, keys, int(audio_mb * 10**6))
+    urls, num_omitted, num_unreadable = embed_audio(data.clips, keys, int(audio_mb * 10**6))
     confidences = {
         index: _read_confidences(experiment.folder / experiment.test / str(data.mode) / "hyps.jsonl")
         for index, experiment, _ in data.shown
@@ -90,9 +90,7 @@ def _read_confidences(path: Path) -> dict[str, float] | None:
     return found
 
 
-def _embed_audio(
-    clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int
-) -> tuple[dict[str, str], int, int]:
+def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int) -> tuple[dict[str, str], int, int]:
     """Data URLs of the first clips that fit into `max_bytes`, the number of omitted and of unreadable clips."""
     urls, num_omitted, num_unreadable = dict[str, str](), 0, 0
     for key in filter(clips.__contains__, keys):

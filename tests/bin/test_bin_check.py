@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs check`: summary, table, page and exit code; one line per wrong input."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from command_line import Capsys, error_line, run_line
+
+from wenet_hs.bin import check as command
+from wenet_hs.corpus.check import KINDS
+from wenet_hs.manifest import Utterance, write_data_list
+
+DOCS = Path(__file__).parents[2] / "docs" / "own-data.md"
+SENTENCES = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One recording with twelve segments in two sets, without findings."""
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("tape.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 16 * 16000), 16000)
+    made = []
+    for number in range(12):
+        text = f"{SENTENCES[number % 4]} {'abcdel'[number % 6]}{'abcdel'[number // 6]}"
+        end = 1.3 * number + len(text) * (0.07 + 0.001 * (number % 3))
+        speaker = "ana" if number < 8 else "luz"
+        made.append(
+            Utterance(key=f"u{number}", wav="tape.flac", txt=text, start=1.3 * number, end=end, speaker=speaker)
+        )
+    write_data_list("train/data.list", made[:8])
+    write_data_list("dev/data.list", made[8:])
+    return tmp_path
+
+
+def spoil(folder: Path) -> None:
+    """A list with three faults and tags."""
+    good = Utterance(key="a", wav="tape.flac", txt="una casa", start=1.0, end=2.0)
+    bad = [
+        replace(good, key="missing", wav="no.wav"),
+        replace(good, key="empty", txt=""),
+        replace(good, key="long", txt="la casa blanca es muy larga", start=3.0, end=3.3),
+        replace(good, key="laugh", txt="la casa <b> [risa]", start=5.0, end=6.2),
+    ]
+    write_data_list("test/data.list", bad)
+
+
+def call(line: str) -> int:
+    return run_line(command, f"--num_workers 0 --min_count 2 {line}")
+
+
+def test_clean_lists(folder: Path, capsys: Capsys) -> None:
+    assert call("train/data.list dev/data.list --html new/folder/check.html") == 0
+    assert capsys.readouterr().out.split("\n") == [
+        "train: 8 utterances, 0.00 hours",
+        "dev: 4 utterances, 0.00 hours",
+        "utterances per sample rate: 16000 Hz: 12",
+        "units: 17; fewer than 2 times: none",
+        "",
+        "faults (training leaves these utterances out): none",
+        "remarks (training uses these utterances): none",
+        "total: 12 utterances, 0 with faults, 0 only with remarks",
+        "new/folder/check.html",
+        "",
+    ]
+    assert "No findings." in (folder / "new/folder/check.html").read_text("utf-8")
+
+
+def test_a_list_with_faults(folder: Path, capsys: Capsys) -> None:
+    spoil(folder)
+    assert call("train/data.list test/data.list --out check.tsv --html check.html --max_players 1") == 2
+    shown = capsys.readouterr()
+    assert shown.err == "train/data.list, test/data.list: 3 utterances have faults; correct them, or leave them out\n"
+    assert re.search(
+        r"^faults .*:\n  missing audio +1 +8\.3%  missing +restore the file, or correct wav in the list$",
+        shown.out,
+        re.M,
+    )
+    assert re.search(
+        r"^total: 12 utterances, 3 with faults, 1 only with remarks\ncheck.tsv\ncheck.html$", shown.out, re.M
+    )
+    rows = [line.split("\t") for line in (folder / "check.tsv").read_text("utf-8").splitlines()]
+    assert rows[0] == ["set", "key", "kind", "details"]
+    assert [row[:3] for row in rows[1:] if row[2] not in ("speaking rate", "rare unit")] == [
+        ["test", "missing", "missing audio"],
+        ["test", "empty", "empty transcript"],
+        ["test", "long", "too long for CTC"],
+        ["test", "laugh", "tags"],
+    ]
+    page = (folder / "check.html").read_text("utf-8")
+    assert page.count("<audio") == page.count('src="data:audio/mpeg;base64,') == 1
+    assert "la casa &lt;b&gt; [risa]" in page and "no.wav: missing" in page
+    assert "http" not in re.sub(r"http-equiv", "", page)
+
+
+def test_subsampling_of_a_config(folder: Path, capsys: Capsys) -> None:
+    spoil(folder)
+    (folder / "a.yaml").write_text(
+        "encoder_conf: {input_layer: linear}\ndataset_conf: {filter_conf: {min_length: 90}}\n"
+    )
+    assert call("test/data.list --config a.yaml") == 2
+    shown = capsys.readouterr().out
+    assert "too long for CTC" not in shown and re.search(r"length limits +1 .* long ", shown)
+    assert error_line(call("test/data.list --config a.yaml --unit phone"), capsys) == (
+        "a.yaml: tokenizer is char, --unit is phone; give the same for both, or leave --config out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nowhere.list", "nowhere.list: cannot be read (No such file or directory); check the path"),
+        (
+            "train/data.list train/data.list",
+            "train/data.list: 8 keys are also in train/data.list, the first is 'u0'; giv",
+        ),
+        ("table.csv", "table.csv: not a data.list (one JSON object per line); make one with `wenet-hs prepare table`"),
+        ("a.eaf", "a.eaf: not a data.list (one JSON object per line); make one with `wenet-hs prepare elan`"),
+        (
+            "text",
+            "text: not a data.list (one JSON object per line); make one with `wenet-hs prepare table|kaldi|folder|",
+        ),
+        ("broken.list", "broken.list:1: not JSON"),
+        ("train", "train: a folder; give train/data.list"),
+        (".", ".: a folder; give dev/data.list train/data.list"),
+        ("none", "none: a folder; give a data.list; `wenet-hs prepare` makes it"),
+        ("train/data.list --num_workers -1", "--num_workers -1: must be at least 0"),
+    ],
+)
+def test_wrong_input_is_one_line(folder: Path, capsys: Capsys, line: str, message: str) -> None:
+    (folder / "none").mkdir()
+    for name in ("table.csv", "a.eaf", "text"):
+        (folder / name).write_text("u1 la casa\n")
+    (folder / "broken.list").write_text('{"key": "a", \n')
+    assert error_line(call(line) or 0, capsys).startswith(message)
+
+
+def test_the_documentation_has_every_kind() -> None:
+    text = DOCS.read_text("utf-8")
+    assert [kind for kind in KINDS if not re.search(rf"^\|.*\b{kind}\b.*\|.*\|$", text, re.M)] == []

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults and remarks about data lists: audio, transcripts, lengths, and what utterances have in common.
+
+Each `find_…` yields all findings of a group. `KINDS` says which kinds are faults, and what to do.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+import regex  # type: ignore[import-untyped]
+import torch
+
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.corpus.audio_check import CRASHED, parallel_map
+from wenet_hs.corpus.letters import LOOK_ALIKE, MIXED, Unit, main_script, name_unit, wrong_letters
+from wenet_hs.corpus.output import find_implausible
+from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file
+from wenet_hs.data.features import count_frames
+from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
+from wenet_hs.errors import DataError
+from wenet_hs.files import iterate_lines
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.nn.subsampling import CONVOLUTIONS, Subsampling
+from wenet_hs.text.normalize import normalize
+from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.units import UnitTable
+
+Sets = Mapping[str, Sequence[Utterance]]
+"""Name of a set → its utterances."""
+
+
+FAULT_RULE, REMARK_RULE = "training leaves these utterances out", "training uses these utterances"
+
+
+class Kind(NamedTuple):
+    """A kind of findings."""
+
+    is_fault: bool
+    """Whether training leaves the utterance out."""
+    advice: str
+
+
+KINDS = {
+    "missing audio": Kind(True, "restore the file, or correct wav in the list"),
+    "unreadable audio": Kind(True, "copy or convert the file again, or leave the utterance out"),
+    "cut-off audio": Kind(True, "copy the file again"),
+    "outside the audio": Kind(True, "correct start and end in the list"),
+    "other duration": Kind(True, "correct duration in the list, or copy the file again"),
+    "empty transcript": Kind(True, "transcribe it, or leave it out"),
+    "too long for CTC": Kind(True, "listen, and compare the audio with the transcript"),
+    "length limits": Kind(True, "cut or join segments, or change filter_conf and give --config"),
+    "speaking rate": Kind(False, "listen, and compare the audio with the transcript"),
+    "silent": Kind(False, "leave it out"),
+    "clipped": Kind(False, "listen; record again if speech is distorted"),
+    "very quiet": Kind(False, "listen; leave it out if there is only noise"),
+    "low sample rate": Kind(False, "use the original recording; never mix telephone speech with other speech"),
+    "other sample rate": Kind(False, "check that the sets have the same mixture"),
+    "same audio": Kind(False, "keep one of the two"),
+    "overlapping segments": Kind(False, "correct start and end in the list"),
+    "sentence in two sets": Kind(False, "move it to one set, or results are too good"),
+    "speaker in two sets": Kind(False, "move the speaker to one set, or state it with the results"),
+    "rare unit": Kind(False, "correct it if it is a mistake; nothing can be learnt from few examples"),
+    LOOK_ALIKE: Kind(False, "replace the letter by the one of the language"),
+    MIXED: Kind(False, "check the letters of the word"),
+    "digits": Kind(False, "write numbers as they are spoken"),
+    "tags": Kind(False, "remove them, or leave the utterance out"),
+    "not normalised": Kind(False, "normalise it, as wenet-hs prepare does"),
+    "not NFC": Kind(False, "nothing; every command converts it"),
+    "invisible characters": Kind(False, "remove them; private-use characters need their Unicode letter"),
+}
+"""In the order of the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault or remark about one utterance."""
+
+    set: str
+    key: str
+    kind: str
+    details: str = ""
+    amount: float = 0.0
+    """The larger, the worse; only for the order within a kind."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check."""
+
+    sets: Sets
+    """With the durations of the audio, where it can be read."""
+    findings: Mapping[str, Sequence[Finding]]
+    """By kind, in the order of `KINDS`; at most one per utterance and kind, the worst first."""
+    rates: Counter[int]
+    """Sample rate in Hz → number of utterances."""
+    units: Counter[str]
+
+    def keys(self, *, is_fault: bool) -> set[str]:
+        """The utterances with a fault, or with a remark."""
+        return {one.key for kind, found in self.findings.items() if KINDS[kind].is_fault == is_fault for one in found}
+
+
+class Clip(NamedTuple):
+    """What the samples of an utterance show."""
+
+    fault: str | None = None
+    rate: int = 0
+    duration_s: float = 0.0
+    peak: float = 0.0
+    clipped: float = 0.0
+    """Share of samples in runs at full scale."""
+    is_silent: bool = False
+    digest: bytes = b""
+
+
+def read_lists(paths: Sequence[Path]) -> tuple[dict[str, list[Utterance]], set[str]]:
+    """The utterances by name of the set, and the keys whose transcript is not NFC in the file.
+
+    The name is that of the folder of a `data.list`, or of the file. Raises DataError with the faults of all lists.
+    """
+    names = [path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths]
+    names = names if len(set(names)) == len(names) else [str(path) for path in paths]
+    sets, not_nfc, faults = dict[str, list[Utterance]](), set[str](), list[str]()
+    first: dict[str, Path] = {}
+    for name, path in zip(names, paths, strict=True):
+        try:
+            _check_is_list(path)
+            sets[name] = read_data_list(path)
+        except DataError as error:
+            faults.append(str(error))
+            continue
+        same = [u.key for u in sets[name] if first.setdefault(u.key, path) is not path]
+        if same:
+            what = f"{path}: {len(same)} keys are also in {first[same[0]]}, the first is {same[0]!r}"
+            faults.append(f"{what}; give each list once, and each utterance a unique key")
+        for record in map(json.loads, filter(str.strip, iterate_lines(path))):
+            if not unicodedata.is_normalized("NFC", record["txt"]):
+                not_nfc.add(record["key"])
+    if faults:
+        raise DataError("\n".join(faults))
+    return sets, not_nfc
+
+
+_IMPORTERS = {".csv": "table", ".tsv": "table", ".eaf": "elan", ".textgrid": "praat"}
+
+
+def _check_is_list(path: Path) -> None:
+    """Raise DataError for a folder, a table, an annotation file or a text."""
+    if path.is_dir():
+        found = " ".join(map(str, sorted(path.glob("**/data.list")))) or "a data.list; `wenet-hs prepare` makes it"
+        raise DataError(f"{path}: a folder; give {found}")
+    importer = _IMPORTERS.get(path.suffix.lower(), "")
+    if path.is_file() and (importer or next(filter(str.strip, iterate_lines(path)), "{").lstrip()[0] not in "{["):
+        command = f"`wenet-hs prepare {importer or 'table|kaldi|folder|elan|praat'}`"
+        raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
+
+
+def check_lists(
+    sets: Sets,
+    *,
+    config: ExperimentConfig,
+    unit: Unit = "char",
+    min_count: int = 5,
+    not_nfc: Collection[str] = (),
+    num_workers: int = 0,
+) -> Checked:
+    """All findings about lists with unique keys. Decodes each utterance once.
+
+    Args:
+        config: features, subsampling and limits of the training.
+        min_count: a unit that occurs less often is rare.
+        not_nfc: keys whose transcript was not NFC in the file.
+    """
+    utterances = [u for of_set in sets.values() for u in of_set]
+    measured = parallel_map(
+        measure, utterances, num_workers=num_workers, description="audio", on_crash=lambda _: Clip(fault=CRASHED)
+    )
+    clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
+    findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
+    sets = {name: [_with_duration(u, clips[u.key]) for u in of_set] for name, of_set in sets.items()}
+    split = make_tokenizer(unit, UnitTable.from_units(())).split
+    units = Counter(x for u in utterances for x in split(u.txt))
+    findings += find_lengths(sets, units, unit, config)
+    findings += find_shared(sets, clips)
+    findings += find_overlaps(sets)
+    findings += find_in_texts(sets, unit, not_nfc)
+    findings += find_rare_units(sets, units, unit, min_count)
+    findings += find_letters(sets, unit)
+    by_kind = {kind: [found for found in findings if found.kind == kind] for kind in KINDS}
+    for found in by_kind.values():
+        found.sort(key=lambda one: -one.amount)
+    rates = Counter(clip.rate for clip in clips.values() if clip.rate)
+    return Checked(sets, {kind: found for kind, found in by_kind.items() if found}, rates, units)
+
+
+def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
+    return ((name, u) for name, of_set in sets.items() for u in of_set)
+
+
+# ---- audio
+
+_FULL_SCALE, _RUN = 0.999, 3
+_MAX_CLIPPED = 0.001
+_MIN_PEAK = 0.01  # -40 dB of full scale
+NO_AUDIO = ("missing audio", "unreadable audio", "cut-off audio", "outside the audio")
+_OF_REASON = {
+    "missing": "missing audio",
+    "cut off": "cut-off audio",
+    "damaged": "cut-off audio",
+    "a segment": "outside the audio",
+}
+
+
+def measure(utterance: Utterance) -> Clip:
+    """Decode an utterance. A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s)."""
+    try:
+        samples, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+    except AudioError as error:
+        return Clip(fault=error.reason)
+    loud = np.abs(samples)
+    full = np.convolve(loud >= _FULL_SCALE, np.ones(_RUN), "valid") == _RUN if len(loud) >= _RUN else np.zeros(1)
+    clipped = float((np.convolve(full, np.ones(_RUN)) > 0).mean()) if full.any() else 0.0
+    digest = hashlib.blake2b(samples.tobytes(), digest_size=16).digest()
+    silent = is_silent(torch.from_numpy(samples))
+    return Clip(None, rate, len(samples) / rate, float(loud.max()), clipped, silent, digest)
+
+
+def _with_duration(utterance: Utterance, clip: Clip) -> Utterance:
+    return utterance if clip.fault else replace(utterance, duration=round(clip.duration_s, 3))
+
+
+def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> Iterator[Finding]:
+    """Findings about the audio of each utterance; `sample_rate` is that of the training."""
+    rates = Counter(clip.rate for clip in clips.values() if clip.rate)
+    usual = max(rates, key=lambda rate: rates[rate], default=0)
+    for name, u in _each(sets):
+        clip = clips[u.key]
+        if clip.fault:
+            of_reason = (kind for start, kind in _OF_REASON.items() if clip.fault.startswith(start))
+            yield Finding(name, u.key, next(of_reason, "unreadable audio"), f"{u.wav}: {clip.fault}")
+            continue
+        if u.duration is not None and (reason := length_fault(clip.duration_s, u.duration, "the list")):
+            yield Finding(name, u.key, "other duration", reason, abs(clip.duration_s - u.duration))
+        if clip.is_silent:
+            yield Finding(name, u.key, "silent", f"{clip.duration_s:.2f} s", clip.duration_s)
+        elif clip.peak < _MIN_PEAK:
+            yield Finding(name, u.key, "very quiet", f"peak {20 * np.log10(clip.peak):.0f} dB", -clip.peak)
+        if clip.clipped > _MAX_CLIPPED:
+            yield Finding(name, u.key, "clipped", f"{clip.clipped:.2%} of the samples", clip.clipped)
+        if clip.rate < sample_rate:
+            yield Finding(name, u.key, "low sample rate", f"{clip.rate} Hz, below {sample_rate} Hz", -clip.rate)
+        if clip.rate != usual:
+            yield Finding(name, u.key, "other sample rate", f"{clip.rate} Hz, most have {usual} Hz", -clip.rate)
+
+
+# ---- lengths
+
+
+def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:
+    """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible speaking rates."""
+    known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
+    tokenizer = make_tokenizer(unit, UnitTable.from_units(units))
+    subsampling = Subsampling()
+    subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
+    all_frames = count_frames(np.array([seconds for _, _, seconds in known]), config.dataset_conf).tolist()
+    for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
+        ids, num = tokenizer.encode(u.txt), subsampling.subsampled_length(num_frames)
+        needed = ctc_frames_needed(ids)
+        if num < needed:
+            details = f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"
+            yield Finding(name, u.key, "too long for CTC", details, needed / max(num, 1))
+        elif reason := reason_to_reject(ids, seconds, num, config.dataset_conf.filter_conf):
+            yield Finding(name, u.key, "length limits", reason)
+    name_of = {u.key: name for name, u, _ in known}
+    far = find_implausible([u for _, u, _ in known], unit)
+    usual = median(rates) if (rates := [seconds_per_unit(u, unit) for _, u, _ in known]) else 0.0
+    for number, (u, _) in enumerate(far):
+        details = f"{seconds_per_unit(u, unit):.3f} s per unit, the median is {usual:.3f} s"
+        yield Finding(name_of[u.key], u.key, "speaking rate", details, -number)
+
+
+def seconds_per_unit(utterance: Utterance, unit: Unit) -> float:
+    """Seconds per phone, or per character without spaces."""
+    words = utterance.txt.split()
+    return (utterance.duration or 0.0) / max(1, len(words) if unit == "phone" else sum(map(len, words)))
+
+
+# ---- what utterances have in common
+
+_MIN_OVERLAP_S = 0.1
+
+
+def find_shared(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
+    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too."""
+    sentences, speakers, audio = dict[object, tuple[str, str]](), dict[str, str](), dict[bytes, Utterance]()
+    for name, u in _each(sets):
+        if u.txt.strip():
+            in_set, key = sentences.setdefault((u.lang, u.txt), (name, u.key))
+            if in_set != name:
+                yield Finding(name, u.key, "sentence in two sets", f"also in {in_set}: {key}")
+        if u.speaker is not None and (in_set := speakers.setdefault(u.speaker, name)) != name:
+            yield Finding(name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}")
+        clip = clips[u.key]
+        if clip.digest and not clip.is_silent and (same := audio.setdefault(clip.digest, u)) is not u:
+            what = "same" if same.txt == u.txt else "another"
+            yield Finding(name, u.key, "same audio", f"the samples of {same.key}, {what} transcript", what == "another")
+
+
+def find_overlaps(sets: Sets) -> Iterator[Finding]:
+    """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the same audio."""
+    groups = defaultdict[tuple[str, str | None], list[tuple[float, float, str, str]]](list)
+    for name, u in _each(sets):
+        start = u.start or 0.0
+        end = u.end or start + (u.duration or 0.0)
+        groups[u.wav, u.speaker].append((start, end, name, u.key))
+    for segments in groups.values():
+        segments.sort()
+        previous = segments[0]
+        for segment in segments[1:]:
+            overlap = min(previous[1], segment[1]) - segment[0]
+            if overlap > _MIN_OVERLAP_S and segment[:2] != previous[:2]:
+                details = f"{overlap:.2f} s of it are also in {previous[3]}"
+                yield Finding(*segment[2:], "overlapping segments", details, overlap)
+            previous = max(previous, segment, key=lambda one: one[1])
+
+
+# ---- transcripts
+
+_TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
+_INVISIBLE = regex.compile(r"(?V1)[[\p{Cc}\p{Cf}\p{Co}\p{Cn}\uFFFD]--[\u200C\u200D]]")
+_NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
+
+
+def find_in_texts(sets: Sets, unit: Unit, not_nfc: Collection[str]) -> Iterator[Finding]:
+    """Empty transcripts, tags, digits, invisible characters, text that is not normalised, and what was not NFC."""
+    for name, u in _each(sets):
+        if not u.txt.strip():
+            yield Finding(name, u.key, "empty transcript")
+        if u.key in not_nfc:
+            yield Finding(name, u.key, "not NFC")
+        text = _TAG.sub(" ", u.txt)
+        found = {"tags": _TAG.findall(u.txt), "digits": regex.findall(r"\p{Nd}+", text)}
+        found["invisible characters"] = [f"U+{ord(c):04X}" for c in _INVISIBLE.findall(u.txt)]
+        for kind, pieces in found.items():
+            if pieces:
+                yield Finding(name, u.key, kind, " ".join(dict.fromkeys(pieces)), len(pieces))
+        normal = _NO_PHONE.sub("", text) if unit == "phone" else normalize(text, u.lang)
+        has_spaces = unit == "char" and u.txt != " ".join(u.txt.split())
+        if normal.split() != text.split() or has_spaces:
+            changed = [c for c in dict.fromkeys(text) if c not in normal and not c.isspace()]
+            details = f"{' '.join(changed) or 'white space'}; normalised: {' '.join(normal.split())}"
+            yield Finding(name, u.key, "not normalised", details, len(changed))
+
+
+def find_rare_units(sets: Sets, units: Counter[str], unit: Unit, min_count: int) -> Iterator[Finding]:
+    """Utterances with units that all lists together have fewer than `min_count` times."""
+    tokenizer = make_tokenizer(unit, UnitTable.from_units(()))
+    for name, u in _each(sets):
+        rare = {x: units[x] for x in tokenizer.split(u.txt) if units[x] < min_count}
+        if rare:
+            details = ", ".join(f"{name_unit(x)}: {count} in all" for x, count in rare.items())
+            yield Finding(name, u.key, "rare unit", details, -min(rare.values()))
+
+
+def find_letters(sets: Sets, unit: Unit) -> Iterator[Finding]:
+    """Look-alike letters and mixed scripts. The usual letters are those of a language; of all lists for phones."""
+    counts = defaultdict[str | None, Counter[str]](Counter)
+    for _, u in _each(sets):
+        counts[None if unit == "phone" else u.lang].update(u.txt)
+    scripts = {lang: main_script(of_lang, unit) for lang, of_lang in counts.items()}
+    for name, u in _each(sets):
+        lang = None if unit == "phone" else u.lang
+        found = defaultdict[str, list[str]](list)
+        for kind, details in wrong_letters(_TAG.sub(" ", u.txt), scripts[lang], counts[lang], unit):
+            found[kind].append(details)
+        for kind, of_kind in found.items():
+            yield Finding(name, u.key, kind, "; ".join(dict.fromkeys(of_kind)), len(of_kind))
