@@ -14,7 +14,6 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G r
 import heapq
 import importlib.util
 import math
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -39,7 +38,6 @@ GPU_MAX_K = 32
 """The largest k for which the Triton kernel's list of open nodes fits the registers."""
 
 
-@lru_cache(maxsize=4096)  # a search of one row at V = 150 takes 10 µs
 def choose_search(
     num_rows: int, num_units: int, k: int, device_type: str, dtype: torch.dtype
 ) -> Literal["best_first", "dense"]:
@@ -57,7 +55,6 @@ def expected_opened(num_units: int, k: int) -> float:
     return k * max(1.0, math.log2(num_units / k))
 
 
-@lru_cache(maxsize=4096)
 def limits(num_units: int, k: int) -> tuple[int, int]:
     """How many nodes a row may open in all, and before its first leaf. Beyond them the dense route computes the row.
 
@@ -147,7 +144,7 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
             return found[0].view(shape), found[1].view(shape)
     best, ids = scores.topk(min(k + 1, scores.shape[-1]))
     # Ties are rare. On a CPU the check is cheap. On a GPU it would wait for the device, so ties are always handled.
-    if scores.device.type == "cpu" and not _has_ties(best):
+    if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
         return best[..., :k], ids[..., :k]
     with torch.no_grad():
         ranked = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)  # a NaN is neither above nor equal to anything
@@ -165,10 +162,3 @@ def _has_kernel(scores: Tensor, k: int) -> bool:
     if scores.device.type != "cpu" or scores.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
     return k <= KERNEL_MAX_K and not (scores.requires_grad and torch.is_grad_enabled())
-
-
-def _has_ties(sorted_values: Tensor) -> bool:
-    if torch.compiler.is_compiling() or sorted_values.dtype == torch.bfloat16:  # which NumPy does not have
-        return bool((sorted_values[..., 1:] == sorted_values[..., :-1]).any())
-    values = sorted_values.detach().numpy()  # NumPy takes a third of the time for a few numbers
-    return bool((values[..., 1:] == values[..., :-1]).any())
