@@ -43,7 +43,6 @@ MAX_SOFTMAX_HOURS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add, default = parser.add_argument, Word2VecOptions()
     add_transcript_arguments(parser)
     add("--units", type=Path, required=True, help="units.txt; other words of the text are left out")
@@ -71,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train and write the vectors; print their number and the loss of the last epoch."""
     _check_flags(args)
     table = UnitTable.read(args.units)
     tree = None if args.tree is None else load_tree(args.tree)

@@ -284,12 +284,10 @@ ACTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """An action and its flags."""
     add_actions(parser, ACTIONS)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the action."""
     args.run_action(args)
 
 
