@@ -231,8 +231,7 @@ def build_head(
             raise ValueError(f"{section}: this head needs a tree")
         match conf:
             case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
-                binary = tree.binary() if isinstance(tree, NaryTree) else tree
-                return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
+                return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad, route=route, search=search)
             case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
                 if isinstance(tree, NaryTree) and conf.num_classes is not None:
                     what = f"{section}.num_classes: {conf.tree} already has classes"
