@@ -291,8 +291,7 @@ def load_experiment(
 ) -> Experiment:
     """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`). It may have been moved.
 
-    Args:
-        checkpoint: weights instead of `final.pt`: a file, or a checkpoint folder.
+    `checkpoint`: weights instead of `final.pt`: a file, or a checkpoint folder.
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
@@ -316,8 +315,7 @@ def load_experiment(
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
     """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
 
-    Args:
-        where: the file of the config, for error messages.
+    `where`: the file of the config, for error messages.
 
     Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
     """

@@ -44,8 +44,7 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
     the n-best lists. The words of an n-gram model are units. A warning of rank 0 names the units that a model of the
     searches does not know: they are its `<unk>`, or avoided.
 
-    Args:
-        tokenizer: of the recogniser.
+    `tokenizer`: of the recogniser.
     Raises: DataError naming file and line if a file is damaged or knows no unit; ConfigError if it is missing, or kenlm
         is; CheckpointError if a folder is not complete.
     """

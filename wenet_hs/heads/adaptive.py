@@ -49,8 +49,7 @@ class AdaptiveHead(OutputHead):
                 and 7/8 of all occurrences, without repetition, and with at least one unit in the last cluster.
             div_value: cluster i (from 1) has width D / div_value^i. A value that would give the last cluster a width
                 below 1 is lowered; `self.div_value` is the value used.
-        Raises:
-            ValueError: an argument is invalid.
+        Raises ValueError: an argument is invalid.
         """
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))

@@ -99,8 +99,7 @@ class OutputHead(nn.Module, ABC):
             hidden: (..., D).
             targets: (...) unit ids, without padding.
             smoothing: ε in [0, 1).
-        Returns:
-            (...) nats, not averaged; `nll` when smoothing is 0.
+        Returns: (...) nats, not averaged; `nll` when smoothing is 0.
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
@@ -137,8 +136,7 @@ class OutputHead(nn.Module, ABC):
         Args:
             hidden: (B, T, D).
             labels: (B, L) unit ids, for all frames of the utterance.
-        Returns:
-            (B, T, L) natural logarithms; differentiable.
+        Returns: (B, T, L) natural logarithms; differentiable.
         """
         if hidden.dim() != 3 or labels.dim() != 2 or len(hidden) != len(labels):
             found = f"{tuple(hidden.shape)} and {tuple(labels.shape)}"
@@ -154,8 +152,7 @@ class OutputHead(nn.Module, ABC):
         Args:
             hidden: (..., D).
             k: 1…V.
-        Returns:
-            log-probabilities (..., K) and unit ids (..., K) int64.
+        Returns: log-probabilities (..., K) and unit ids (..., K) int64.
         """
         if not 1 <= k <= self.num_units:
             raise ValueError(f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}")

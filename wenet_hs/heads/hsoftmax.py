@@ -200,8 +200,7 @@ class HSoftmaxHead(NodeHead):
             device_type, dtype: of the computation, float32 or float64.
             all_units: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
                 and becomes its route of all nodes.
-        Raises:
-            ValueError: `route` is a kernel that cannot run here.
+        Raises ValueError: `route` is a kernel that cannot run here.
         """
         can_run = device_type == "cpu" and dtype == torch.float32
         if self.route in ("path", "nodes") and not can_run:

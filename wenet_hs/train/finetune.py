@@ -123,8 +123,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes,
     classes and clusters by the units in them. All others keep the values of `model`.
 
-    Args:
-        model: freshly built, over `units`.
+    `model`: freshly built, over `units`.
 
     Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged, do not
     belong together, or are of another encoder or decoder.

@@ -72,8 +72,7 @@ def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Te
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
         children: (V-1, 2) int32; V ≥ 2.
         k: 1…V.
-    Raises:
-        ValueError: the search cannot run.
+    Raises ValueError: the search cannot run.
     """
     if hidden.dtype != torch.float32:
         raise ValueError(f'search: "best_first" needs float32, got {hidden.dtype}; use "dense"')
@@ -129,8 +128,7 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Args:
         scores: (..., V).
         k: 1…V.
-    Returns:
-        values (..., K), which carry gradients, and indices (..., K) int64.
+    Returns: values (..., K), which carry gradients, and indices (..., K) int64.
     """
     best, ids = scores.topk(min(k + 1, scores.shape[-1]))
     # Ties are rare. On a CPU the check is cheap. On a GPU it would wait for the device, so ties are always handled.
