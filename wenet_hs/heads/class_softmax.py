@@ -97,14 +97,9 @@ class ClassHead(NodeHead):
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
     def extra_repr(self) -> str:
-        """With the chosen route of an unsmoothed cost and the chosen search for the best unit."""
         shape = f"nodes={self.tree.num_inner}, depth={self.tree.depth}"
-        kind, dtype = self.output.weight.device.type, self.output.weight.dtype
-        search: str = self.search
-        if search == "auto":
-            search = self.search_route(kind, dtype if dtype == torch.float64 else torch.float32, 1)
-        chosen = f"route={self.cost_route(kind)}, search={search}"
-        return f"{super().extra_repr()}, {shape}, {chosen}, sparse_grad={self.sparse_grad}"
+        settings = f"route={self.route}, search={self.search}, sparse_grad={self.sparse_grad}"
+        return f"{super().extra_repr()}, {shape}, {settings}"
 
     def cost_route(self, device_type: str) -> Literal["path", "all"]:
         """How a cost without smoothing is computed: `route`, or the choice of "auto" for the size and device."""

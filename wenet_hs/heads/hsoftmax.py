@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import CostWeights, NodeHead, OutputHead, compile_disable, leaf_sums, path_edges
-from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
+from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -147,7 +147,8 @@ class HSoftmaxHead(NodeHead):
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
-        if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True) == "nodes":
+        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True)
+        if route == "nodes" and self.search != "torch":
             from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
@@ -159,11 +160,10 @@ class HSoftmaxHead(NodeHead):
         method = self.search
         if method == "auto":
             method = choose_search(len(hidden_ND), self.num_units, k, hidden_ND.device.type, hidden_ND.dtype)
-        if method == "dense" or self._wants_gradient(hidden_ND):
+        if method != "best_first" or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        find = best_first if method == "best_first" else search_in_python
-        found = find(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
+        found = best_first(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
         return self._complete(*found, hidden_ND)
 
     @compile_disable

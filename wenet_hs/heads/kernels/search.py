@@ -11,18 +11,16 @@ search meets a NaN are given up and computed by the dense route.
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
 
-import heapq
 import importlib.util
 import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 SearchMethod = Literal["auto", "torch", "best_first", "dense"]
-"""How leaves are searched. "torch": the plain reference; "best_first": Numba on a CPU, Triton on a GPU; "dense": the
-product with all node vectors; "auto": see `choose_search`."""
+"""How leaves are searched. "best_first": by Numba on a CPU, by Triton on a GPU; "dense": from all log-probabilities;
+"torch": the same in plain PyTorch; "auto": see `choose_search`."""
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
@@ -87,29 +85,6 @@ def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Te
 
     values_NK, ids_NK, opened_N = search_triton.search(hidden, weight, bias, children, k)
     return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0]
-
-
-def search_in_python(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
-    """Best-first search in plain Python: a heap of nodes and leaves, one row after the other; see `best_first`."""
-    rows, num_inner, given_up = children.tolist(), len(children), []
-    values_NK, ids_NK = hidden.new_zeros(len(hidden), k), children.new_zeros(len(hidden), k, dtype=torch.int64)
-    for row, hidden_D in enumerate(hidden):
-        found: list[tuple[float, int]] = []
-        queue = [(0.0, 0)]  # cost and number: of equal costs inner nodes come before leaves, leaves go by unit
-        while len(found) < k:
-            cost, node = heapq.heappop(queue)
-            if node >= num_inner:
-                found.append((-cost, node - num_inner))
-                continue
-            z = hidden_D @ weight[node] + (0.0 if bias is None else bias[node])
-            if z.isnan():
-                given_up.append(row)
-                break
-            for child, turn in zip(rows[node], (z, -z), strict=True):
-                heapq.heappush(queue, (float(cost - F.logsigmoid(turn)), child))
-        else:
-            values_NK[row], ids_NK[row] = torch.tensor(found, dtype=torch.float64).T.to(hidden.device)
-    return values_NK, ids_NK, torch.tensor(given_up, dtype=torch.int64, device=hidden.device)
 
 
 def has_triton() -> bool:
