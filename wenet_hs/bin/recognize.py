@@ -76,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch_size(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag --batch_size."""
     help_text = "maximum number of utterances per batch; changes no text (default: 16)"
     parser.add_argument("--batch_size", type=int, default=16, help=help_text)
 

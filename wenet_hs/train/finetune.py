@@ -78,7 +78,6 @@ class FineTuneReport:
     parameters_new: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """The content of `fine_tune.json`."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     def log(self) -> None:
@@ -231,7 +230,6 @@ class BaseModel:
 
     @property
     def num_units(self) -> int:
-        """The number of units, V."""
         return state_sizes(self.state, str(self.path))[0]
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:

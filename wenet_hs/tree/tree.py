@@ -133,7 +133,6 @@ class UnitTree:
         return weights / weights[0] if weights[0] > 0 else self.num_leaves() / self.num_units
 
     def children_of(self, node: int) -> list[int]:
-        """The children of an inner node, left to right."""
         return list(self.children.reshape(-1)[self.offsets[node] : self.offsets[node + 1]].tolist())
 
     def child_index(self, node: int) -> int:
