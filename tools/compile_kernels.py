@@ -14,6 +14,8 @@ import torch
 
 from wenet_hs.decode.ctc import prefix_beam_search, viterbi_align
 from wenet_hs.heads import ClassHead, HSoftmaxHead, OutputHead
+from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
+from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.heads.kernels.search_numba import SERIAL_MAX_ROWS
 from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, train_word2vec
 from wenet_hs.nn.cpu import MANY_VALUES, Dropout
@@ -50,6 +52,7 @@ def main() -> None:
             head.eval_metrics(hidden, targets)
         head.log_probs(hidden).sum().backward()
         head.label_log_probs(hidden[None], targets[None]).sum().backward()
+    topk_lowest_id_first(torch.zeros(2, SERIAL_MAX_VALUES), 1)
     for dtype in (torch.float32, torch.bfloat16):
         Dropout(0.1)(torch.ones(MANY_VALUES, dtype=dtype))
     text = EncodedText(np.array([0, 1, 5], np.int32), np.array([0, 3]), Counter())

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead, base
 from wenet_hs.heads.kernels import search, search_numba
-from wenet_hs.heads.kernels.search import choose_search, expected_opened, topk_lowest_id_first
+from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
+from wenet_hs.heads.kernels.search import KERNEL_MAX_K, choose_search, expected_opened, topk_lowest_id_first
 from wenet_hs.tree import Tree
 
 METHODS = ("torch", "best_first", "dense")
@@ -171,7 +172,9 @@ def test_choice_of_a_search() -> None:
     assert choose(10, 267_735, device="cuda") == ("best_first" if search.has_triton() else "dense")
 
 
-# ---- the k greatest values of a row
+# ---- the k greatest values of a row, by the kernel and by torch
+
+KERNEL_AND_TORCH = (torch.float32, torch.float64)
 
 
 @settings(max_examples=25, deadline=None)
@@ -179,12 +182,13 @@ def test_choice_of_a_search() -> None:
 def test_the_k_greatest_values_are_those_of_a_stable_sort(values: list[int], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(values)))
     order = sorted(range(len(values)), key=lambda index: (-values[index], index))[:k]
-    best, ids = topk_lowest_id_first(torch.tensor(values, dtype=torch.float32), k)
-    assert ids.tolist() == order
-    assert best.tolist() == [values[index] for index in order]
+    for dtype in KERNEL_AND_TORCH:
+        best, ids = topk_lowest_id_first(torch.tensor(values, dtype=dtype), k)
+        assert ids.tolist() == order
+        assert best.tolist() == [values[index] for index in order]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", KERNEL_AND_TORCH)
 def test_infinities_and_nans(dtype: torch.dtype) -> None:
     inf, nan = torch.inf, torch.nan
     best, ids = topk_lowest_id_first(torch.tensor([-inf, 1.0, -inf, -inf], dtype=dtype), 2)
@@ -202,8 +206,8 @@ def test_tied_values_carry_gradients_to_the_chosen_ones() -> None:
     assert scores.grad is not None and scores.grad.tolist() == [0, 1, 1, 0]
 
 
-@pytest.mark.parametrize("num_rows", [1, 9, 1600])
-@pytest.mark.parametrize("k", [1, 33])
+@pytest.mark.parametrize("num_rows", [1, 9, SERIAL_MAX_VALUES // 40 + 9])
+@pytest.mark.parametrize("k", [1, KERNEL_MAX_K, KERNEL_MAX_K + 1])
 def test_many_rows_are_as_single_rows(num_rows: int, k: int) -> None:
     scores = torch.randint(0, 30, (40, num_rows), generator=torch.Generator().manual_seed(k)).float().T
     order = scores.argsort(dim=-1, descending=True, stable=True)[:, :k]

@@ -181,9 +181,14 @@ class OutputHead(nn.Module, ABC):
         return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        parts = hidden_ND.split(max(1, TOPK_MAX_SCORES // self.num_units))  # type: ignore[no-untyped-call]
-        found = [topk_lowest_id_first(self._log_probs(rows_ND), k) for rows_ND in parts]
-        return torch.cat([values for values, _ in found]), torch.cat([ids for _, ids in found])
+        num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
+        if len(hidden_ND) <= num_rows:
+            return self._dense_topk(hidden_ND, k)
+        parts = [self._dense_topk(rows_ND, k) for rows_ND in hidden_ND.split(num_rows)]  # type: ignore[no-untyped-call]
+        return torch.cat([values for values, _ in parts]), torch.cat([ids for _, ids in parts])
+
+    def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
     def _complete(
         self, values_NK: Tensor, ids_NK: Tensor, given_up_G: Tensor | None, hidden_ND: Tensor

@@ -36,6 +36,8 @@ TORCH_NODES_PER_DECISION = 40
 """The same for PyTorch's two routes on a CPU: they are equal at V = 300 with 6.6 decisions per target."""
 LABEL_NODES_MIN_UNITS = 512
 """From this V on `label_log_probs` computes only the nodes on the labels' paths."""
+SCAN_MAX_K = 64
+"""Up to this k one pass over the node scores keeps the best leaves. For more, `torch.topk` is faster."""
 
 
 class HSoftmaxHead(NodeHead):
@@ -165,6 +167,16 @@ class HSoftmaxHead(NodeHead):
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         found = best_first(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
         return self._complete(*found, hidden_ND)
+
+    def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32
+        if can_scan and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
+            from wenet_hs.heads.kernels.search_numba import scan
+
+            found = scan(self._node_scores(hidden_ND).detach(), self.node_children, k)
+            if found is not None:
+                return found
+        return super()._dense_topk(hidden_ND, k)
 
     @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:

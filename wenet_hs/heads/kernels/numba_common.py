@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several Numba kernels use: float32 exp and log1p, and the number of threads.
+"""Numba functions that several kernels use: float32 exp and log1p, the number of threads, the k best of a row.
 
 exp and log1p are polynomials, so that the compiler vectorises the loops that contain them. Calls of the C library would
 prevent that. The coefficients are minimax fits with a relative error of 2e-7. A NaN stays a NaN.
 
 This module imports numba, which takes 0.3 s. Import it inside the function that runs a kernel.
+
+Dimension key: N rows, V values per row, K kept values.
 """
 
 import numba
 import numpy as np
 import torch
-from numba import njit
+from numba import njit, prange
+from torch import Tensor
 
 SUMS = {"reassoc", "contract", "nsz"}
 """Fast-math flags of the kernels: sums may be reordered, NaN and infinity stay what they are."""
+
+SERIAL_MAX_VALUES = 65_536
+"""Up to this many values `best_of_rows` runs on the calling thread. To start the others would take as long."""
 
 _LARGEST = np.float32(87.0)  # exp(-87) is still a normal number
 _INVERSE_LN2 = np.float32(1.4426950408889634)
@@ -74,3 +80,53 @@ def log1p_unit(x):  # type: ignore[no-untyped-def]
     fit = _L2 + x * fit
     fit = _L1 + x * fit
     return x * (_ONE + x * fit)
+
+
+def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+    """The k greatest values of each row, descending (N, K), and their ids (N, K) int64; of equal values the lower id.
+
+    Returns None if there is a NaN. `scores_NV` is float32, contiguous and without gradient.
+    """
+    values_NK, ids_NK = np.empty((len(scores_NV), k), np.float32), np.empty((len(scores_NV), k), np.int64)
+    is_parallel = scores_NV.numel() > SERIAL_MAX_VALUES
+    if is_parallel:
+        use_torch_threads()
+    with_nan = (_best_parallel if is_parallel else _best_serial)(scores_NV.numpy(), values_NK, ids_NK)
+    return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
+
+
+@njit(cache=True)
+def _best_of_row(scores_V, values_K, ids_K):  # type: ignore[no-untyped-def]
+    """Returns 1 if there is a NaN."""
+    k, found = len(values_K), 0
+    for unit in range(len(scores_V)):
+        score = scores_V[unit]
+        if found == k and score <= values_K[k - 1]:
+            continue
+        if score != score:
+            return 1
+        index = min(found, k - 1)
+        while index > 0 and score > values_K[index - 1]:
+            values_K[index] = values_K[index - 1]
+            ids_K[index] = ids_K[index - 1]
+            index -= 1
+        values_K[index] = score
+        ids_K[index] = unit
+        found = min(found + 1, k)
+    return 0
+
+
+@njit(cache=True)
+def _best_serial(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
+    with_nan = 0
+    for row in range(len(scores_NV)):
+        with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
+    return with_nan
+
+
+@njit(cache=True, parallel=True)
+def _best_parallel(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
+    with_nan = 0
+    for row in prange(len(scores_NV)):
+        with_nan += _best_of_row(scores_NV[row], values_NK[row], ids_NK[row])
+    return with_nan

@@ -94,6 +94,9 @@ def has_triton() -> bool:
 
 # ---- the k best of all log-probabilities
 
+KERNEL_MAX_K = 32
+"""Up to this k one pass that keeps the best sorted is faster than a partial sort."""
+
 
 def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k greatest values of each row, descending; of equal values the lower index is kept and comes first.
@@ -105,6 +108,13 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         k: 1…V.
     Returns: values (..., K), which carry gradients, and indices (..., K) int64.
     """
+    if _has_kernel(scores, k):
+        from wenet_hs.heads.kernels import numba_common
+
+        found = numba_common.best_of_rows(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
+        if found is not None:
+            shape = (*scores.shape[:-1], k)
+            return found[0].view(shape), found[1].view(shape)
     best, ids = scores.topk(min(k + 1, scores.shape[-1]))
     # Ties are rare. On a CPU the check is cheap. On a GPU it would wait for the device, so ties are always handled.
     if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
@@ -119,3 +129,9 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         order = ranked.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
         ids = ids.gather(-1, order)
     return scores.gather(-1, ids), ids
+
+
+def _has_kernel(scores: Tensor, k: int) -> bool:
+    if scores.device.type != "cpu" or scores.dtype != torch.float32 or torch.compiler.is_compiling():
+        return False
+    return k <= KERNEL_MAX_K and not (scores.requires_grad and torch.is_grad_enabled())

@@ -56,6 +56,14 @@ def search(
 _NO_BIAS = np.empty(0, np.float32)
 
 
+def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+    """The k best of all leaves (N, K), from the scores of all nodes; tensors as in `search`. None if there is a NaN."""
+    values_NK, ids_NK = np.empty((len(scores_NI), k), np.float32), np.empty((len(scores_NI), k), np.int64)
+    use_torch_threads()
+    with_nan = _scan_parts(scores_NI.numpy(), children_I2.numpy(), values_NK, ids_NK)
+    return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
+
+
 @njit(cache=True, inline="always")
 def make_key(cost, number):  # type: ignore[no-untyped-def]
     return (np.int64(np.float32(cost).view(np.int32)) << HALF) | np.int64(number)
@@ -182,6 +190,30 @@ def _search_binary_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-un
         part_found = values_NK[start:end], ids_NK[start:end], opened_N[start:end]
         given_up += _search_binary_rows(hidden_ND[start:end], nodes, part_found, limits)
     return given_up
+
+
+@njit(cache=True, parallel=True)
+def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-untyped-def]
+    """Returns how many NaNs the scores have."""
+    num_rows, num_inner, with_nan = len(scores_NI), len(children_I2), 0
+    parts = min(num_rows, _PARTS)
+    for part in prange(parts):
+        turns_I, costs = np.empty(num_inner, np.float32), np.empty(2 * num_inner + 1, np.float32)
+        for row in range(num_rows * part // parts, num_rows * (part + 1) // parts):
+            z_I, best_K = scores_NI[row], ids_NK[row]
+            for i in range(num_inner):  # a loop of its own, which the compiler vectorises
+                turns_I[i] = log1p_unit(exp_minus(abs(z_I[i])))
+                with_nan += z_I[i] != z_I[i]
+            costs[0] = _ZERO
+            for i in range(num_inner):
+                both = costs[i] + turns_I[i]
+                costs[children_I2[i, 0]] = both + max(-z_I[i], _ZERO)
+                costs[children_I2[i, 1]] = both + max(z_I[i], _ZERO)
+            best_K[:] = NO_KEY
+            for leaf in range(num_inner, 2 * num_inner + 1):
+                keep_best(best_K, make_key(costs[leaf], leaf))
+            decode_keys(best_K, values_NK[row], num_inner)
+    return with_nan
 
 
 @njit(cache=True)
