@@ -34,13 +34,7 @@ from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wen
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
 from wenet_hs.nn.conformer import ConformerLayer, ConvolutionModule, Encoder, GlobalCmvn, TransformerEncoderLayer
-from wenet_hs.nn.layers import (
-    AbsolutePositionalEncoding,
-    FeedForward,
-    NoPositionalEncoding,
-    PositionalEncoding,
-    RelativePositionalEncoding,
-)
+from wenet_hs.nn.layers import FeedForward, PositionalEncoding
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
@@ -50,12 +44,6 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 AnyTree = Tree | NaryTree
 Cmvn = tuple[Tensor, Tensor]
 """Mean and inverse standard deviation of the features, (F,) each."""
-
-_POSITIONAL: dict[str, type[PositionalEncoding]] = {
-    "rel_pos": RelativePositionalEncoding,
-    "abs_pos": AbsolutePositionalEncoding,
-    "no_pos": NoPositionalEncoding,
-}
 
 
 # ---- models
@@ -125,7 +113,7 @@ def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | Non
 
 
 def _subsampling(conf: EncoderConf, feature_dim: int) -> Subsampling:
-    positional = _POSITIONAL[conf.pos_enc_layer_type](conf.output_size, conf.positional_dropout_rate)
+    positional = PositionalEncoding(conf.output_size, conf.positional_dropout_rate, conf.pos_enc_layer_type)
     if conf.input_layer == "linear":
         return LinearSubsampling(feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional)
     return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional)
@@ -178,7 +166,7 @@ def _decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -
         )
         for _ in range(num_blocks)
     ]
-    positional = AbsolutePositionalEncoding(size, conf.positional_dropout_rate)
+    positional = PositionalEncoding(size, conf.positional_dropout_rate)
     return TransformerDecoder(
         num_units,
         positional,
@@ -243,8 +231,7 @@ def build_head(
             raise ValueError(f"{section}: this head needs a tree")
         match conf:
             case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
-                binary = tree.binary() if isinstance(tree, NaryTree) else tree
-                return HSoftmaxHead(dim, binary, bias, sparse_grad=sparse_grad, route=route, search=search)
+                return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad, route=route, search=search)
             case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
                 if isinstance(tree, NaryTree) and conf.num_classes is not None:
                     what = f"{section}.num_classes: {conf.tree} already has classes"
@@ -304,8 +291,7 @@ def load_experiment(
 ) -> Experiment:
     """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`). It may have been moved.
 
-    Args:
-        checkpoint: weights instead of `final.pt`: a file, or a checkpoint folder.
+    `checkpoint`: weights instead of `final.pt`: a file, or a checkpoint folder.
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
@@ -329,8 +315,7 @@ def load_experiment(
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
     """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
 
-    Args:
-        where: the file of the config, for error messages.
+    `where`: the file of the config, for error messages.
 
     Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
     """

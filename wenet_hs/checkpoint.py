@@ -31,12 +31,10 @@ _REPLACED = ".replaced"
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """The folder of the checkpoint of an optimizer step."""
     return folder / f"step-{step:08d}"
 
 
 def step_of(path: Path) -> int:
-    """The optimizer step of a checkpoint folder."""
     return int(path.name.removeprefix("step-"))
 
 

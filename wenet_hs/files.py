@@ -114,8 +114,7 @@ def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError
     It is a record lock (`lockf`): unlike `flock`, worker processes do not inherit it. They outlive a kill of this
     process by seconds and would lock the folder for the next run.
 
-    Args:
-        flag: the option that names the folder; work: what is done there; both for the message.
+    `flag`: the option that names the folder; `work`: what is done there; both for the message.
     Raises: `error_class` if another run writes there, or the folder cannot be made or locked.
     """
     try:

@@ -90,12 +90,10 @@ class AsrModel(nn.Module):
 
     @property
     def left_decoder(self) -> TransformerDecoder:
-        """The left-to-right decoder."""
         return self.decoder.left_decoder if isinstance(self.decoder, BiTransformerDecoder) else self.decoder
 
     @property
     def num_units(self) -> int:
-        """Size of the output layer, V."""
         return self.head.num_units
 
     def restrict(

@@ -51,7 +51,7 @@ def plain(model: AsrModel, features: Tensor, mode: str) -> Scored:
         return wenet_search(model, memory, OPTIONS)
     if mode == "joint":
         return finished_list(model, memory, OPTIONS, OPTIONS.ctc_weight)
-    best, (blank, eos) = model.ctc.topk(memory[0], OPTIONS.beam_size), (model.ctc.blank, model.special.eos)
+    best, (blank, eos) = model.ctc.head.topk(memory[0], OPTIONS.beam_size), (model.ctc.blank, model.special.eos)
     _, (nbest,) = prefix_beam_search_with_lm(*best, memory[1], blank=blank, eos=eos, options=OPTIONS, lm=None)
     return [(prefix.ids, prefix.score) for prefix in nbest]
 

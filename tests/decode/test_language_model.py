@@ -15,8 +15,7 @@ from small_models import SPECIAL, small_batch, small_model
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
 from wenet_hs.decode.language_model import LanguageModel
-from wenet_hs.decode.lm import load_language_model
-from wenet_hs.decode.ngram import KenlmModel, NgramModel
+from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first

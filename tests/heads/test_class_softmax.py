@@ -140,8 +140,8 @@ def test_rows_whose_search_meets_a_nan_are_computed_by_the_product() -> None:
 def test_settings_are_checked_and_printed() -> None:
     head = ClassHead(4, NaryTree.frequency_bins(1 / np.arange(1, 5001)))
     assert "dim=4, num_units=5000, nodes=" in repr(head)
-    assert "depth=2, route=path, search=best_first, sparse_grad=False" in repr(head)
-    assert "route=all, search=all" in repr(ClassHead(4, SIX, route="all"))
+    assert "depth=2, route=auto, search=auto, sparse_grad=False" in repr(head)
+    assert "route=all, search=auto" in repr(ClassHead(4, SIX, route="all"))
     assert (head.cost_route("cpu"), head.cost_route("cuda")) == ("path", "all")
     routes = [head.search_route(*case) for case in (("cpu", torch.float32, 500), ("cuda", torch.float32, 5))]
     assert routes == ["all", "all"] and head.search_route("cpu", torch.float64, 5) == "all"

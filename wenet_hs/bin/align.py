@@ -26,7 +26,6 @@ from wenet_hs.manifest import read_data_list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     add("--data_list", type=Path, required=True, help="data.list with audio and transcripts")
@@ -39,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load, align, write, and name what could not be aligned."""
     check_at_least(args, 1, "batch_size")
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)

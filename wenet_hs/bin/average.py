@@ -14,7 +14,6 @@ from wenet_hs.train.average import average_weights, choose_checkpoints, write_fi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
     parser.add_argument("--num", type=int, default=5, help="number of checkpoints (default: 5)")
     by_help = "the best ones by a validation metric (cv_loss is loss), or the last ones (default: cv_loss)"
@@ -22,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Choose checkpoints, average them, write final.pt."""
     check_at_least(args, 1, "num")
     paths = choose_checkpoints(args.model_dir, args.num, args.by)
     target = args.model_dir / "final.pt"

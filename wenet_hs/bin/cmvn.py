@@ -35,7 +35,6 @@ _EXCHANGE = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--data_list", type=Path, required=True, help="the training list")
     add("--data_type", choices=DATA_TYPES, default="raw", help="the list contains JSON lines or tars (default: raw)")
@@ -46,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Compute and write the statistics; print the number of frames, hours and utterances."""
     check_at_least(args, 0, "num_workers")
     num_workers = args.num_workers
     if num_workers is None:

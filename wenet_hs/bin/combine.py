@@ -17,7 +17,6 @@ from wenet_hs.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--nbest", type=Path, nargs="+", required=True, metavar="DIR", help="folders with a hyps.jsonl, one per model")
     add("--out", type=Path, required=True, metavar="DIR", help="folder to write")
@@ -29,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read, combine, write."""
     weights = args.weights or [1.0] * len(args.nbest)
     if len(weights) != len(args.nbest) or not all(0 < weight < math.inf for weight in weights):
         found = " ".join(f"{weight:g}" for weight in weights)

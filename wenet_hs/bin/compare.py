@@ -30,7 +30,6 @@ from wenet_hs.score.tables import comparison_to_json, format_comparison, format_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--hyp_a", type=Path, nargs="+", required=True, help="hypotheses of the first system, one file per seed")
     add("--hyp_b", type=Path, nargs="+", required=True, help="those of the second system, seeds in the same order")
@@ -43,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Score both, compare, print."""
     check_at_least(args, 1, "num_resamples")
     rules = rules_of(args)
     reference, utterances = read_reference(args)

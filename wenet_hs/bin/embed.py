@@ -19,13 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.main import (
-    add_transcript_arguments,
-    check_at_least,
-    check_bpe_model,
-    main_of,
-    read_transcripts,
-)
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_transcripts
 from wenet_hs.build import check_tree
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
@@ -43,7 +37,6 @@ MAX_SOFTMAX_HOURS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add, default = parser.add_argument, Word2VecOptions()
     add_transcript_arguments(parser)
     add("--units", type=Path, required=True, help="units.txt; other words of the text are left out")
@@ -71,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train and write the vectors; print their number and the loss of the last epoch."""
     _check_flags(args)
     table = UnitTable.read(args.units)
     tree = None if args.tree is None else load_tree(args.tree)

@@ -56,7 +56,6 @@ MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     add("--test_data", type=Path, required=True, help="data.list to decode")
@@ -77,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch_size(parser: argparse.ArgumentParser) -> None:
-    """Declare the flag --batch_size."""
     help_text = "maximum number of utterances per batch; changes no text (default: 16)"
     parser.add_argument("--batch_size", type=int, default=16, help=help_text)
 
@@ -118,7 +116,6 @@ def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int,
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load, decode, write, and print the speed."""
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
     for name in ("place_unseen", "renormalize"):

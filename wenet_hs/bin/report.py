@@ -24,9 +24,8 @@ from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
 from wenet_hs.report.markdown import write_markdown
-from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.page import AUDIO_MB, MAX_UTTERANCES, build_page, format_summary
 from wenet_hs.report.results import collect_results, write_results
-from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ DEFAULT_TEST = "test"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--exp", type=Path, action="append", default=[], help="experiment folder; once for each experiment")
     add("--out", type=Path, help="the page to write")
@@ -55,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read the experiments, write the page, print the error rates and the page's path."""
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
     if bool(args.tables) != bool(args.markdown) or bool(args.exp) != bool(args.out) or not (args.exp or args.tables):
         raise ConfigError("give --exp with --out for a page, or --tables with --markdown for the tables of a study")

@@ -31,7 +31,6 @@ LANG = "lang"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--hyp", type=Path, required=True, help="hypotheses: a text file")
     add_common_arguments(parser)
@@ -60,7 +59,6 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read, score, print."""
     check_at_least(args, 0, "num_resamples")
     check_at_least(args, 1, "confusions")
     if args.features and args.metric != "per":

@@ -18,14 +18,12 @@ from wenet_hs.data.shards import open_list, write_shards
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     parser.add_argument("--data_list", type=Path, required=True, help="the list to pack")
     parser.add_argument("--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the shards and print their number."""
     check_at_least(args, 1, "num_utts_per_shard")
     utterances = open_list(args.data_list)
     num_shards = -(-len(utterances) // args.num_utts_per_shard)

@@ -15,7 +15,6 @@ from wenet_hs.train.trainer import TrainOptions, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the experiment")
     add("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train to the end of the config."""
     final = train(TrainOptions(**vars(args)))
     if is_first_rank():
         print(f"{final}: trained")

@@ -21,7 +21,6 @@ from wenet_hs.text.units import UnitTable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add_transcript_arguments(parser)
     parser.add_argument("--kind", choices=KINDS, required=True, help="the units: words are separated by white space")
     parser.add_argument("--out", type=Path, help="units.txt to write")
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the table, and for bpe the model."""
     if (args.kind == "bpe") != (args.bpe_model is not None) or (args.kind == "bpe") != (args.vocab_size is not None):
         raise ConfigError(f"--kind {args.kind}: --vocab_size and --bpe_model belong to --kind bpe, which needs both")
     if args.min_count is not None and args.kind == "bpe":

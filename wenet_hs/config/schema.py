@@ -302,11 +302,7 @@ class TrainingConfig(Section):
     """What wrote this file: versions, commit, command line, machine. For information only."""
 
     _head_selects = field_validator("head_conf", mode="before")(_read_head)
-
-    @field_validator("optim_conf", mode="before")
-    @classmethod
-    def _use_defaults_of_optim(cls, value: Any, info: ValidationInfo) -> Any:
-        return _with_defaults_of_kind(value, info)
+    _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         schedule = self.scheduler_conf
@@ -360,10 +356,7 @@ class ExperimentConfig(TrainingConfig):
     output_dim: Count | None = None
     """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
 
-    @field_validator("encoder_conf", mode="before")
-    @classmethod
-    def _use_defaults_of_encoder(cls, value: Any, info: ValidationInfo) -> Any:
-        return _with_defaults_of_kind(value, info)
+    _encoder_selects = field_validator("encoder_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf

@@ -72,8 +72,7 @@ class ClipError(AudioError):
 def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str] | None = None) -> Tensor:
     """The waveform (N,) of an utterance at `sample_rate`.
 
-    Args:
-        incomplete: the key is appended if the clip lacks a little of the length in its header; see `check_length`.
+    `incomplete`: the key is appended if the clip lacks a little of the length in its header; see `check_length`.
 
     Raises: ClipError, also where the length of the audio differs from the duration in the data list.
     """
@@ -173,8 +172,7 @@ def length_fault(duration_s: float, expected_s: float, origin: str) -> str | Non
 
     libsndfile gives no error for a truncated mp3 or ogg: often only this comparison finds a damaged clip.
 
-    Args:
-        origin: where `expected_s` is from, for the reason.
+    `origin`: where `expected_s` is from, for the reason.
     """
     if abs(duration_s - expected_s) <= max(0.1, 0.02 * expected_s):
         return None

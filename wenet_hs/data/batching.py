@@ -84,7 +84,6 @@ class Batch:
         return len(self.keys) + len(self.quarantined)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The batch with its tensors on a device."""
         names = ("features", "feature_lengths", "targets", "target_lengths")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 

@@ -145,8 +145,7 @@ class BeamSearch(ABC):
     def advance(self, parents: Tensor, units: Tensor, live: Tensor) -> None:
         """Replace the hypotheses: each new one is hypothesis `parents` (B, N) extended by a unit of `units` (B, N).
 
-        Args:
-            live: (B, N) which of them continue.
+        `live`: (B, N) which of them continue.
         """
         past_BNL = self.units.gather(1, parents[..., None].expand(-1, -1, self.units.size(2)))
         self.units = torch.cat([past_BNL, units[..., None]], dim=2)

@@ -1,26 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the language models of `--lm`, and recurrent ones for the searches and for n-best lists.
+"""Loads the language models of `--lm`: recurrent ones, n-gram models from ARPA files, and KenLM's binary files.
 
-Dimension key: M hypotheses, K candidates per hypothesis, S values of the network's state, V units of the recogniser.
+Dimension key: M hypotheses, K candidates per hypothesis, S values of the network's state, V units of the recogniser;
+Q queries, G n-grams, C contexts (context 0 is the empty one).
 """
 
 import logging
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel
-from wenet_hs.decode.ngram import KENLM_MAGIC, KenlmModel, NgramModel
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import read_lines
 from wenet_hs.lm.build import LmExperiment, load_lm
+from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.text.units import SPACE
+from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
+
+_LN_10 = math.log(10.0)
+_UNKNOWN_LOG_PROB = -100.0 * _LN_10
+"""Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
+_FIELD_END = re.compile("[ \t]+")
+_KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
+
+Words = tuple[int, ...]
 
 
 def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> AnyLanguageModel:
@@ -30,8 +44,7 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
     the n-best lists. The words of an n-gram model are units. A warning of rank 0 names the units that a model of the
     searches does not know: they are its `<unk>`, or avoided.
 
-    Args:
-        tokenizer: of the recogniser.
+    `tokenizer`: of the recogniser.
     Raises: DataError naming file and line if a file is damaged or knows no unit; ConfigError if it is missing, or kenlm
         is; CheckpointError if a folder is not complete.
     """
@@ -58,16 +71,18 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
 def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> LanguageModel:
     try:
         with path.open("rb") as file:
-            is_binary = file.read(len(KENLM_MAGIC)) == KENLM_MAGIC
+            is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
         what = f"--lm {path}: no such file; give the folder of `lm train` or an n-gram model in ARPA format"
         raise ConfigError(what) from error
     return KenlmModel(path, tokenizer.table) if is_binary else NgramModel(path, tokenizer.table)
 
 
-def _text_units(tokenizer: Tokenizer) -> list[tuple[int, str]]:
-    table = tokenizer.table
+def _text_units(table: UnitTable) -> list[tuple[int, str]]:
     return [(index, unit) for index, unit in enumerate(table.units) if index not in table.special_ids]
+
+
+# ---- recurrent models
 
 
 class RecurrentLm(LanguageModel):
@@ -80,7 +95,7 @@ class RecurrentLm(LanguageModel):
     def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
         """Raises DataError if the model knows none of the units."""
         self._model, table, own = experiment.model, tokenizer.table, experiment.tokenizer.table
-        found = {index: own.id_of(unit) for index, unit in _text_units(tokenizer)}
+        found = {index: own.id_of(unit) for index, unit in _text_units(table)}
         self.unknown = [table.units[index] for index, unit_id in found.items() if unit_id is None]
         if len(self.unknown) == len(found) or own.special.unk is None:
             what = f"{experiment.model_dir}: knows none of the {len(found)} units of the recogniser, or has no <unk>"
@@ -129,3 +144,214 @@ class RecurrentTextModel(TextModel):
         nll_ML = torch.zeros(targets_ML.shape, dtype=torch.float64, device=device)
         nll_ML[is_target_ML] = model.head.nll(hidden_MLD[is_target_ML], targets_ML[is_target_ML]).double()
         return [-cost for cost in nll_ML.sum(1).tolist()]
+
+
+# ---- n-gram models
+
+
+class NgramModel(LanguageModel):
+    """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
+
+    A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
+    context of the model. All queries of a step are answered together, by a search in a sorted table per backoff.
+    """
+
+    def __init__(self, path: Path, units: UnitTable) -> None:
+        """Raises DataError as `_ArpaReader`, and if the model knows none of the units."""
+        file = _ArpaReader(path)
+        words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
+        words_V[list(units.special_ids)] = -1
+        if not (words_V >= 0).any():
+            raise DataError(
+                f"{path}: knows none of the {len(units)} units of units.txt; build it from text that is split into "
+                "units"
+            )
+        self.unknown = [unit for _, unit in _text_units(units) if unit not in file.words]
+        words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
+        words_V[units.special.eos] = file.words[END]
+        self._words_V, self._num_words = words_V, len(file.words) + 1
+        backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
+        contexts = {words: number for number, words in enumerate(backoffs)}
+
+        def longest_context(words: Words) -> int:
+            return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
+
+        self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
+        self._backoffs_C = np.array(list(backoffs.values()))
+        self._shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
+        # Per n-gram, sorted by key: context and last word as one number, log-probability, and the context after it.
+        keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
+        order_G = keys_G.argsort()
+        self._keys_G, self._log_probs_G = keys_G[order_G], np.array(list(file.log_probs.values()))[order_G]
+        self._next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
+
+    def start(self, count: int) -> Tensor:
+        return torch.full((count,), self._begin)
+
+    def score(self, states: Tensor, ids: Tensor) -> Tensor:
+        log_probs_Q, _ = self._look_up(states.repeat_interleave(ids.size(1)), ids.flatten())
+        return torch.from_numpy(log_probs_Q).view(ids.shape).to(ids.device, torch.float32)
+
+    def advance(self, states: Tensor, ids: Tensor) -> Tensor:
+        _, contexts_M = self._look_up(states, ids)
+        return torch.from_numpy(contexts_M).to(ids.device)
+
+    def _look_up(self, states: Tensor, ids: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
+        contexts_Q, words_Q = states.cpu().numpy(), self._words_V[ids.cpu().numpy()]
+        log_probs_Q, next_Q = np.zeros(len(words_Q)), np.zeros(len(words_Q), np.int64)
+        open_Q = np.arange(len(words_Q))  # queries that no n-gram has answered yet
+        while len(open_Q):
+            keys_Q = contexts_Q * self._num_words + words_Q
+            entries_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
+            is_found = self._keys_G[entries_Q] == keys_Q
+            log_probs_Q[open_Q[is_found]] += self._log_probs_G[entries_Q[is_found]]
+            next_Q[open_Q[is_found]] = self._next_contexts_G[entries_Q[is_found]]
+            open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
+            log_probs_Q[open_Q] += self._backoffs_C[contexts_Q]
+            is_open = contexts_Q > 0
+            open_Q, words_Q, contexts_Q = open_Q[is_open], words_Q[is_open], self._shorter_C[contexts_Q[is_open]]
+        return log_probs_Q, next_Q
+
+
+# ---- ARPA files
+
+
+class _ArpaReader:
+    """The n-grams of a file in ARPA format, which SRILM and KenLM write, as dictionaries with natural logarithms."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises: DataError with file and line if it is no ARPA file, a number is invalid, a probability is above 1, an
+        n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than in the header,
+        or there is no `</s>`.
+        """
+        self._path, self._lines, self._line_number = path, read_lines(path), 0
+        self.words: dict[str, int] = {}
+        self.log_probs: dict[Words, float] = {}
+        self.backoffs: dict[Words, float] = {}
+        while self._next_line() != "\\data\\":
+            pass
+        sizes: list[int] = []
+        while (line := self._next_line()) or not sizes:
+            name, _, number = line.partition("=")
+            if line and (name.split() != ["ngram", str(len(sizes) + 1)] or not number.strip().isdecimal()):
+                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
+            sizes += [int(number)] if line else []
+        for order, size in enumerate(sizes, 1):
+            self._expect(f"\\{order}-grams:")
+            for count in range(size):
+                line = self._next_line()
+                if not line or line.startswith("\\"):
+                    raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
+                fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
+                self._read_ngram(fields, order, is_highest=order == len(sizes))
+        self._expect("\\end\\")
+        if END not in self.words:
+            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+        self._add_missing_prefixes()
+
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self._path}:{self._line_number}: {text}")
+
+    def _next_line(self) -> str:
+        if self._line_number == len(self._lines):
+            raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
+        self._line_number += 1
+        return self._lines[self._line_number - 1].strip(" \t")
+
+    def _expect(self, title: str) -> None:
+        """Read empty lines and then the line `title`."""
+        while not (line := self._next_line()):
+            pass
+        if line != title:
+            raise self._error(f"expected {title}, found {line[:40]!r}")
+
+    def _read_ngram(self, fields: list[str], order: int, *, is_highest: bool) -> None:
+        """Read `log10 probability, words, log10 backoff`; the backoff may be missing."""
+        has_backoff = len(fields) == order + 2
+        if len(fields) not in (order + 1, order + 2) or (has_backoff and is_highest and order > 1):
+            raise self._error(f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields")
+        log_prob = self._number(fields[0])
+        if log_prob > 0:
+            raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
+        names = [UNKNOWN if name == "<UNK>" else name for name in fields[1 : order + 1]]
+        if order == 1:
+            self.words.setdefault(names[0], len(self.words))
+        words = tuple(self.words.get(name, -1) for name in names)
+        if -1 in words:
+            raise self._error(f"{names[words.index(-1)]!r} is no 1-gram; the file is damaged")
+        if words in self.log_probs:
+            raise self._error(f"{' '.join(names)!r} is repeated; remove one of the two lines")
+        self.log_probs[words] = log_prob * _LN_10
+        if not is_highest:
+            self.backoffs[words] = self._number(fields[order + 1]) * _LN_10 if has_backoff else 0.0
+
+    def _number(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise self._error(f"{text[:40]!r} is no logarithm; the file is damaged")
+        return value
+
+    def _add_missing_prefixes(self) -> None:
+        """Add what SRILM leaves out: n-grams that longer ones begin with, with their backed-off probability."""
+
+        def log_prob(words: Words) -> float:
+            found = self.log_probs.get(words)
+            return self.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
+
+        for words in list(self.log_probs):
+            for size in range(1, len(words)):
+                if words[:size] not in self.log_probs:
+                    self.log_probs[words[:size]] = log_prob(words[:size])
+                    self.backoffs[words[:size]] = 0.0
+
+
+# ---- KenLM
+
+
+class KenlmModel(LanguageModel):
+    """A binary file of KenLM, read by its own library. A state is the number of a history that was seen before."""
+
+    def __init__(self, path: Path, units: UnitTable) -> None:
+        """Raises ConfigError if kenlm is not installed, DataError if it cannot read the file."""
+        try:
+            import kenlm
+        except ImportError as error:
+            raise ConfigError(
+                f"--lm {path}: is a binary file of KenLM; run `pip install kenlm`, or give the ARPA file"
+            ) from error
+        self._kenlm = kenlm
+        try:
+            self._model = kenlm.Model(str(path))
+        except OSError as error:
+            raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
+        self.unknown = [unit for _, unit in _text_units(units) if unit not in self._model]
+        self._units = [UNKNOWN if index in units.special_ids else unit for index, unit in enumerate(units.units)]
+        self._units[units.special.eos] = END
+        begin = kenlm.State()
+        self._model.BeginSentenceWrite(begin)
+        self._states, self._seen = [begin], dict[tuple[int, int], tuple[float, int]]()
+
+    def start(self, count: int) -> Tensor:
+        return torch.zeros(count, dtype=torch.int64)
+
+    def score(self, states: Tensor, ids: Tensor) -> Tensor:
+        rows = zip(states.tolist(), ids.tolist(), strict=True)
+        return torch.tensor([[self._step(state, unit)[0] for unit in row] for state, row in rows], device=ids.device)
+
+    def advance(self, states: Tensor, ids: Tensor) -> Tensor:
+        pairs = zip(states.tolist(), ids.tolist(), strict=True)
+        return torch.tensor([self._step(state, unit)[1] for state, unit in pairs], device=ids.device)
+
+    def _step(self, state: int, unit: int) -> tuple[float, int]:
+        """Log-probability of a unit after a state, and the next state."""
+        found = self._seen.get((state, unit))
+        if found is None:
+            after = self._kenlm.State()
+            log10 = self._model.BaseScore(self._states[state], self._units[unit], after)
+            self._states.append(after)
+            found = self._seen[state, unit] = (log10 * _LN_10, len(self._states) - 1)
+        return found

@@ -83,7 +83,7 @@ class EncodedBatch:
         needs_prefixes = any(_PREFIXES in stages_of(mode) for mode in self.modes)
         size = self.options.beam_size if needs_prefixes else 1
         with self.times.measure(_CTC):
-            best = self.model.ctc.topk(self.memory, min(size, self.model.num_units))
+            best = self.model.ctc.head.topk(self.memory, min(size, self.model.num_units))
             if bool(best[0].isnan().any()):
                 raise CheckpointError(CTC_NAN)
         return best

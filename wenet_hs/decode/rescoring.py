@@ -105,7 +105,6 @@ class PrefixTree:
     """Per hypothesis its number among all hypotheses, and its edges."""
 
     def add(self, number: int, ids: Sequence[int], eos: int) -> None:
-        """Add hypothesis `number`."""
         node, path = 0, []
         for unit in ids:
             path.append(self.edges.setdefault((node, unit), len(self.edges)))

@@ -86,8 +86,7 @@ def plan_batches(
 def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, remedy: str) -> Iterator[None]:
     """Raise ConfigError with the keys of the batch if the block runs out of memory.
 
-    Args:
-        longest_s: seconds of the longest clip, to which the others are padded.
+    `longest_s`: seconds of the longest clip, to which the others are padded.
     """
     try:
         yield

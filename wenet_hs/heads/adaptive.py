@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import OutputHead, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.fields import check_frequencies
-from wenet_hs.tree.tree import NaryTree, Tree
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
 """Default cutoffs: a cluster begins after the fewest units that have this share of all occurrences."""
@@ -39,22 +38,19 @@ class AdaptiveHead(OutputHead):
     def __init__(
         self,
         dim: int,
-        frequencies: Sequence[float] | NDArray[np.float64] | Tree | NaryTree,
+        frequencies: Sequence[float] | NDArray[np.float64],
         cutoffs: Sequence[int] | None = None,
         div_value: float = 4.0,
     ) -> None:
         """
         Args:
-            frequencies: (V,) counts or probabilities, finite, ≥ 0, or a tree that contains them.
+            frequencies: (V,) counts or probabilities, finite, ≥ 0.
             cutoffs: ranks at which the clusters begin, ascending, 1…V-1. None: after the fewest units with 1/2, 3/4
                 and 7/8 of all occurrences, without repetition, and with at least one unit in the last cluster.
             div_value: cluster i (from 1) has width D / div_value^i. A value that would give the last cluster a width
                 below 1 is lowered; `self.div_value` is the value used.
-        Raises:
-            ValueError: an argument is invalid.
+        Raises ValueError: an argument is invalid.
         """
-        if isinstance(frequencies, Tree | NaryTree):
-            frequencies = frequencies.frequencies
         weights = check_frequencies(frequencies)
         super().__init__(dim, len(weights))
         ranked = np.argsort(-weights, kind="stable")

@@ -8,9 +8,8 @@ I inner nodes and E edges of a tree, M edges on the paths of some units.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_args
 
 import numpy as np
 import torch
@@ -59,9 +58,6 @@ class OutputHead(nn.Module, ABC):
     `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast; float64 stays float64.
     Results have the leading shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is
     checked on a CPU; on a GPU the check would wait for the device.
-
-    A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`, `_topk`, `_eval_metrics`
-    and `_label_log_probs` if it can compute them without all log-probabilities.
     """
 
     has_partial_log_probs: ClassVar[bool] = False
@@ -85,7 +81,7 @@ class OutputHead(nn.Module, ABC):
     def log_probs(self, hidden: Tensor) -> Tensor:
         """All log-probabilities: hidden (..., D) → (..., V) natural logarithms; each row sums to one."""
         rows_ND = self._rows(hidden)
-        with _without_autocast(hidden.device.type):
+        with torch.autocast(hidden.device.type, enabled=False):
             return self._log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -103,15 +99,14 @@ class OutputHead(nn.Module, ABC):
             hidden: (..., D).
             targets: (...) unit ids, without padding.
             smoothing: ε in [0, 1).
-        Returns:
-            (...) nats, not averaged; `nll` when smoothing is 0.
+        Returns: (...) nats, not averaged; `nll` when smoothing is 0.
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
         if kind not in get_args(SmoothingKind):
             raise ValueError(f'kind: must be "leaf" or "node", got {kind!r}')
         weights = smoothing_weights(smoothing, self.num_units)
-        with _without_autocast(hidden.device.type):
+        with torch.autocast(hidden.device.type, enabled=False):
             if kind == "node" and smoothing:
                 return self._node_smoothed_loss(rows_ND, targets_N, smoothing).reshape(targets.shape)
             cost_N = self._cross_entropy(rows_ND, targets_N, weights.on_target, weights.on_all)
@@ -125,7 +120,7 @@ class OutputHead(nn.Module, ABC):
         """
         rows_ND = self._rows(hidden)
         targets_N = self._targets(targets, hidden.shape[:-1])
-        with _without_autocast(hidden.device.type):
+        with torch.autocast(hidden.device.type, enabled=False):
             nll_N, is_best_N = self._eval_metrics(rows_ND, targets_N)
         return nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
 
@@ -141,15 +136,14 @@ class OutputHead(nn.Module, ABC):
         Args:
             hidden: (B, T, D).
             labels: (B, L) unit ids, for all frames of the utterance.
-        Returns:
-            (B, T, L) natural logarithms; differentiable.
+        Returns: (B, T, L) natural logarithms; differentiable.
         """
         if hidden.dim() != 3 or labels.dim() != 2 or len(hidden) != len(labels):
             found = f"{tuple(hidden.shape)} and {tuple(labels.shape)}"
             raise ValueError(f"label_log_probs: expected hidden (B, T, D) and labels (B, L), got {found}")
         labels_BL = self._targets(labels, labels.shape).reshape(labels.shape)
         rows_BTD = self._rows(hidden).reshape(hidden.shape)
-        with _without_autocast(hidden.device.type):
+        with torch.autocast(hidden.device.type, enabled=False):
             return self._label_log_probs(rows_BTD, labels_BL)
 
     def topk(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -158,16 +152,13 @@ class OutputHead(nn.Module, ABC):
         Args:
             hidden: (..., D).
             k: 1…V.
-        Returns:
-            log-probabilities (..., K) and unit ids (..., K) int64.
+        Returns: log-probabilities (..., K) and unit ids (..., K) int64.
         """
         if not 1 <= k <= self.num_units:
             raise ValueError(f"topk: k is {k}; with {self.num_units} units it must be 1…{self.num_units}")
         rows_ND = self._rows(hidden)
-        with _without_autocast(hidden.device.type):
+        with torch.autocast(hidden.device.type, enabled=False):
             values_NK, ids_NK = self._topk(rows_ND, k)
-        if hidden.dim() == 2:
-            return values_NK, ids_NK  # two reshapes take 5 µs, a search of one row 20 µs
         return values_NK.reshape(*hidden.shape[:-1], k), ids_NK.reshape(*hidden.shape[:-1], k)
 
     def sparse_parameters(self) -> list[nn.Parameter]:
@@ -217,12 +208,9 @@ class OutputHead(nn.Module, ABC):
         return log_probs_BTV.gather(-1, labels_BL[:, None, :].expand(-1, hidden_BTD.size(1), -1))
 
     def extra_repr(self) -> str:
-        """What `print(head)` shows."""
         return f"dim={self.dim}, num_units={self.num_units}"
 
     def _rows(self, hidden: Tensor) -> Tensor:
-        if hidden.dtype == torch.float32 and hidden.dim() == 2 and hidden.shape[1] == self.dim:
-            return hidden  # saves 2 µs; a search of one row takes 6 µs
         if hidden.dim() < 1 or hidden.shape[-1] != self.dim or not hidden.is_floating_point():
             found = f"{tuple(hidden.shape)} {hidden.dtype}"
             raise ValueError(f"hidden: expected (..., {self.dim}) of a float dtype, got {found}")
@@ -239,16 +227,6 @@ class OutputHead(nn.Module, ABC):
                 found = f"values from {low} to {high}"
                 raise ValueError(f"targets: {found}, expected 0…{self.num_units - 1}; remove padding before the head")
         return targets.reshape(-1).long()
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """A context without autocast. It is empty if autocast is off, because torch's own context takes 3 µs."""
-    if torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return _EMPTY_CONTEXT
-
-
-_EMPTY_CONTEXT = nullcontext()
 
 
 def smoothing_weights(smoothing: float, num_choices: int) -> SmoothingWeights:
@@ -272,6 +250,38 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
 
 
 # ---- for the heads over trees
+
+
+class NodeHead(OutputHead):
+    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse."""
+
+    has_partial_log_probs = True
+    layer_name: ClassVar[str]
+    sparse_grad: bool
+
+    @property
+    def _layer(self) -> nn.Linear:
+        return cast(nn.Linear, getattr(self, self.layer_name))
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """The weight, if its gradient is sparse."""
+        return [self._layer.get_parameter("weight")] if self.sparse_grad else []
+
+    def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Any]:
+        """Weight, and bias or None."""
+        bias = self._layer.bias
+        return self._layer.weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Any]:
+        """`_vectors`; with `sparse_grad` the gradient of the weight is a sparse tensor of all rows."""
+        weight, bias = self._vectors(dtype)
+        if self._is_sparse(weight) and torch.is_grad_enabled():
+            weight = F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
+        return weight, bias
+
+    def _is_sparse(self, weight: Tensor) -> bool:
+        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
+        return self.sparse_grad and weight is self._layer.weight
 
 
 def path_edges(tree: "UnitTree", units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -299,11 +309,6 @@ def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: N
         above.append(last + values_NE.index_select(1, edges[start:end]))
     leaves = slice(int(level_starts[-1]), None)
     return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(1, edges[leaves])
-
-
-def with_sparse_gradient(weight: Tensor) -> Tensor:
-    """The same matrix, whose gradient is a sparse tensor of all rows."""
-    return F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
 
 
 def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from wenet_hs.heads.base import (
     CostWeights,
+    NodeHead,
     OutputHead,
     compile_disable,
     leaf_sums,
     path_edges,
     weighted_cost,
-    with_sparse_gradient,
 )
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import select_rows
@@ -51,13 +51,13 @@ SEARCH_BUDGET = 16
 """A row whose search needs more than 1/16 of all edges is computed by the product with all of them."""
 
 
-class ClassHead(OutputHead):
+class ClassHead(NodeHead):
     """Parameters: `output.weight` (E, D) and `output.bias` (E,), the edges in the order of `tree.children`.
 
     The tables derived from the tree are not in the state_dict: the tree has its own file.
     """
 
-    has_partial_log_probs = True
+    layer_name = "output"
     offsets: Tensor
     """(I+1,) the first edge of each node."""
     edge_nodes: Tensor
@@ -96,18 +96,10 @@ class ClassHead(OutputHead):
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        return [self.get_parameter("output.weight")] if self.sparse_grad else []
-
     def extra_repr(self) -> str:
-        """With the chosen route of an unsmoothed cost and the chosen search for the best unit."""
         shape = f"nodes={self.tree.num_inner}, depth={self.tree.depth}"
-        kind, dtype = self.output.weight.device.type, self.output.weight.dtype
-        search: str = self.search
-        if search == "auto":
-            search = self.search_route(kind, dtype if dtype == torch.float64 else torch.float32, 1)
-        chosen = f"route={self.cost_route(kind)}, search={search}"
-        return f"{super().extra_repr()}, {shape}, {chosen}, sparse_grad={self.sparse_grad}"
+        settings = f"route={self.route}, search={self.search}, sparse_grad={self.sparse_grad}"
+        return f"{super().extra_repr()}, {shape}, {settings}"
 
     def cost_route(self, device_type: str) -> Literal["path", "all"]:
         """How a cost without smoothing is computed: `route`, or the choice of "auto" for the size and device."""
@@ -132,20 +124,6 @@ class ClassHead(OutputHead):
         head = ClassHead(self.dim, tree, route=self.route, search=self.search)
         head.output = select_rows(self.output, edges)
         return head.to(self.offsets.device)
-
-    def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        return self.output.weight.to(dtype), self.output.bias.to(dtype)
-
-    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The weight, whose gradient is a sparse tensor of all rows with `sparse_grad`, and the bias."""
-        weight_ED, bias_E = self._vectors(dtype)
-        if self._is_sparse(weight_ED) and torch.is_grad_enabled():
-            weight_ED = with_sparse_gradient(weight_ED)
-        return weight_ED, bias_E
-
-    def _is_sparse(self, weight_ED: Tensor) -> bool:
-        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
-        return self.sparse_grad and weight_ED is self.output.weight
 
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:

@@ -40,10 +40,6 @@ class Ctc(nn.Module):
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
         return self.head.log_probs(memory)
 
-    def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """memory (B, T, D) → log-probabilities and ids (B, T, K) of each frame's k best units, as `OutputHead.topk`."""
-        return self.head.topk(memory, k)
-
     def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """The sum of the batch's losses in nats, 0-dim float32.
 

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, OutputHead, compile_disable, leaf_sums, path_edges, with_sparse_gradient
-from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search, search_in_python
+from wenet_hs.heads.base import CostWeights, NodeHead, OutputHead, compile_disable, leaf_sums, path_edges
+from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search
 from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -40,7 +40,7 @@ SCAN_MAX_K = 64
 """Up to this k one pass over the node scores keeps the best leaves. For more, `torch.topk` is faster."""
 
 
-class HSoftmaxHead(OutputHead):
+class HSoftmaxHead(NodeHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
     `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree has its own file.
@@ -48,7 +48,7 @@ class HSoftmaxHead(OutputHead):
     Gradients are differentiable once.
     """
 
-    has_partial_log_probs = True
+    layer_name = "inner_vector"
     edges: Tensor
     """(2V-1,) the edge to each node: twice the inner node above it, plus 1 for its right child; -1 for the root."""
     node_children: Tensor
@@ -89,10 +89,6 @@ class HSoftmaxHead(OutputHead):
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """The node vectors, if their gradient is sparse."""
-        return list(self.inner_vector.parameters())[:1] if self.sparse_grad else []
 
     def _select(self, unit_ids: list[int]) -> OutputHead:
         tree, edges = self.tree.prune(unit_ids)
@@ -153,7 +149,8 @@ class HSoftmaxHead(OutputHead):
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._node_scores(hidden_ND)
-        if self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True) == "nodes":
+        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True)
+        if route == "nodes" and self.search != "torch":
             from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
             return tree_log_probs(scores_NI, self.node_children)
@@ -165,11 +162,10 @@ class HSoftmaxHead(OutputHead):
         method = self.search
         if method == "auto":
             method = choose_search(len(hidden_ND), self.num_units, k, hidden_ND.device.type, hidden_ND.dtype)
-        if method == "dense" or self._wants_gradient(hidden_ND):
+        if method != "best_first" or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        find = best_first if method == "best_first" else search_in_python
-        found = find(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
+        found = best_first(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
         return self._complete(*found, hidden_ND)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -199,7 +195,7 @@ class HSoftmaxHead(OutputHead):
         sizes, index = [len(nodes_U) for nodes_U in nodes], torch.from_numpy(np.concatenate(nodes)).to(weight_ID.device)
         # One gather for all utterances, because the gradient of each is as large as the weight.
         vectors = F.embedding(index, weight_ID, sparse=self._is_sparse(weight_ID)).split(sizes)  # type: ignore[no-untyped-call]
-        biases = [None] * len(sizes) if bias_I is None else bias_I[index].split(sizes)  # type: ignore[no-untyped-call]
+        biases = [None] * len(sizes) if bias_I is None else bias_I[index].split(sizes)
         found = []
         for hidden_TD, vectors_UD, bias_U, (left_UL, right_UL) in zip(hidden_BTD, vectors, biases, masks, strict=True):
             scores_TU = F.linear(hidden_TD, vectors_UD, bias_U)
@@ -209,23 +205,6 @@ class HSoftmaxHead(OutputHead):
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
         return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
-    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """The weight, whose gradient is a sparse tensor of all rows with `sparse_grad`, and the bias."""
-        weight_ID, bias_I = self._vectors(dtype)
-        if not self._is_sparse(weight_ID) or not torch.is_grad_enabled():
-            return weight_ID, bias_I
-        return with_sparse_gradient(weight_ID), bias_I
-
-    def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        weight, bias = self.inner_vector.weight, self.inner_vector.bias
-        if weight.dtype == dtype:
-            return weight, bias
-        return weight.to(dtype), None if bias is None else bias.to(dtype)
-
-    def _is_sparse(self, weight_ID: Tensor) -> bool:
-        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
-        return self.sparse_grad and weight_ID is self.inner_vector.weight
-
     def cost_route(self, device_type: str, dtype: torch.dtype, *, all_units: bool) -> Route:
         """The route of a cost: `route`, or the fastest one. It does not depend on the number of targets.
 
@@ -233,8 +212,7 @@ class HSoftmaxHead(OutputHead):
             device_type, dtype: of the computation, float32 or float64.
             all_units: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
                 and becomes its route of all nodes.
-        Raises:
-            ValueError: `route` is a kernel that cannot run here.
+        Raises ValueError: `route` is a kernel that cannot run here.
         """
         can_run = device_type == "cpu" and dtype == torch.float32
         if self.route in ("path", "nodes") and not can_run:

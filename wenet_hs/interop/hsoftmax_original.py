@@ -49,8 +49,7 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     Args:
         nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
-    Raises:
-        ValueError: one line with the first unit or node where the paths are not those of one tree.
+    Raises ValueError: one line with the first unit or node where the paths are not those of one tree.
     """
     num_units = len(nodes)
     is_step = turns != 0

@@ -29,7 +29,6 @@ class Linear(nn.Linear):
     """`nn.Linear`, computed by the function `linear`; an activation may follow."""
 
     def forward(self, input: Tensor, activation: nn.Module | None = None) -> Tensor:
-        """(…, D) → (…, E)."""
         return linear(input, self.weight, self.bias, activation)
 
 
@@ -83,7 +82,6 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Any shape → the same."""
         if (
             not (self.training and 0 < self.p < 1)
             or input.device.type != "cpu"

@@ -111,12 +111,15 @@ def sinusoids(length: int, size: int) -> Tensor:
 
 
 class PositionalEncoding(nn.Module):
-    """Base of the three positional encodings: a table that is extended when needed and is not in the state_dict."""
+    """Scales the input of the first layer and gives it positions: a table that is extended when needed.
 
-    def __init__(self, size: int, dropout_rate: float) -> None:
+    `kind` is WeNet's name. "abs_pos": x·√D + position. "rel_pos": x·√D; the attention (`rel_selfattn`) adds the
+    positions to its keys. "no_pos": x, and positions that are zero. The table is not in the state_dict.
+    """
+
+    def __init__(self, size: int, dropout_rate: float, kind: str = "abs_pos") -> None:
         super().__init__()
-        self.size = size
-        self.scale = math.sqrt(size)
+        self.size, self.scale, self.kind = size, math.sqrt(size), kind
         self.dropout = Dropout(dropout_rate)
         # Not a buffer: DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
@@ -131,32 +134,14 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, T, D) → (input of the first layer, positions (1, T, D))."""
-        raise NotImplementedError
-
-
-class AbsolutePositionalEncoding(PositionalEncoding):
-    """x·√D + position."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.kind == "no_pos":
+            return self.dropout(x), x.new_zeros(1, x.size(1), self.size)
         positions_1TD = self.positions(x.size(1), x.device)
+        if self.kind == "rel_pos":
+            # float32 positions keep the sums of the residual branches in float32 under autocast.
+            return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)
         return self.dropout(x * self.scale + positions_1TD), self.dropout(positions_1TD)
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
-        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward`."""
+        """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward` of "abs_pos"."""
         return self.dropout(x * self.scale + self.positions(bound, x.device)[0, positions])
-
-
-class RelativePositionalEncoding(PositionalEncoding):
-    """x·√D; the attention (`rel_selfattn`) adds the positions to its keys."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        positions_1TD = self.positions(x.size(1), x.device)
-        # float32 positions keep the sums of the residual branches in float32 under autocast.
-        return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)
-
-
-class NoPositionalEncoding(PositionalEncoding):
-    """x unchanged, and positions that are zero."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.dropout(x), x.new_zeros(1, x.size(1), self.size)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention, join_linear
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import AbsolutePositionalEncoding, FeedForward, Residual, causal_mask, length_mask, run_layer
+from wenet_hs.nn.layers import FeedForward, PositionalEncoding, Residual, causal_mask, length_mask, run_layer
 
 
 @dataclass
@@ -205,7 +205,7 @@ class TransformerDecoder(nn.Module):
     def __init__(
         self,
         num_units: int,
-        positional: AbsolutePositionalEncoding,
+        positional: PositionalEncoding,
         layers: Sequence[TransformerDecoderLayer],
         *,
         normalize_before: bool = True,
@@ -262,7 +262,7 @@ class TransformerDecoder(nn.Module):
         if num_nodes != cache.num_nodes + num_slots or batch != len(cache.memory_bias):
             known = f"{len(cache.memory_bias)} utterances of {cache.num_nodes} nodes"
             raise ValueError(f"visible: {tuple(nodes.visible.shape)} does not fit {known} and {num_slots} new ones")
-        embedding, positional = self.embed[0], cast(AbsolutePositionalEncoding, self.embed[1])
+        embedding, positional = self.embed[0], cast(PositionalEncoding, self.embed[1])
         x_MD = positional.at(embedding(nodes.units), nodes.depths, bound=num_nodes)
         bias_BRS = mask_to_bias(nodes.visible, x_MD)
         for module, layer in zip(self.decoders, cache.layers, strict=True):

@@ -55,7 +55,6 @@ class ExperimentResults:
 
     @property
     def head(self) -> str:
-        """The output head in train.yaml."""
         return str(self.settings.get("head", "unknown"))
 
     @property

@@ -84,7 +84,6 @@ class StudyTable:
     """By system, in the order of the rows, and seed."""
 
     def of_mode(self, system: str, mode: str) -> dict[int, Results]:
-        """The results of a system in one decoding mode, by seed."""
         return {seed: one for seed, one in self.results.get(system, {}).items() if mode in one.modes}
 
     @property

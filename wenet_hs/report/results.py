@@ -99,7 +99,6 @@ class Results(TrainingPart):
 
     @property
     def parts(self) -> list[TrainingPart]:
-        """The parts of the training in their order."""
         return [self] if self.first is None else [self.first, self]
 
     @property

@@ -141,7 +141,6 @@ def errors_section(data: ReportData) -> dict[str, Any]:
 
 
 def score_of(report: Report, group: str) -> LanguageScore | MacroScore:
-    """The score of a language or an average."""
     return report.macro if group == MACRO else report.micro if group == MICRO else report.languages[group]
 
 

@@ -82,26 +82,13 @@ def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
     blocks = []
     for key in wrong:
         utterance = report.utterances[key]
-        title = _fold_heading(_heading(report, key, utterance), width)
-        lines = [f"{_BOLD}{line}{_RESET}" if colour else line for line in title]
+        heading = _heading(report, key, utterance)  # on one line, which a terminal folds so that it can be copied
+        lines = [f"{_BOLD}{heading}{_RESET}" if colour else heading]
         lines += _fold_columns(list(_columns(utterance, report.rules)), width, colour)
         blocks.append("\n".join(lines) + "\n")
     if right := len(report.utterances) - len(wrong):
         blocks.append(f"{count_of(right, 'utterance')} without an error not shown\n")
     return "\n".join(blocks)
-
-
-def _fold_heading(text: str, width: int) -> list[str]:
-    """Break the heading only between its parts, so that a key stays whole and can be copied."""
-    first, *rest = text.split("  ")
-    lines = [first]
-    for part in rest:
-        joined = f"{lines[-1]}  {part}"
-        if cell_len(joined) > width:
-            lines.append(part)
-        else:
-            lines[-1] = joined
-    return lines
 
 
 def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, str, str]]:

@@ -46,7 +46,6 @@ class Training:
 
     @property
     def seed(self) -> str | None:
-        """The seed of the training."""
         return self.facts["seed"]
 
 

@@ -45,7 +45,6 @@ class Tokenizer(ABC):
         return ids
 
     def unknown(self, text: str) -> Counter[str]:
-        """The units of a transcript that are not in the table, counted."""
         return Counter(unit for unit in self.split(text) if self._text_id(unit) is None)
 
     def decode(self, ids: Sequence[int]) -> str:

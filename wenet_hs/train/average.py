@@ -84,8 +84,7 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
 def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
     """The `num` checkpoints to average: the newest ones (`last`), or the best ones by a validation metric.
 
-    Args:
-        by: `last`, a metric such as `accuracy`, or `cv_loss`, WeNet's name of `loss`.
+    `by`: `last`, a metric such as `accuracy`, or `cv_loss`, WeNet's name of `loss`.
 
     Damaged checkpoints are skipped with a warning. `last` skips checkpoints written for a signal. If there are fewer
     than `num`, all are chosen, with a warning. Raises CheckpointError if there is none.

@@ -78,7 +78,6 @@ class FineTuneReport:
     parameters_new: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """The content of `fine_tune.json`."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
 
     def log(self) -> None:
@@ -123,8 +122,7 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes,
     classes and clusters by the units in them. All others keep the values of `model`.
 
-    Args:
-        model: freshly built, over `units`.
+    `model`: freshly built, over `units`.
 
     Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged, do not
     belong together, or are of another encoder or decoder.
@@ -232,7 +230,6 @@ class BaseModel:
 
     @property
     def num_units(self) -> int:
-        """The number of units, V."""
         return state_sizes(self.state, str(self.path))[0]
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:

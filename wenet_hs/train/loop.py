@@ -57,7 +57,6 @@ class LossSum:
 
     @classmethod
     def of(cls, losses: Losses) -> "LossSum":
-        """The sums of one batch."""
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
         sums = torch.stack([part.detach().double() for part in parts]).tolist()  # waits for the device once
         return cls(*[*sums, losses.num_targets])

@@ -156,7 +156,6 @@ class Monitor:
             self._recent.clear()
 
     def valid(self, facts: Mapping[str, float]) -> None:
-        """Record a validation."""
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}

@@ -51,16 +51,13 @@ class AdamBesideSparseAdam:
         self._sparse.step()  # type: ignore[no-untyped-call]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Delete the gradients."""
         self._dense.zero_grad(set_to_none)
         self._sparse.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of both optimizers, for a checkpoint."""
         return {"dense": self._dense.state_dict(), "sparse": self._sparse.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state that `state_dict` returned."""
         self._dense.load_state_dict(state["dense"])
         self._sparse.load_state_dict(state["sparse"])
 

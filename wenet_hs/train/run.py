@@ -12,14 +12,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from wenet_hs.checkpoint import checkpoint_path, list_checkpoints, rotate, save_checkpoint
 from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.distributed import World
 from wenet_hs.errors import Stopped
 from wenet_hs.files import write_atomic
 from wenet_hs.train.average import (
@@ -108,28 +106,13 @@ class Task(ABC):
         return None
 
 
-@dataclass(frozen=True)
 class Training:
     """A training in progress."""
 
-    model_dir: Path
-    task: Task
-    stop: StopRequest = field(default_factory=StopRequest)
-
-    @property
-    def config(self) -> TrainingConfig:
-        """The settings."""
-        return self.task.config
-
-    @property
-    def state(self) -> TrainState[Any]:
-        """Model, optimizer and progress."""
-        return self.task.state
-
-    @property
-    def world(self) -> World:
-        """The ranks that train together."""
-        return self.state.world
+    def __init__(self, model_dir: Path, task: Task) -> None:
+        self.model_dir, self.task, self.stop = model_dir, task, StopRequest()
+        self.config, self.state, self.world = task.config, task.state, task.state.world
+        self._checkpoints = model_dir / "checkpoints"
 
     def run(self) -> None:
         """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
@@ -150,19 +133,14 @@ class Training:
             while not self._is_over():
                 self._run_epoch(monitor)
             if self.world.is_first:
-                self._warn_about_warmup()
+                if (
+                    progress.step <= self.config.scheduler_conf.warmup_steps
+                    and self.config.scheduler == "warmup_cosine"
+                ):
+                    message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+                    logger.warning(message, progress.step, self.config.scheduler_conf.warmup_steps)
                 self._write_final()
                 write_atomic(finished, self._ending)
-
-    def _warn_about_warmup(self) -> None:
-        step, warmup_steps = self.state.progress.step, self.config.scheduler_conf.warmup_steps
-        if step <= warmup_steps and self.config.scheduler == "warmup_cosine":
-            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
-            logger.warning(message, step, warmup_steps)
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.model_dir / "checkpoints"
 
     @property
     def _ending(self) -> str:

@@ -66,7 +66,6 @@ class Replica:
         )
 
     def __call__(self, batch: Batch) -> Losses:
-        """The losses of this rank's batch."""
         losses: Losses = self._model(batch) if self._parallel is None else self._parallel(batch)
         return losses
 

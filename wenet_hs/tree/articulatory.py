@@ -94,11 +94,9 @@ def articulatory_vectors(units: Sequence[str]) -> NDArray[np.float64]:
     The Euclidean distance between rows is the distance between phones. NFC, NFD and other spellings of a phone (g, ɡ;
     t͡ʃ, tʃ, ʧ) give the same row.
 
-    Returns:
-        (V, F): panphon's features times the roots of their weights, the contours, and one coordinate per diacritic
+    Returns: (V, F): panphon's features times the roots of their weights, the contours, and one coordinate per diacritic
         that any of the units has.
-    Raises:
-        ConfigError: panphon is not installed.
+    Raises ConfigError: panphon is not installed.
     """
     table = _feature_table()
     phones = [_phone(unit, table) for unit in units]
@@ -126,10 +124,8 @@ def phone_features(units: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[n
     Symbols are read as in `articulatory_vectors`, without the coordinates for diacritics: `p̚` equals `p`. Both ends of
     a symbol of one segment are equal.
 
-    Returns:
-        (V, K), (V, K) and (K,), panphon's weights.
-    Raises:
-        ConfigError: panphon is not installed.
+    Returns: (V, K), (V, K) and (K,), panphon's weights.
+    Raises ConfigError: panphon is not installed.
     """
     table = _feature_table()
     ends_2VK = np.full((2, len(units), len(table.weights)), np.nan)

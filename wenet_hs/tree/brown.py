@@ -271,7 +271,6 @@ def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
 
 @njit(cache=True)
 def _move(classes: _Classes, last: int, slot: int) -> None:
-    """Move the last class into a free slot."""
     for way in range(2):
         counts = classes.counts[way]
         counts[slot, : last + 1] = counts[last, : last + 1]

@@ -68,8 +68,7 @@ class TreeKind:
 def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None = None) -> Tree | NaryTree:
     """Build the tree of one kind over the units; its options are `record` and those of the kind, as JSON values.
 
-    Raises:
-        ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
+    Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
         ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
     """
     check_options(kind, source.options, len(source.units))

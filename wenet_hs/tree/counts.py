@@ -33,14 +33,11 @@ def unit_frequencies(
 
     Blank and (unless it is the same unit) the start of sentence are never predicted and have frequency 0.
 
-    Args:
-        weighting: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
-            language (the paper's equation 2), so that each language has the same weight.
-    Returns:
-        (V,) counts, or frequencies that sum to the number of languages.
-    Raises:
-        ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance; more
-            than `MOST_UNKNOWN` of the units are unknown.
+    `weighting`: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
+    language (the paper's equation 2), so that each language has the same weight.
+    Returns: (V,) counts, or frequencies that sum to the number of languages.
+    Raises ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance;
+        more than `MOST_UNKNOWN` of the units are unknown.
     """
     if weighting not in WEIGHTINGS:
         raise ConfigError(f"--weighting: must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")

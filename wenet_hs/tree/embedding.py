@@ -52,10 +52,8 @@ def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: 
     Args:
         sequences: unit ids of each transcript. They are read until four million units have been, in 5 to 100 passes.
         seed: ≥ 0.
-    Returns:
-        (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
-    Raises:
-        ConfigError: gensim is not installed.
+    Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
+    Raises ConfigError: gensim is not installed.
     """
     counts = Counter(chain.from_iterable(sequences))
     vectors_VF = np.full((num_units, _WIDTH), np.nan, dtype=np.float32)
@@ -119,10 +117,8 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     (N, F). In both, a row of NaN is a unit without a vector. Any other file is word2vec's text: an optional first line
     `N F`, then per line a name and F numbers, separated by spaces.
 
-    Returns:
-        (V, F); NaN in the rows of units that are not in the file.
-    Raises:
-        DataError: one line, whatever is wrong with the file. No code in the file is run.
+    Returns: (V, F); NaN in the rows of units that are not in the file.
+    Raises DataError: one line, whatever is wrong with the file. No code in the file is run.
     """
     path = Path(path)
     if path.suffix == ".npy":
@@ -260,10 +256,8 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
         state: the state_dict of a model of ours or of WeNet.
         num_units: V.
         where: the name of the checkpoint in messages.
-    Returns:
-        (V, F).
-    Raises:
-        CheckpointError: the model has no flat softmax, or another number of units, or a weight that is not finite.
+    Returns: (V, F).
+    Raises CheckpointError: the model has no flat softmax, or another number of units, or a weight that is not finite.
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
@@ -299,9 +293,8 @@ def ward_children(
         cosine: cluster directions: the mean of all vectors is subtracted and lengths are set to one. In embeddings and
             output layers the length depends on the frequency of the unit, and a vector added to all rows of a softmax
             changes no probability.
-    Raises:
-        ValueError: wrong shapes, a row that is partly NaN, an infinite value.
-        ConfigError: more than `MAX_VECTORS` vectors.
+    Raises ValueError: wrong shapes, a row that is partly NaN, an infinite value. ConfigError: more than `MAX_VECTORS`
+        vectors.
     """
     rows_VF = np.asarray(vectors, dtype=np.float64)
     if rows_VF.ndim != 2 or len(rows_VF) != len(frequencies):

@@ -63,8 +63,7 @@ def huffman_rows(nodes: Ints, weights: NDArray[np.float64], next_node: int) -> t
     Args:
         nodes: (S,) S ≥ 1. weights: (S,).
         next_node: the number of the first row.
-    Returns:
-        The rows (S-1, 2), and the root: the last row, or the only node.
+    Returns: The rows (S-1, 2), and the root: the last row, or the only node.
     """
     num_nodes = len(nodes)
     queue = list(zip(weights.tolist(), range(num_nodes), nodes.tolist(), strict=True))

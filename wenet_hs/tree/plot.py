@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.cells import cell_len
 
 from wenet_hs.tree.tree import Tree, UnitTree
 
-MAX_PAGE_UNITS = 20_000
-"""The most units on a page: the most probable ones. Of a larger tree the others are only counted."""
 MAX_PAGE_LABEL = 200
 """Characters of a name that are written; the page's style cuts it to the available width."""
 ROW_HEIGHT = 18
@@ -271,53 +268,17 @@ def tree_page(tree: UnitTree, summary: str, table: Sequence[Sequence[str]] = ())
         title=f"{tree.kind} tree of {tree.num_units:,} units",
         figures=summary.split(" | "),
         table=table,
-        num_units=tree.num_units,
-        max_units=MAX_PAGE_UNITS,
-        data=page_data(tree, MAX_PAGE_UNITS),
+        data=_page_data(tree),
     )
 
 
-def page_data(tree: UnitTree, max_units: int) -> dict[str, Any]:
-    """The data that the page's script draws: a tree with the same numbering, its leaves first the units, then stubs.
-
-    Returns:
-        binary; rows, the children of each inner node; names, shares and ids of the units; labels, by the number of a
-        unit, where its name is not readable; stubs, (units, share) of what is left out below one node; places, by the
-        number of a node, the child indexes of its children where stubs have moved them.
-    """
-    num_inner = tree.num_inner
-    best = np.argsort(-tree.shares[num_inner:], kind="stable")[:max_units]  # ties by id
-    is_kept = tree.sum_leaves(np.isin(np.arange(tree.num_units), best).astype(int)) > 0  # and all nodes above them
-    inner, leaves = np.flatnonzero(is_kept[:num_inner]), np.flatnonzero(is_kept[num_inner:])
-    new_number = np.full(len(is_kept), -1, dtype=np.int64)
-    new_number[inner], new_number[num_inner + leaves] = np.arange(len(inner)), len(inner) + np.arange(len(leaves))
-    rows: list[list[int]] = []
-    stubs: list[tuple[int, float]] = []
-    places: dict[int, list[int]] = {}
-    num_leaves = tree.num_leaves()
-    for number, node in enumerate(inner.tolist()):
-        children = tree.children_of(node)
-        row = new_number[children].tolist()
-        hidden = [child for child in children if not is_kept[child]]
-        if len(hidden) > 1:  # several children become one stub at the end of the row; a single one keeps its index
-            places[number] = [tree.child_index(child) for child in children if is_kept[child]]
-            row = [child for child in row if child >= 0] + [-1]
-        if hidden:
-            row[row.index(-1)] = len(inner) + len(leaves) + len(stubs)
-            stubs.append((int(num_leaves[hidden].sum()), _rounded(tree.shares[hidden].sum())))
-        rows.append(row)
-    names = [tree.units[unit] for unit in leaves.tolist()]
-    labels = {
-        number: label
-        for number, name in enumerate(names)
-        if (label := unit_label(name, longest=MAX_PAGE_LABEL)) != name
-    }
-    shares = [_rounded(share) for share in tree.shares[num_inner + leaves]]
+def _page_data(tree: UnitTree) -> dict[str, Any]:
+    """The data that the page's script draws. `labels`: by unit id, where a name is not readable."""
+    labels = {unit_id: unit_label(unit, longest=MAX_PAGE_LABEL) for unit_id, unit in enumerate(tree.units)}
     return {
-        "binary": isinstance(tree, Tree), "rows": rows, "names": names, "shares": shares, "ids": leaves.tolist(),
-        "labels": labels, "stubs": stubs, "places": places,
-    }  # fmt: skip
-
-
-def _rounded(share: float) -> float:
-    return float(f"{share:.4g}")
+        "binary": isinstance(tree, Tree),
+        "rows": tree.rows(),
+        "names": tree.units,
+        "shares": [float(f"{share:.4g}") for share in tree.shares[tree.num_inner :]],
+        "labels": {unit_id: label for unit_id, label in labels.items() if label != tree.units[unit_id]},
+    }

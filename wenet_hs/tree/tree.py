@@ -133,7 +133,6 @@ class UnitTree:
         return weights / weights[0] if weights[0] > 0 else self.num_leaves() / self.num_units
 
     def children_of(self, node: int) -> list[int]:
-        """The children of an inner node, left to right."""
         return list(self.children.reshape(-1)[self.offsets[node] : self.offsets[node + 1]].tolist())
 
     def child_index(self, node: int) -> int:
@@ -210,11 +209,9 @@ class UnitTree:
     def prune(self, unit_ids: Sequence[int]) -> tuple[Self, NDArray[np.int64]]:
         """The tree without all other leaves. An inner node with one child left is replaced by that child.
 
-        Args:
-            unit_ids: distinct ids in 0…V-1, at least one; unit i of the result is unit_ids[i].
-        Returns:
-            the pruned tree, and for each of its edges the edge of this tree that leaves the same inner node for the
-            same units. Edges of one node keep their order.
+        `unit_ids`: distinct ids in 0…V-1, at least one; unit i of the result is unit_ids[i].
+        Returns: the pruned tree, and for each of its edges the edge of this tree that leaves the same inner node for
+            the same units. Edges of one node keep their order.
         """
         leaves = [self.num_inner + unit_id for unit_id in unit_ids]
         below = dict(zip(leaves, leaves, strict=True))  # node → the node that replaces it; no entry: it is removed
@@ -331,11 +328,9 @@ class Tree(UnitTree):
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
 
-        Returns:
-            nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P) int8, the turn taken at
-            each: +1 left, -1 right, 0 padding (after the path).
-        Raises:
-            ValueError: V × P is too large for memory (a very deep tree).
+        Returns: nodes (V, P) int64, the inner nodes on the path, 0 where padded, and turns (V, P) int8, the turn taken
+            at each: +1 left, -1 right, 0 padding (after the path).
+        Raises ValueError: V × P is too large for memory (a very deep tree).
         """
         num_units = self.num_units
         if num_units * self.depth > MAX_PATH_CELLS:
@@ -397,8 +392,7 @@ class NaryTree(UnitTree):
         The branches become the root's children, from left to right, with their leaves directly below them. A branch
         that is a leaf stays a leaf of the root. Equally probable branches are opened by their number.
 
-        Args:
-            num_classes: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
+        `num_classes`: C ≥ 1, default √V; 1, or V and more, give a flat softmax.
         """
         num_classes = _checked_classes(num_classes, tree.num_units)
         weights, num_leaves = tree.weights().tolist(), tree.num_leaves()

@@ -291,8 +291,7 @@ def cost_of_decisions(
         groups: the `DecisionGroups` of the targets.
         smoothing: ε; at each node the right child has 1-ε, the other children share ε.
         sparse: whether the weight's gradient is a sparse tensor of the edges of the nodes on the paths.
-    Returns:
-        (N,) nats; differentiable once.
+    Returns: (N,) nats; differentiable once.
     """
     cost: Tensor = _CostOfDecisions.apply(hidden, weight, bias, groups, smoothing, sparse)  # type: ignore[no-untyped-call]
     return cost
@@ -355,8 +354,8 @@ def best_units(
         hidden, weight, bias: (N, D), (E, D), (E,) float32 on a CPU, contiguous, without gradient.
         root_scores: (N, C) of the root's children.
         budget: a row that needs the scores of more edges than this is given up, as is a row with a NaN.
-    Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose results have no meaning.
+    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up or None, whose results have no
+        meaning.
     """
     use_torch_threads()
     shape = len(hidden), k

@@ -11,19 +11,16 @@ search meets a NaN are given up and computed by the dense route.
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
 
-import heapq
 import importlib.util
 import math
-from functools import lru_cache
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 SearchMethod = Literal["auto", "torch", "best_first", "dense"]
-"""How leaves are searched. "torch": the plain reference; "best_first": Numba on a CPU, Triton on a GPU; "dense": the
-product with all node vectors; "auto": see `choose_search`."""
+"""How leaves are searched. "best_first": by Numba on a CPU, by Triton on a GPU; "dense": from all log-probabilities;
+"torch": the same in plain PyTorch; "auto": see `choose_search`."""
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
@@ -39,7 +36,6 @@ GPU_MAX_K = 32
 """The largest k for which the Triton kernel's list of open nodes fits the registers."""
 
 
-@lru_cache(maxsize=4096)  # a search of one row at V = 150 takes 10 µs
 def choose_search(
     num_rows: int, num_units: int, k: int, device_type: str, dtype: torch.dtype
 ) -> Literal["best_first", "dense"]:
@@ -57,7 +53,6 @@ def expected_opened(num_units: int, k: int) -> float:
     return k * max(1.0, math.log2(num_units / k))
 
 
-@lru_cache(maxsize=4096)
 def limits(num_units: int, k: int) -> tuple[int, int]:
     """How many nodes a row may open in all, and before its first leaf. Beyond them the dense route computes the row.
 
@@ -75,8 +70,7 @@ def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Te
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
         children: (V-1, 2) int32; V ≥ 2.
         k: 1…V.
-    Raises:
-        ValueError: the search cannot run.
+    Raises ValueError: the search cannot run.
     """
     if hidden.dtype != torch.float32:
         raise ValueError(f'search: "best_first" needs float32, got {hidden.dtype}; use "dense"')
@@ -91,29 +85,6 @@ def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Te
 
     values_NK, ids_NK, opened_N = search_triton.search(hidden, weight, bias, children, k)
     return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0]
-
-
-def search_in_python(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
-    """Best-first search in plain Python: a heap of nodes and leaves, one row after the other; see `best_first`."""
-    rows, num_inner, given_up = children.tolist(), len(children), []
-    values_NK, ids_NK = hidden.new_zeros(len(hidden), k), children.new_zeros(len(hidden), k, dtype=torch.int64)
-    for row, hidden_D in enumerate(hidden):
-        found: list[tuple[float, int]] = []
-        queue = [(0.0, 0)]  # cost and number: of equal costs inner nodes come before leaves, leaves go by unit
-        while len(found) < k:
-            cost, node = heapq.heappop(queue)
-            if node >= num_inner:
-                found.append((-cost, node - num_inner))
-                continue
-            z = hidden_D @ weight[node] + (0.0 if bias is None else bias[node])
-            if z.isnan():
-                given_up.append(row)
-                break
-            for child, turn in zip(rows[node], (z, -z), strict=True):
-                heapq.heappush(queue, (float(cost - F.logsigmoid(turn)), child))
-        else:
-            values_NK[row], ids_NK[row] = torch.tensor(found, dtype=torch.float64).T.to(hidden.device)
-    return values_NK, ids_NK, torch.tensor(given_up, dtype=torch.int64, device=hidden.device)
 
 
 def has_triton() -> bool:
@@ -135,8 +106,7 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Args:
         scores: (..., V).
         k: 1…V.
-    Returns:
-        values (..., K), which carry gradients, and indices (..., K) int64.
+    Returns: values (..., K), which carry gradients, and indices (..., K) int64.
     """
     if _has_kernel(scores, k):
         from wenet_hs.heads.kernels import numba_common
@@ -147,7 +117,7 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
             return found[0].view(shape), found[1].view(shape)
     best, ids = scores.topk(min(k + 1, scores.shape[-1]))
     # Ties are rare. On a CPU the check is cheap. On a GPU it would wait for the device, so ties are always handled.
-    if scores.device.type == "cpu" and not _has_ties(best):
+    if scores.device.type == "cpu" and not bool((best[..., 1:] == best[..., :-1]).any()):
         return best[..., :k], ids[..., :k]
     with torch.no_grad():
         ranked = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)  # a NaN is neither above nor equal to anything
@@ -165,10 +135,3 @@ def _has_kernel(scores: Tensor, k: int) -> bool:
     if scores.device.type != "cpu" or scores.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
     return k <= KERNEL_MAX_K and not (scores.requires_grad and torch.is_grad_enabled())
-
-
-def _has_ties(sorted_values: Tensor) -> bool:
-    if torch.compiler.is_compiling() or sorted_values.dtype == torch.bfloat16:  # which NumPy does not have
-        return bool((sorted_values[..., 1:] == sorted_values[..., :-1]).any())
-    values = sorted_values.detach().numpy()  # NumPy takes a third of the time for a few numbers
-    return bool((values[..., 1:] == values[..., :-1]).any())

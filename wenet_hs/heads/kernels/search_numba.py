@@ -37,11 +37,9 @@ def search(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Best-first search. All tensors on the CPU and contiguous, without gradient, float32 and int32; V ≥ 2.
 
-    Args:
-        limits: how many nodes a row may open in all, and before its first leaf, before it is given up.
-    Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,) or None. Those exceeded the limits,
-        met a NaN, or came after rows most of which had been given up. Their results have no meaning.
+    `limits`: how many nodes a row may open in all, and before its first leaf, before it is given up.
+    Returns: log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,) or None. Those exceeded the
+        limits, met a NaN, or came after rows most of which had been given up. Their results have no meaning.
     """
     num_rows = len(hidden_ND)
     # NumPy allocates three times as fast as torch, and a search of one row at V = 150 takes 2 µs.

@@ -28,9 +28,8 @@ def search(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best-first search. All tensors on one GPU and contiguous, float32 and int32; V ≥ 2.
 
-    Returns:
-        log-probabilities (N, K), unit ids (N, K) int64, and (N,) int32 how many nodes were opened, negative for rows
-        that were given up, whose results have no meaning.
+    Returns: log-probabilities (N, K), unit ids (N, K) int64, and (N,) int32 how many nodes were opened, negative for
+        rows that were given up, whose results have no meaning.
     """
     num_rows, dim = hidden_ND.shape
     values_NK = hidden_ND.new_empty(num_rows, k)

@@ -190,8 +190,7 @@ def cost_of_paths(
         hidden: (N, D), weight: (V-1, D), bias: (V-1,) or none; float32 on a CPU. targets: (N,) int64.
         tables: `edges` and `path_lengths` of the head.
         sparse: whether the weight's gradient is a coalesced sparse tensor of the touched rows. The bias's never is.
-    Returns:
-        (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.
+    Returns: (N,) nats; differentiable once in hidden, weight and bias, with the same bits for any number of threads.
     """
     rest = targets, tables, per_decision, sparse
     cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
@@ -370,8 +369,7 @@ def tree_log_probs(scores: Tensor, children: Tensor) -> Tensor:
     Args:
         scores: (N, V-1) float32 on the CPU.
         children: (V-1, 2) int32: as a Tree's, or of any binary tree whose nodes come after their parents.
-    Returns:
-        (N, V); differentiable once.
+    Returns: (N, V); differentiable once.
     """
     log_probs: Tensor = _TreeLogProbs.apply(scores, children.numpy())  # type: ignore[no-untyped-call]
     return log_probs

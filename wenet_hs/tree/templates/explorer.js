@@ -1,9 +1,9 @@
 // Script of the tree explorer. Unit names are inserted only as `textContent`, never as HTML.
-// Nodes are numbered as in the data: inner nodes 0…K-1, units K…K+L-1, then stubs.
+// Nodes are numbered as in the data: inner nodes 0…K-1, units K…K+L-1.
 // No function recurses, because a tree may be thousands of levels deep.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
-const K = data.rows.length, L = data.names.length, S = data.stubs.length, total = K + L + S;
+const K = data.rows.length, L = data.names.length, total = K + L;
 const FIRST_ROWS = 60, NAMED = 5, WIDE = 30, MORE = 200, DEEPEST_PAD = 24, LONGEST_CODE = 48;
 const parent = new Int32Array(total).fill(-1), place = new Int32Array(total).fill(-1), level = new Int32Array(total);
 const share = new Float64Array(total), count = new Float64Array(total), best = new Array(K), order = new Array(K);
@@ -17,12 +17,12 @@ const make = (tag, name, text) => {
   if (text !== undefined) element.textContent = text;
   return element;
 };
-const isUnit = node => node >= K && node < K + L;
+const isUnit = node => node >= K;
 const label = node => data.labels[node - K] ?? data.names[node - K];
 const number = value => value.toLocaleString("en");
 const digits = p => p === 0 ? "0" : p < 0.01 ? (100 * p).toPrecision(2).replace("e-", "e−") : (100 * p).toFixed(1);
 const percent = p => digits(p) + " %";
-const countOf = node => `${number(count[node])} units` + (node < K ? "" : " that are not on this page");
+const countOf = node => `${number(count[node])} units`;
 const names = node => best[node].map(label).join(" · ");
 const likelier = (a, b) => share[b] - share[a] || a - b;
 
@@ -30,20 +30,19 @@ function prepare() {
   for (let k = 0; k < K; k++) data.rows[k].forEach((child, at) => {
     parent[child] = k;
     level[child] = level[k] + 1;
-    if (child < K + L || data.binary || !data.places[k]) place[child] = data.places[k] ? data.places[k][at] : at;
+    place[child] = at;
   });
   for (let i = 0; i < L; i++) { share[K + i] = data.shares[i]; count[K + i] = 1; }
-  data.stubs.forEach(([units, mass], i) => { count[K + L + i] = units; share[K + L + i] = mass; });
   for (let k = K - 1; k >= 0; k--) {
     const units = [];
     for (const child of data.rows[k]) {
       share[k] += share[child];
       count[k] += count[child];
-      if (isUnit(child)) units.push(child); else if (child < K) units.push(...best[child]);
+      if (isUnit(child)) units.push(child); else units.push(...best[child]);
     }
     best[k] = units.sort(likelier).slice(0, NAMED);
     order[k] = data.rows[k].slice();
-    if (!data.binary) order[k].sort((a, b) => (a >= K + L) - (b >= K + L) || likelier(a, b));
+    if (!data.binary) order[k].sort(likelier);
   }
 }
 
@@ -92,15 +91,15 @@ function fillName(name, row) {
   name.append(pad, twist, text);
   if (more) text.textContent = `${number(more)} more branches`;
   else if (isUnit(node)) text.textContent = label(node);
-  else if (inner) {
+  else {
     text.textContent = names(node);
     name.append(make("span", "count", countOf(node)));
-  } else text.textContent = countOf(node);
+  }
 }
 
 function makeRow(row, at) {
   const {node, more} = row, inner = node < K && !more;
-  const element = make("div", "row " + (more || node >= K + L ? "rest" : inner ? "inner" : "unit"));
+  const element = make("div", "row " + (more ? "rest" : inner ? "inner" : "unit"));
   element.setAttribute("role", "treeitem");
   element.setAttribute("aria-level", level[node] + 1 + (more ? 1 : 0));
   if (inner) element.setAttribute("aria-expanded", opened.has(node));
@@ -149,7 +148,7 @@ function describe(node) {
   const detail = el("detail"), code = place[node] < 0 ? "" : codeOf(node), p = share[node];
   const name = make("b"), facts = [];
   name.append(make("bdi", "", isUnit(node) ? label(node) : countOf(node)));
-  if (isUnit(node)) facts.push(`id ${data.ids[node - K]}`);
+  if (isUnit(node)) facts.push(`id ${node - K}`);
   facts.push(percent(p));
   if (p > 0 && isUnit(node)) facts.push(`ideal length ${(-Math.log2(p) + 0).toFixed(2)} bits`);
   if (code) facts.push(data.binary ? `code ${code} (${level[node]} bits)` : `path ${code} (${level[node]} choices)`);
