@@ -24,8 +24,9 @@ from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
 from wenet_hs.report.markdown import write_markdown
-from wenet_hs.report.page import AUDIO_MB, MAX_UTTERANCES, build_page, format_summary
+from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.results import collect_results, write_results
+from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
 
