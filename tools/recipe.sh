@@ -5,6 +5,7 @@
 # for training that depend on other options, one per line, and set `base_data`, the lists of the first training.
 #   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
 #   MORE_OPTIONS="pretrain"      other options whose defaults are kept as _default_NAME
+#   base_model=DIR               a trained model from which all heads start, instead of a first training per seed
 #   variant=-NAME                part of the names of experiments and trees, for what differs but not in the lists
 
 # Options of every recipe; a default that the run.sh has set already stays.
@@ -230,6 +231,7 @@ run_stages() {
   fi
   for _seed in $seeds; do
     [ -z "$base_override" ] || _base=(--checkpoint "$(base_of "$_seed")")
+    [ -z "${base_model:-}" ] || _base=(--checkpoint "$base_model")
     for _head in $head; do
       _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
       if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then

@@ -99,6 +99,16 @@ def test_the_size_of_an_own_model_follows_the_hours(checkout: Path, hours: float
     assert flag(train, "--checkpoint") == flag(base, "--model_dir") == "exp-fieldwork-mdw/base"
     _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4", "--size", "tiny")
     assert "exp-fieldwork-mdw/softmax-tiny" in folders(calls)
+    (checkout / "given").mkdir()
+    (checkout / "given/final.pt").touch()
+    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4", "--base", f"{checkout}/given")
+    [adapted] = calls
+    assert flag(adapted, "--model_dir") == "exp-fieldwork-mdw/softmax-from_given"
+    assert (flag(adapted, "--checkpoint"), flag(adapted, "--config")) == (
+        f"{checkout}/given",
+        f"{checkout}/given/train.yaml",
+    )
+    assert not [one for one in adapted if one.startswith("encoder_conf")], "the size of the given model stays"
     error, _ = call(checkout, "own", *options, "--kaldi", "y", code=2)
     assert "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder" in error
 

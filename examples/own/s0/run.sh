@@ -5,6 +5,7 @@
 #   ./run.sh --praat DIR    ./run.sh --kaldi DIR    ./run.sh --folder DIR
 #   ./run.sh --corpus my.tsv --head "softmax hsoftmax" --seeds "1 2 3"    two output layers, three trainings each
 #   ./run.sh --corpus my.tsv --unit phone                   phonetic transcripts, spaces between the phones
+#   ./run.sh --corpus my.tsv --base exp/of_another_language adapts a trained model; its units are found by their symbols
 #   ./run.sh --corpus my.tsv --size small                   instead of the size that the hours of speech suggest
 # Stages: 0 lists and their check, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 
@@ -19,6 +20,7 @@ folder=                       # or a folder of audio files with transcripts
 lang=und                      # code of the language: decides how text is normalised
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
 size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours of training speech
+base=                         # folder of a trained model to start from, instead of the first part of training
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
 base_override=by_size         # settings of the first part of training, as "key=value key=value"; "": none
@@ -56,18 +58,27 @@ choose_size() {
   _hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   [ "$size" != auto ] || size=$(awk '{ print $1 < 0.5 ? "tiny" : $1 < 3 ? "small" : $1 < 20 ? "medium" : "large" }' <<< "$_hours")
   read -r width blocks dropout first second < <(size_settings "$size")
+  if [ -n "$base" ]; then
+    echo "$_hours hours of training speech: $second steps from $base, whose size stays"
+    return
+  fi
   echo "$_hours hours of training speech: size $size ($blocks layers of width $width, dropout $dropout, $first + $second steps)"
   [ "$base_override" != by_size ] \
     || base_override="model_conf.ctc_only_steps=$first scheduler_conf.total_steps=$first"
 }
 corpus_settings() {
-  printf '%s\n' "encoder_conf.output_size=$width" "encoder_conf.linear_units=$((4 * width))" "encoder_conf.num_blocks=$blocks" \
-    "encoder_conf.dropout_rate=$dropout" "decoder_conf.linear_units=$((4 * width))" "decoder_conf.dropout_rate=$dropout" \
-    "model_conf.interctc_layer=$((blocks / 2))" "scheduler_conf.total_steps=$second" "save_interval=$((second / 12))"
+  printf '%s\n' "scheduler_conf.total_steps=$second" "save_interval=$((second / 12))"
+  [ -n "$base" ] || printf '%s\n' "encoder_conf.output_size=$width" "encoder_conf.linear_units=$((4 * width))" \
+    "encoder_conf.num_blocks=$blocks" "encoder_conf.dropout_rate=$dropout" "decoder_conf.linear_units=$((4 * width))" \
+    "decoder_conf.dropout_rate=$dropout" "model_conf.interctc_layer=$((blocks / 2))"
 }
 
+if [ -n "$base" ]; then
+  [ -f "$base/final.pt" ] || _fail "--base $base: no final.pt there; give the folder of a trained model"
+  base_model=$base base_override='' config=$base/train.yaml _default_config=$base/train.yaml variant=-from_$(basename "$base")
+fi
 [[ $size =~ ^(auto|tiny|small|medium|large)$ ]] || _fail "--size $size: must be tiny, small, medium, large or auto"
-[ "$size" = auto ] || variant=-$size
+[ "$size" = auto ] || variant=${variant:-}-$size
 last_stage=$stop_stage
 if [ "$stage" = 0 ]; then  # the size of the model depends on the hours
   stop_stage=0
