@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 SYNTHETIC = ["espeakng-loader>=0.2"]
 PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
+VAD = ["silero-vad>=5.1"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
     "build>=1.2",
@@ -54,5 +55,5 @@ setup(
         "torch>=2.10,<2.12",
         "torchaudio>=2.10,<2.12",
     ],
-    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "dev": DEV},
+    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "vad": VAD, "dev": DEV},
 )

@@ -2,7 +2,7 @@
 """Speech to text from Python: `wenet_hs.load_model("exp/hsoftmax").transcribe("clip.mp3").text`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -16,17 +16,27 @@ from torch import Tensor
 from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, resample
 from wenet_hs.data.features import waveform_features
+from wenet_hs.decode.annotation import TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_features, warn_about_options
-from wenet_hs.decode.output import Alternative, Segment, TimedText, join_segments, make_segment
+from wenet_hs.decode.output import (
+    Alternative,
+    Segment,
+    TimedText,
+    join_segments,
+    make_segment,
+    mean_confidence,
+    timed_parts,
+)
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,
     check_max_segment,
     cut_at_pauses,
     cut_pieces,
+    find_speech,
     frame_levels,
     plan_batches,
 )
@@ -76,6 +86,11 @@ class Recognizer:
         check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
 
+    @property
+    def has_times(self) -> bool:
+        """Whether the model was trained with CTC, which gives times and confidence."""
+        return self._experiment.model.ctc_weight > 0
+
     def transcribe(
         self, source: Source, *, mode: str = DEFAULT_MODE, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     ) -> Transcript:
@@ -90,11 +105,7 @@ class Recognizer:
         Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
         ValueError for a wrong waveform or mode.
         """
-        check_max_segment(max_segment_s)
-        if mode not in self._modes_used:
-            check_options(self._experiment.model, self.options, [mode], self._lm)
-            warn_about_options(self._experiment.model, self.options, [mode])
-            self._modes_used.add(mode)
+        self._check(mode, max_segment_s)
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
@@ -104,10 +115,12 @@ class Recognizer:
         name = str(source) if isinstance(source, str | Path) else "the audio"
         if is_silent(waveform_N):
             logger.warning("%s: %.3f s of silence: its text was not spoken", name, duration_s)
-        segments: list[Segment] = []
-        for batch in plan_batches(pieces, _BATCH_SIZE):
-            segments += self._decode(waveform_N, batch, mode, name)
-        joined = join_segments(sorted(segments, key=lambda segment: segment.begin_s), self._experiment.tokenizer)
+
+        def read(piece: Piece) -> Tensor:
+            end = None if piece.end_s is None else round(piece.end_s * rate)
+            return waveform_N[round(piece.begin_s * rate) : end]
+
+        joined = join_segments(self._decode(read, pieces, mode, name), self._experiment.tokenizer)
         return Transcript(
             text=joined.nbest[0].text,
             score=joined.nbest[0].score,
@@ -116,20 +129,78 @@ class Recognizer:
             units=None if joined.units is None else tuple(joined.units),
         )
 
-    def _decode(self, waveform: Tensor, pieces: Sequence[Piece], mode: str, name: str) -> list[Segment]:
-        """The hypotheses of each piece of the waveform (N,)."""
-        rate = self._conf.resample_conf.resample_rate
-        features = []
-        for piece in pieces:
-            end = None if piece.end_s is None else round(piece.end_s * rate)
-            features.append(waveform_features(waveform[round(piece.begin_s * rate) : end], self._conf))
-        model = self._experiment.model
-        if model.encoder.subsampled_length(min(map(len, features))) < 1:
-            logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, pieces[-1].duration_s)
-        found = decode(model, *pad_features(model, features), [mode], self.options, lm=self._lm, align=True)[mode]
-        return [
-            make_segment(nbest, piece.begin_s, self._experiment) for piece, nbest in zip(pieces, found, strict=True)
+    def transcribe_recording(
+        self,
+        path: str | Path,
+        *,
+        mode: str = DEFAULT_MODE,
+        max_segment_s: float = DEFAULT_MAX_SEGMENT_S,
+        vad: str = "energy",
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> TranscribedRecording:
+        """The speech of a recording of any length, segment by segment, with words and confidence.
+
+        The audio is read in blocks: the memory does not depend on the length of the recording.
+
+        Args:
+            path, mode, max_segment_s: as for `transcribe`.
+            vad: how speech is found: `energy`, or `silero` if silero-vad is installed.
+            on_progress: called with the number of segments decoded since the last call, and with their total number.
+        Raises: as `transcribe`.
+        """
+        self._check(mode, max_segment_s)
+        duration_s, pieces = find_speech(path, max_segment_s, vad)
+        rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
+        if not pieces:
+            logger.warning("%s: no speech was found in %.1f s", path, duration_s)
+
+        def read(piece: Piece) -> Tensor:
+            return read_audio(path, start=piece.begin_s, end=piece.end_s, sample_rate=rate)
+
+        found = self._decode(read, pieces, mode, str(path), on_progress)
+        segments = [
+            TranscribedSegment(
+                start=piece.begin_s,
+                end=duration_s if piece.end_s is None else piece.end_s,
+                text=segment.nbest[0].text.strip(" "),
+                words=tuple(timed_parts(segment.units or (), tokenizer)),
+                confidence=mean_confidence(segment.units) if segment.units else None,
+            )
+            for piece, segment in zip(pieces, found, strict=True)
         ]
+        return TranscribedRecording(
+            media=Path(path), duration_s=duration_s, segments=place_segments(segments, duration_s)
+        )
+
+    def _check(self, mode: str, max_segment_s: float) -> None:
+        """Raise ConfigError or ValueError for wrong options; warn about them once per mode."""
+        check_max_segment(max_segment_s)
+        if mode not in self._modes_used:
+            check_options(self._experiment.model, self.options, [mode], self._lm)
+            warn_about_options(self._experiment.model, self.options, [mode])
+            self._modes_used.add(mode)
+
+    def _decode(
+        self,
+        read: Callable[[Piece], Tensor],
+        pieces: Sequence[Piece],
+        mode: str,
+        name: str,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> list[Segment]:
+        """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
+        model, found = self._experiment.model, dict[Piece, Segment]()
+        for batch in plan_batches(pieces, _BATCH_SIZE):
+            features = [waveform_features(read(piece), self._conf) for piece in batch]
+            if model.encoder.subsampled_length(min(map(len, features))) < 1:
+                shortest_s = batch[-1].duration_s
+                logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
+            padded = pad_features(model, features)
+            nbests = decode(model, *padded, [mode], self.options, lm=self._lm, align=True)[mode]
+            for piece, nbest in zip(batch, nbests, strict=True):
+                found[piece] = make_segment(nbest, piece.begin_s, self._experiment)
+            on_progress(len(batch), len(pieces))
+        return [found[piece] for piece in pieces]
 
 
 def load_model(

@@ -3,23 +3,33 @@
 
 import itertools
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_folders import noise, write_model_folder
 from plain_search import ctc_paths, random_log_probs
 from small_models import small_config, small_model
 from torch import Tensor
 
+from wenet_hs.build import Experiment, load_experiment
+from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
-from wenet_hs.decode.alignment import timed_words
+from wenet_hs.decode import alignment, ctc_kernels
+from wenet_hs.decode.alignment import align_utterances
 from wenet_hs.decode.ctc import align_units, viterbi_align
 from wenet_hs.decode.hypothesis import Alignment
-from wenet_hs.decode.output import TimedText, timed_units
+from wenet_hs.decode.output import TimedText, timed_units, timed_words
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
+from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
@@ -97,11 +107,11 @@ def test_alignment_of_units_equals_that_of_the_whole_distribution() -> None:
 
 
 def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> None:
-    conf, alignment = small_config().dataset_conf, Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
+    conf, found = small_config().dataset_conf, Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
     # Frames of 25 ms every 10 ms, of which conv2d8 reads 15.
     for input_layer, step_s, field_s in (("conv2d8", 0.08, 0.165), ("linear", 0.01, 0.025)):
         encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
-        first, other = timed_units("ab", alignment, encoder, conf, 2.0)
+        first, other = timed_units("ab", found, encoder, conf, 2.0)
         start = 2 + (field_s - step_s) / 2
         times = (start, start + step_s, start + 7 * step_s, start + 9 * step_s)
         assert (first.start, first.end, other.start, other.end) == pytest.approx(times, abs=1e-4)
@@ -110,8 +120,8 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> N
 def test_units_and_words_in_seconds() -> None:
     table = UnitTable.from_units(["▁", "a", "b", "▁c"])
     spans, log_probs = tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1)))
-    alignment = Alignment(spans, log_probs, -9.0)
-    units = timed_units(["a", "b", "▁", "b", "▁c", "a"], alignment, small_model().encoder, small_config().dataset_conf)
+    found = Alignment(spans, log_probs, -9.0)
+    units = timed_units(["a", "b", "▁", "b", "▁c", "a"], found, small_model().encoder, small_config().dataset_conf)
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
     words = timed_words(units, CharTokenizer(table))
     expected = [("ab", 0.0225, 0.1425), ("b", 0.2625, 0.3025), ("ca", 0.3425, 0.4625)]
@@ -122,3 +132,70 @@ def test_units_and_words_in_seconds() -> None:
     never = [TimedText(text="a", start=0.0, end=1.0, confidence=0.0)]
     assert timed_words(never, PhoneTokenizer(table))[0].confidence == 0.0
     assert timed_words([], PhoneTokenizer(table)) == []
+
+
+# ---- long recordings
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), block=st.integers(1, 40))
+def test_blocks_of_any_size_give_the_exact_alignment(seed: int, block: int) -> None:
+    rng = np.random.default_rng(seed)
+    frames, labels = int(rng.integers(1, 60)), rng.integers(1, 4, rng.integers(0, 30))
+    log_probs_TC = random_log_probs(seed, 1, frames, 4)[0].numpy()
+    whole = ctc_kernels.align(log_probs_TC, labels, 1000)
+    in_blocks = ctc_kernels.align(log_probs_TC, labels, block)
+    assert in_blocks[2] == whole[2]
+    assert (in_blocks[0] == whole[0]).all() and (in_blocks[1] == whole[1]).all()
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    return load_experiment(write_model_folder(tmp_path_factory.mktemp("models") / "softmax"))
+
+
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_windows_that_see_everything_give_the_alignment_of_the_whole(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int
+) -> None:
+    soundfile.write(tmp_path / "a.wav", noise(6.0, rate), rate, subtype="FLOAT")
+    utterance = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="ab ba dab", start=0.7, end=5.9)
+    whole = align_utterances(experiment, [utterance])["a"]
+    for name, seconds in (("_LONG_S", 1.0), ("_CORE_S", 1.0), ("_CONTEXT_S", 9.0)):
+        monkeypatch.setattr(alignment, name, seconds)
+    in_windows = align_utterances(experiment, [utterance])["a"]
+    assert not isinstance(whole, str) and not isinstance(in_windows, str)
+    assert in_windows.score == pytest.approx(whole.score, abs=0.02)
+    assert [(one.text, one.start, one.end) for one in in_windows.units] == [
+        (one.text, one.start, one.end) for one in whole.units
+    ]
+
+
+def test_each_frame_is_in_one_window(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(tmp_path / "a.wav", noise(6.0), 16000, subtype="FLOAT")
+    utterance = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="ab")
+    features = utterance_features(utterance, experiment.config.dataset_conf)
+    encoder = experiment.model.encoder
+    for core_s, context_s in ((1.0, 0.4), (2.5, 0.0), (6.0, 1.0)):
+        monkeypatch.setattr(alignment, "_CORE_S", core_s)
+        monkeypatch.setattr(alignment, "_CONTEXT_S", context_s)
+        with torch.no_grad():
+            parts = list(alignment.encode_windows(experiment, utterance, 6.0, []))
+        assert sum(part.size(1) for part in parts) == encoder.subsampled_length(len(features))
+        assert {part.size(1) for part in parts[:-1]} <= {round(core_s / 0.04)}
+
+
+def test_a_long_recording_that_does_not_fit_its_transcript_is_named(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alignment, "_LONG_S", 0.1)
+    soundfile.write(tmp_path / "a.wav", noise(0.5), 16000)
+    base = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="a" * 20, duration=0.5)
+    cases = {
+        "a.wav: 11 encoder frames, but CTC needs 39 for this transcript": base,
+        "the transcript has units that the model does not know: 'x'": replace(base, txt="ax"),
+        "a.wav: a segment from .* does not lie in its 0.50 s": replace(base, txt="a", duration=200.0),
+    }
+    for message, utterance in cases.items():
+        found = align_utterances(experiment, [utterance])["a"]
+        assert isinstance(found, str) and re.search(message, found), found

@@ -1,11 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut points of long audio: in the longest pause of the second half, in speech only if there is no pause."""
+"""Cut points of long audio: in the longest pause of the second half, in speech only if there is no pause. Speech of a
+recording: between pauses of half a second."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from wenet_hs.decode.segments import FRAMES_PER_SECOND, cut_at_pauses, frame_levels
+from wenet_hs.decode import segments
+from wenet_hs.decode.segments import (
+    FRAMES_PER_SECOND,
+    cut_at_pauses,
+    find_speech,
+    frame_levels,
+    join_regions,
+    speech_regions,
+)
+from wenet_hs.errors import ConfigError
 
 RATE = 8000
 
@@ -74,3 +92,64 @@ def test_levels_per_10_ms_at_every_sample_rate() -> None:
         assert len(levels) == 10 * FRAMES_PER_SECOND
         assert levels == pytest.approx(np.full(len(levels), -20.0), abs=1e-3)
     assert len(frame_levels(np.zeros(3, np.float32), RATE)) == 0
+
+
+# ---- speech of a recording
+
+
+def test_speech_is_found_between_pauses_of_half_a_second(tmp_path: Path) -> None:
+    quiet = [(0.0, 1.0), (3.0, 3.3), (5.0, 5.8), (9.0, 12.0), (12.05, 15.0)]  # 50 ms at 12 s: a click
+    soundfile.write(tmp_path / "a.wav", speech(15.0, quiet), RATE)
+    length_s, pieces = find_speech(tmp_path / "a.wav", 60.0)
+    assert length_s == 15.0
+    expected = [0.85, 5.15, 5.65, 9.15]
+    assert [second for one in pieces for second in (one.begin_s, one.end_s)] == pytest.approx(expected, abs=0.03)
+    _, cut = find_speech(tmp_path / "a.wav", 4.0)
+    assert [one.duration_s <= 4.0 for one in cut] == [True] * 3
+    assert (cut[0].begin_s, cut[0].end_s, cut[1].end_s) == pytest.approx((0.85, 3.15, 5.15), abs=0.03)
+
+
+def test_blocks_change_nothing_and_each_minute_has_its_own_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loud, soft = speech(60.0, [(20, 30), (59, 60)]), 0.02 * speech(60.0, [(0, 1), (30, 35)], noise=1e-3)
+    soundfile.write(tmp_path / "a.wav", np.concatenate([loud, soft]), RATE, subtype="FLOAT")
+    length_s, pieces = find_speech(tmp_path / "a.wav", 0)
+    bounds = [second for one in pieces for second in (one.begin_s, one.end_s)]
+    assert bounds == pytest.approx([0, 20.15, 29.85, 59.15, 60.85, 90.15, 94.85, 120], abs=0.03)
+    monkeypatch.setattr(segments, "_BLOCK_S", 7.0)
+    assert find_speech(tmp_path / "a.wav", 0) == (length_s, pieces)
+
+
+def test_silence_and_continuous_speech() -> None:
+    assert speech_regions(np.empty(0)) == speech_regions(frame_levels(np.zeros(5 * RATE, np.float32), RATE)) == []
+    assert speech_regions(frame_levels(speech(5.0, []), RATE)) == [(0.0, 5.0)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_regions_are_in_order_inside_of_the_recording(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bounds = rng.uniform(0.01, 1.5, 2 * rng.integers(0, 20)).cumsum().reshape(-1, 2)
+    regions = [(float(begin), float(end)) for begin, end in bounds]
+    length_s = float(bounds.max(initial=0)) + rng.uniform(0, 0.3)
+    joined = join_regions(regions, length_s)
+    flat = [0.0, *(second for region in joined for second in region), length_s]
+    assert flat == sorted(flat)
+    for begin, end in regions:
+        assert end - begin < 0.1 or any(first <= begin and end <= last for first, last in joined)
+
+
+def test_silero_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(3.0, []), RATE)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "silero_vad", None)
+        with pytest.raises(ConfigError, match=r"--vad silero: needs silero-vad; pip install 'wenet_hs\[vad\]'"):
+            find_speech(tmp_path / "a.wav", 60.0, "silero")
+    fake = SimpleNamespace(load_silero_vad=lambda: "model", get_speech_timestamps=Mock(return_value=[SPOKEN]))
+    monkeypatch.setitem(sys.modules, "silero_vad", fake)
+    _, pieces = find_speech(tmp_path / "a.wav", 60.0, "silero")
+    assert [(one.begin_s, one.end_s) for one in pieces] == [pytest.approx((0.85, 2.15))]
+
+
+SPOKEN = {"start": 16000, "end": 32000}

@@ -7,6 +7,7 @@ Example: wenet-hs align --model_dir exp/hsoftmax --data_list data/test/data.list
 Each line of OUT is an utterance with its units and words: text, start, end (seconds from the beginning of the
 utterance) and confidence (its probability under CTC). A unit lasts from the first to the last encoder frame that emits
 it. The blank frames between two units belong to neither. A frame stands for frame shift × subsampling, usually 40 ms.
+An utterance may be a whole recording of hours: the encoder reads what is longer than two minutes in windows.
 
 Some utterances cannot be aligned: the audio cannot be read or is too short for the transcript, or the model does not
 have all units. They are listed on stderr, and the exit code is 2. All others are aligned.
@@ -19,7 +20,7 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete
-from wenet_hs.decode.alignment import align_utterances, write_alignments, write_ctm, write_textgrids
+from wenet_hs.decode.alignment import align_utterances, write_alignments, write_ctm, write_eafs, write_textgrids
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="JSON lines to write")
     add("--ctm", type=Path, help="also write the words (of a phone model the phones) as NIST's CTM")
     add("--textgrid", type=Path, metavar="DIR", help="also write DIR/KEY.TextGrid for Praat: tiers of units and words")
+    elan_help = "also write DIR/NAME.eaf per recording for ELAN: tiers of utterances, words and confidence"
+    add("--elan", type=Path, metavar="DIR", help=elan_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_batch_size(parser)
@@ -43,8 +46,9 @@ def run(args: argparse.Namespace) -> None:
     utterances = read_data_list(args.data_list)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     args.out.parent.mkdir(parents=True, exist_ok=True)  # report a folder that cannot be written before the work
-    if args.textgrid is not None:
-        args.textgrid.mkdir(parents=True, exist_ok=True)
+    for folder in (args.textgrid, args.elan):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
         found = align_utterances(
             experiment, utterances, batch_size=args.batch_size, on_progress=lambda n: advance(n, len(utterances))
@@ -52,11 +56,14 @@ def run(args: argparse.Namespace) -> None:
     results = [found[utterance.key] for utterance in utterances]
     aligned = [result for result in results if not isinstance(result, str)]
     failed = {key: result for key, result in found.items() if isinstance(result, str)}
+    of_units = experiment.config.tokenizer == "phone"
     write_alignments(args.out, aligned)
     if args.ctm is not None:
-        write_ctm(args.ctm, aligned, of_units=experiment.config.tokenizer == "phone")
+        write_ctm(args.ctm, aligned, of_units=of_units)
     if args.textgrid is not None:
         write_textgrids(args.textgrid, aligned)
+    if args.elan is not None:
+        write_eafs(args.elan, aligned, of_units=of_units)
     print(f"{args.out}: {len(aligned)} utterances")
     if num_incomplete := sum(one.is_incomplete for one in aligned):
         print(describe_incomplete(num_incomplete))

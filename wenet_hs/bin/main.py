@@ -36,7 +36,7 @@ COMMANDS = {
     "score": "error rates of a decoded list",
     "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",
-    "transcribe": "decode audio files",
+    "transcribe": "decode recordings, also to files for ELAN and Praat",
 }
 
 

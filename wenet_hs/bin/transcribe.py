@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert audio files to text: one line `path: text` per file, or one JSON object per line.
+"""Convert recordings to text: one line per file, JSON, or files for annotation tools (ELAN, Praat, subtitles).
 
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
+         wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
+
+With --elan, --textgrid, --srt, --ctm or --tsv a recording may last hours. Speech is found, and each segment gets its
+text, its words with their times, and its confidence. An .eaf or .TextGrid stands for the recording in its folder: the
+new tiers are added to a copy of the file, and the file itself is never changed.
 
 A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
 """
@@ -9,23 +14,53 @@ A file that cannot be read gets one line on stderr and makes the exit code 2; th
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, search_options
+from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.decode.annotation import (
+    DEFAULT_LOW_CONFIDENCE,
+    DEFAULT_TIER,
+    TranscribedRecording,
+    check_tier_names,
+    ctm_lines,
+    find_media,
+    is_annotation,
+    write_eaf,
+    write_srt,
+    write_textgrid,
+    write_tsv,
+)
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
-from wenet_hs.errors import DataError
-from wenet_hs.recognizer import load_model
+from wenet_hs.decode.segments import VADS
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import write_atomic
+from wenet_hs.recognizer import Recognizer, load_model
+
+_SUFFIXES = {"elan": ".eaf", "textgrid": ".TextGrid", "srt": ".srt"}
+"""Formats with one file per recording."""
+_FORMATS = (*_SUFFIXES, "ctm", "tsv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add = parser.add_argument
-    add("audio", nargs="+", type=Path, metavar="AUDIO", help="audio files: wav, flac, mp3, ogg, …")
+    audio_help = "recordings: wav, flac, mp3, ogg, …, or the .eaf or .TextGrid beside one"
+    add("audio", nargs="+", type=Path, metavar="AUDIO", help=audio_help)
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     json_help = "print JSON: path, text, score, nbest, duration, and units with their times"
     add("--json", action="store_true", help=json_help)
+    add("--elan", type=Path, metavar="DIR", help="write DIR/NAME.eaf: tiers of segments, words and confidence")
+    add("--textgrid", type=Path, metavar="DIR", help="write DIR/NAME.TextGrid with the same tiers")
+    add("--srt", type=Path, metavar="DIR", help="write DIR/NAME.srt: subtitles")
+    add("--ctm", type=Path, metavar="FILE", help="write the words of all recordings as NIST's CTM")
+    add("--tsv", type=Path, metavar="FILE", help="write a table of the segments: file, start, end, text, confidence")
+    add("--vad", choices=VADS, help="how speech is found: by its level, or by Silero VAD (default: energy)")
+    add("--tier", metavar="NAME", help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})")
+    low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
+    add("--low_confidence", type=float, metavar="C", help=low_help)
     add("--mode", choices=MODES, default=DEFAULT_MODE, metavar="MODE", help=f"{MODES_HELP} (default: {DEFAULT_MODE})")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
@@ -33,20 +68,97 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Transcribe one file after the other."""
+    formats = [name for name in _FORMATS if getattr(args, name) is not None]
+    _check_flags(args, formats)
+    if formats:
+        _check_outputs(args)
     recognizer = load_model(args.model_dir, args.device, options=search_options(args), lm=args.lm)
-    num_failed = 0
+    if formats and not recognizer.has_times:
+        if args.ctm is not None:
+            raise ConfigError("--ctm: this model was trained without CTC and gives no times of words; leave it out")
+        print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
+    num_failed, recordings = 0, list[TranscribedRecording]()
     for path in args.audio:
         try:
-            transcript = recognizer.transcribe(path, mode=args.mode, max_segment_s=args.max_segment_s)
+            if formats:
+                recordings.append(_annotate(args, recognizer, path))
+                _write_lists(args, recordings)
+            else:
+                _print(args, recognizer, path)
         except DataError as error:
             num_failed += 1
             print(error, file=sys.stderr)
-            continue
-        record = {"path": str(path), **asdict(transcript)}
-        line = json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}"
-        print(line, flush=True)
     if num_failed:
         raise DataError(f"{num_failed} of {len(args.audio)} files could not be read; see the lines above")
+
+
+def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> None:
+    """Print the text of a file, or its JSON."""
+    transcript = recognizer.transcribe(find_media(path), mode=args.mode, max_segment_s=args.max_segment_s)
+    record = {"path": str(path), **asdict(transcript)}
+    print(json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}", flush=True)
+
+
+def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
+    """Raise ConfigError for flags that have no effect or are out of range."""
+    given = [name for name in ("vad", "tier", "low_confidence") if getattr(args, name) is not None]
+    if given and not formats:
+        raise ConfigError(f"--{given[0]}: has no effect without --{', --'.join(_FORMATS)}; give one, or leave it out")
+    if args.json and formats:
+        raise ConfigError(f"--json: has no effect with --{formats[0]}; leave one of them out")
+    if args.low_confidence is not None and not 0 <= args.low_confidence <= 1:
+        raise ConfigError(f"--low_confidence {args.low_confidence:g}: must be from 0 to 1")
+
+
+def _outputs(args: argparse.Namespace, path: Path) -> dict[str, Path]:
+    """Format → the file for a recording."""
+    folders = {name: getattr(args, name) for name in _SUFFIXES}
+    return {name: folder / (path.stem + _SUFFIXES[name]) for name, folder in folders.items() if folder is not None}
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Raise DataError if results cannot be written. A file that exists may have been corrected by hand."""
+    for name in _SUFFIXES:
+        if (folder := getattr(args, name)) is not None and folder.exists() and not folder.is_dir():
+            raise DataError(f"--{name} {folder}: not a folder; name another one")
+    by_stem = dict[str, Path]()
+    for path in args.audio:
+        if (same := by_stem.setdefault(path.stem, path)) is not path:
+            raise DataError(f"{same} and {path}: the results would have the same name; transcribe them one by one")
+    for path in args.audio:
+        for name, output in _outputs(args, path).items():
+            if output.exists():
+                what = "is the input itself" if path.exists() and output.samefile(path) else "exists already"
+                raise DataError(f"{output}: {what}; name another folder with --{name}")
+
+
+def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:
+    """Transcribe a recording and write its files."""
+    media, tier = find_media(path), args.tier or DEFAULT_TIER
+    if is_annotation(path):
+        check_tier_names(path, media, tier)
+    with progress_bar(path.name) as advance:
+        options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
+        recording = recognizer.transcribe_recording(media, **options, on_progress=advance)
+    low = DEFAULT_LOW_CONFIDENCE if args.low_confidence is None else args.low_confidence
+    for name, output in _outputs(args, path).items():
+        if name == "srt":
+            write_srt(output, recording)
+        else:
+            write = write_eaf if name == "elan" else write_textgrid
+            write(output, recording, tier, low, source=path if path.suffix.lower() == output.suffix.lower() else None)
+    num_low = sum(word.confidence < low for word in recording.words)
+    counts = f"{len(recording.segments)} segments, {len(recording.words)} words, {num_low} below {low:g}"
+    print(f"{path}: {counts}", flush=True)
+    return recording
+
+
+def _write_lists(args: argparse.Namespace, recordings: Sequence[TranscribedRecording]) -> None:
+    """Write the files of all recordings so far."""
+    if args.tsv is not None:
+        write_tsv(args.tsv, recordings)
+    if args.ctm is not None:
+        write_atomic(args.ctm, "".join(ctm_lines(one.media.stem, one.words) for one in recordings))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def waveform_features(
     if conf.fbank_conf.num_mel_bins < 4:
         found = conf.fbank_conf.num_mel_bins
         raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {found}")
-    size, shift = _frame_samples(conf)
+    size, shift = frame_samples(conf)
     if len(waveform) < size:
         return torch.empty(0, conf.fbank_conf.num_mel_bins)
     wave_N = waveform * INT16_SCALE
@@ -66,7 +66,7 @@ def utterance_features(utterance: Utterance, conf: DatasetConf, incomplete: list
 
 def batch_features(waveforms: Tensor, conf: DatasetConf) -> Tensor:
     """Features of padded waveforms (B, N) on their device: (B, T, F), computed for the padding too. N is at least S."""
-    size, shift = _frame_samples(conf)
+    size, shift = frame_samples(conf)
     with torch.autocast(waveforms.device.type, enabled=False):  # autocast would round the samples
         frames_BTS = (waveforms * INT16_SCALE).unfold(1, size, shift)
         features_NF = _log_mel(frames_BTS.reshape(-1), conf, conf.fbank_conf.frame_length)
@@ -96,7 +96,7 @@ def _log_mel(wave_N: Tensor, conf: DatasetConf, frame_shift_ms: float) -> Tensor
 
 def num_frames(num_samples: int, conf: DatasetConf) -> int:
     """The number of frames that `waveform_features` computes from `num_samples` samples."""
-    size, shift = _frame_samples(conf)
+    size, shift = frame_samples(conf)
     return max(0, 1 + (num_samples - size) // shift)
 
 
@@ -104,12 +104,12 @@ def count_frames(
     durations: NDArray[np.float64], conf: DatasetConf, speed: float | NDArray[np.float64] = 1.0
 ) -> NDArray[np.int64]:
     """The number of frames of audio of `durations` seconds, played at a speed. (N,) → (N,)."""
-    size, shift = _frame_samples(conf)
+    size, shift = frame_samples(conf)
     samples = np.rint(np.minimum(durations * conf.resample_conf.resample_rate / speed, _MAX_SAMPLES)).astype(np.int64)
     return np.maximum(0, 1 + (samples - size) // shift)
 
 
-def _frame_samples(conf: DatasetConf) -> tuple[int, int]:
+def frame_samples(conf: DatasetConf) -> tuple[int, int]:
     """Samples per frame and per frame shift. Raises ConfigError where that is fewer than two."""
     rate, fbank = conf.resample_conf.resample_rate, conf.fbank_conf
     length_ms, shift_ms = fbank.frame_length, fbank.frame_shift

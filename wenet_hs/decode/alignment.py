@@ -1,28 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM (NIST) and TextGrid (Praat)."""
+"""Forced alignment of a data list by the CTC branch, and its files: JSON lines, CTM, TextGrid and ELAN.
+
+Dimension key: T frames, F features, D width.
+"""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from praatio.textgrid import IntervalTier, Textgrid
 from torch import Tensor
 
 from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
-from wenet_hs.data.features import utterance_features
+from wenet_hs.data.features import frame_samples, num_frames, utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
-from wenet_hs.decode.ctc import align_units
+from wenet_hs.decode.annotation import (
+    DEFAULT_LOW_CONFIDENCE,
+    DEFAULT_TIER,
+    TranscribedRecording,
+    TranscribedSegment,
+    ctm_lines,
+    place_segments,
+    save_textgrid,
+    write_eaf,
+)
+from wenet_hs.decode.ctc import align_units, align_windows
+from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
-from wenet_hs.decode.output import TimedText, mean_confidence, timed_units
+from wenet_hs.decode.output import TimedText, mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import open_atomic, write_atomic
+from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import Tokenizer
-from wenet_hs.text.units import SPACE
+
+_LONG_S = 120.0  # a longer utterance is encoded in windows: the memory of attention increases with the square
+_CORE_S = 40.0
+_CONTEXT_S = 10.0  # on both sides of a window
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +65,8 @@ def align_utterances(
 ) -> dict[str, AlignedUtterance | str]:
     """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
-    An utterance is aligned as a whole, and the memory of the encoder increases with the square of its length: cut
-    recordings of more than some minutes, with their transcripts, beforehand.
+    The encoder reads an utterance of up to two minutes as a whole, and a longer one in windows that overlap (see
+    `encode_windows`). The alignment is exact in both cases. An hour needs some tens of MB and about half a minute.
 
     Args:
         batch_size: maximum number of utterances per batch; changes no result.
@@ -71,7 +87,13 @@ def align_utterances(
             results[utterance.key] = str(error)
     on_progress(len(results))
     remedy = "lower --batch_size, or cut the longest utterances"
-    for batch in plan_batches(pieces, batch_size):
+    for piece in pieces:
+        if piece.duration_s > _LONG_S:
+            utterance = utterances[piece.row]
+            with out_of_memory_as_error([utterance], piece.duration_s, "cut the recording"):
+                results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
+            on_progress(1)
+    for batch in plan_batches([piece for piece in pieces if piece.duration_s <= _LONG_S], batch_size):
         in_batch = [utterances[piece.row] for piece in batch]
         with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
             results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
@@ -83,35 +105,89 @@ def _align_batch(
     experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float]
 ) -> dict[str, AlignedUtterance | str]:
     results, items, incomplete = dict[str, AlignedUtterance | str](), [], list[str]()
+    model, conf = experiment.model, experiment.config.dataset_conf
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
         try:
-            items.append((utterance, duration_s, *_read_item(experiment, utterance, incomplete)))
+            ids = _unit_ids(experiment, utterance)
+            features_TF = utterance_features(utterance, conf, incomplete)
+            _check_frames(experiment, utterance, ids, len(features_TF))
+            items.append((utterance, duration_s, ids, features_TF))
         except DataError as error:
             results[utterance.key] = str(error).removeprefix(f"utterance {utterance.key}: ")
-    if not items:
-        return results
-    model, tokenizer, conf = experiment.model, experiment.tokenizer, experiment.config.dataset_conf
-    encoded = model.encode(*pad_features(model, [features_TF for *_, features_TF in items]))
-    alignments = align_units(model.ctc, *encoded, [ids for _, _, ids, _ in items])
-    for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
-        if alignment is None:  # probabilities below 1e-38, which are 0 in float32
-            results[utterance.key] = "the model gives this transcript the probability 0; check the transcript"
-            continue
-        names = [tokenizer.table.units[unit] for unit in ids]
-        units = timed_units(names, alignment, model.encoder, conf)
-        results[utterance.key] = AlignedUtterance(
-            utterance=utterance,
-            duration_s=duration_s,
-            units=tuple(units),
-            words=tuple(timed_words(units, tokenizer)),
-            score=alignment.score,
-            is_incomplete=utterance.key in incomplete,
-        )
+    if items:
+        encoded = model.encode(*pad_features(model, [features_TF for *_, features_TF in items]))
+        alignments = align_units(model.ctc, *encoded, [ids for _, _, ids, _ in items])
+        for (utterance, duration_s, ids, _), alignment in zip(items, alignments, strict=True):
+            is_incomplete = utterance.key in incomplete
+            results[utterance.key] = _result(experiment, utterance, duration_s, ids, alignment, is_incomplete)
     return results
 
 
-def _read_item(experiment: Experiment, utterance: Utterance, incomplete: list[str]) -> tuple[list[int], Tensor]:
-    """The unit ids and features (T, F) of an utterance. Raises DataError if it cannot be aligned."""
+def _align_long(experiment: Experiment, utterance: Utterance, duration_s: float) -> AlignedUtterance | str:
+    """The alignment of a long utterance, whose audio, features and encoder output are never in memory as a whole."""
+    conf, incomplete = experiment.config.dataset_conf, list[str]()
+    try:
+        ids = _unit_ids(experiment, utterance)
+        length = num_frames(round(duration_s * conf.resample_conf.resample_rate), conf)
+        _check_frames(experiment, utterance, ids, length)
+        windows = encode_windows(experiment, utterance, duration_s, incomplete)
+        alignment = align_windows(experiment.model.ctc, windows, ids)
+    except DataError as error:
+        return str(error).removeprefix(f"utterance {utterance.key}: ")
+    return _result(experiment, utterance, duration_s, ids, alignment, bool(incomplete))
+
+
+def _result(
+    experiment: Experiment,
+    utterance: Utterance,
+    duration_s: float,
+    ids: Sequence[int],
+    alignment: Alignment | None,
+    is_incomplete: bool,
+) -> AlignedUtterance | str:
+    """The alignment in seconds, or the reason why there is none."""
+    if alignment is None:  # probabilities below 1e-38, which are 0 in float32
+        return "the model gives this transcript the probability 0; check the transcript"
+    tokenizer, conf = experiment.tokenizer, experiment.config.dataset_conf
+    names = [tokenizer.table.units[unit] for unit in ids]
+    units = timed_units(names, alignment, experiment.model.encoder, conf)
+    return AlignedUtterance(
+        utterance=utterance,
+        duration_s=duration_s,
+        units=tuple(units),
+        words=tuple(timed_words(units, tokenizer)),
+        score=alignment.score,
+        is_incomplete=is_incomplete,
+    )
+
+
+def encode_windows(
+    experiment: Experiment, utterance: Utterance, duration_s: float, incomplete: list[str]
+) -> Iterator[Tensor]:
+    """The encoder output of a long utterance, (1, T, D) per 40 s, in order. Its audio is never in memory as a whole.
+
+    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Frames differ from those of
+    the whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
+    """
+    model, conf = experiment.model, experiment.config.dataset_conf
+    rate, embed = conf.resample_conf.resample_rate, experiment.model.encoder.embed
+    size_s, shift_s = (samples / rate for samples in frame_samples(conf))
+    step_s, origin = embed.stride * shift_s, utterance.start or 0.0
+    total = embed.subsampled_length(num_frames(round(duration_s * rate), conf))
+    core, context = round(_CORE_S / step_s), round(_CONTEXT_S / step_s)
+    for begin in range(0, total, core):
+        first, end = max(0, begin - context), min(begin + core, total)
+        start_s, last = origin + first * step_s, min(end + context, total)
+        # One more feature frame than needed: times are rounded to samples of the file's rate.
+        end_s = origin + (last - 1) * step_s + embed.min_frames * shift_s + size_s
+        part = replace(utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None)
+        features_TF = utterance_features(part, conf, incomplete)
+        memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
+        yield memory_1TD[:, begin - first : end - first]
+
+
+def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
+    """The unit ids of a transcript. Raises DataError if it cannot be aligned."""
     tokenizer = experiment.tokenizer
     unknown = tokenizer.unknown(utterance.txt)
     if unknown:
@@ -122,37 +198,17 @@ def _read_item(experiment: Experiment, utterance: Utterance, incomplete: list[st
     ids = tokenizer.encode(utterance.txt)
     if not ids:
         raise DataError("the transcript is empty; add the text, or leave the utterance out")
-    features_TF = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
-    num_frames, needed = experiment.model.encoder.subsampled_length(len(features_TF)), ctc_frames_needed(ids)
-    if num_frames < needed:
+    return ids
+
+
+def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[int], length: int) -> None:
+    """Raise DataError if `length` feature frames are too few for the units."""
+    found, needed = experiment.model.encoder.subsampled_length(length), ctc_frames_needed(ids)
+    if found < needed:
         raise DataError(
-            f"{utterance.wav}: {num_frames} encoder frames, but CTC needs {needed} for this transcript; check that "
+            f"{utterance.wav}: {found} encoder frames, but CTC needs {needed} for this transcript; check that "
             "audio and transcript belong together"
         )
-    return ids, features_TF
-
-
-def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
-    """The words of timed units: a unit that begins with `▁` begins a word, and `▁` alone separates two.
-
-    A word lasts from the begin of its first unit to the end of its last. Phones do not mark words: they are one word.
-    """
-    groups: list[list[TimedText]] = [[]]
-    for unit in units:
-        if unit.text.startswith(SPACE):
-            groups.append([])
-        if unit.text != SPACE:
-            groups[-1].append(unit)
-    return [
-        TimedText(
-            text=tokenizer.join(unit.text for unit in group).strip(" "),
-            start=group[0].start,
-            end=group[-1].end,
-            confidence=mean_confidence(group),
-        )
-        for group in groups
-        if group
-    ]
 
 
 # ---- files
@@ -178,12 +234,7 @@ def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None
 
 def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
     """Write `key 1 start duration text confidence` per word, or per unit; white space in a text becomes `▁`."""
-    lines = [
-        f"{aligned.utterance.key} 1 {part.start:.4f} {part.end - part.start:.4f} "
-        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
-        for aligned in alignments
-        for part in (aligned.units if of_units else aligned.words)
-    ]
+    lines = [ctm_lines(one.utterance.key, one.units if of_units else one.words) for one in alignments]
     write_atomic(path, "".join(lines))
 
 
@@ -194,8 +245,41 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
     """
     for aligned in alignments:
         end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
-        grid = Textgrid(0, end)
-        for name, parts in {"units": aligned.units, "words": aligned.words}.items():
-            grid.addTier(IntervalTier(name, [(part.start, part.end, part.text) for part in parts], 0, end))
-        with open_atomic(folder / f"{aligned.utterance.key.replace('/', '%2F')}.TextGrid") as file:
-            grid.save(file.name, format="long_textgrid", includeBlankSpaces=True)
+        path = folder / f"{aligned.utterance.key.replace('/', '%2F')}.TextGrid"
+        save_textgrid(path, {"units": aligned.units, "words": aligned.words}, end)
+
+
+def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
+    """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and confidence of each speaker.
+
+    Raises: DataError if two recordings have the same name, or utterances of one speaker overlap.
+    """
+    by_media, stems = defaultdict[str, list[AlignedUtterance]](list), dict[str, str]()
+    for aligned in alignments:
+        wav = aligned.utterance.wav
+        by_media[wav].append(aligned)
+        if stems.setdefault(Path(wav).stem, wav) != wav:
+            raise DataError(f"{wav} and {stems[Path(wav).stem]}: the same name; align them one by one with --elan")
+    for wav, of_media in by_media.items():
+        segments = [_segment(aligned, of_units=of_units) for aligned in of_media]
+        length_s = max(segment.end for segment in segments)
+        try:
+            placed = place_segments(segments, length_s)
+        except DataError as error:
+            raise DataError(f"{wav}: {error}") from error
+        recording = TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed)
+        write_eaf(folder / f"{Path(wav).stem}.eaf", recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
+
+
+def _segment(aligned: AlignedUtterance, *, of_units: bool) -> TranscribedSegment:
+    """An utterance with times from the beginning of its recording."""
+    utterance, origin = aligned.utterance, aligned.utterance.start or 0.0
+    parts = aligned.units if of_units else aligned.words
+    return TranscribedSegment(
+        start=origin,
+        end=origin + aligned.duration_s,
+        text=utterance.txt,
+        words=tuple(replace(part, start=origin + part.start, end=origin + part.end) for part in parts),
+        confidence=mean_confidence(aligned.units),
+        speaker=utterance.speaker,
+    )

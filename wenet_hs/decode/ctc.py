@@ -6,7 +6,7 @@ sequences, L labels.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -16,11 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
 from wenet_hs.decode.language_model import LanguageModel
 from wenet_hs.errors import CheckpointError
-from wenet_hs.heads.ctc import Ctc, compact_alphabet
+from wenet_hs.heads.ctc import Alphabet, Ctc, compact_alphabet
 from wenet_hs.nn.layers import length_mask
 
 CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
 _IMPOSSIBLE = -math.inf
+_BLOCK = 2000
+"""Frames whose steps are kept at a time by the alignment: an hour of 90,000 frames and 50,000 labels needs 45 MB."""
 _Ids = tuple[int, ...]
 
 
@@ -172,7 +174,7 @@ def _log_add(a: float, b: float) -> float:
 def viterbi_align(
     log_probs: Tensor, lengths: Tensor, labels: Sequence[Sequence[int]], rows: Sequence[int] | None = None
 ) -> list[Alignment | None]:
-    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L).
+    """The best CTC alignment of each label sequence to the frames of an utterance, in O(T · L) time, little memory.
 
     Args:
         log_probs: (B, T, C) natural logarithms, class 0 is blank; lengths: (B,) in T.
@@ -188,7 +190,7 @@ def viterbi_align(
     found: list[Alignment | None] = []
     for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
         log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
-        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64))
+        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64), _BLOCK)
         if math.isnan(total):
             raise CheckpointError(CTC_NAN)
         means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
@@ -212,10 +214,22 @@ def align_units(
     for row, ids in zip(rows, labels, strict=True):
         begins.append(len(joined[row]))
         joined[row] += ids
-    targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in joined], batch_first=True)
-    target_lengths_B = torch.tensor([len(ids) for ids in joined])
-    alphabet = compact_alphabet(targets_BL, target_lengths_B, ctc.blank)
+    alphabet = _alphabet(joined, ctc.blank)
     log_probs_BTC = ctc.head.label_log_probs(memory, alphabet.unit_ids.to(memory.device))
     all_classes = alphabet.target_classes.tolist()
     classes = [all_classes[row][begin : begin + len(ids)] for row, begin, ids in zip(rows, begins, labels, strict=True)]
     return viterbi_align(log_probs_BTC, lengths, classes, rows)
+
+
+def align_windows(ctc: Ctc, windows: Iterable[Tensor], ids: Sequence[int]) -> Alignment | None:
+    """As `align_units`, for the unit ids of one recording and its encoder output in consecutive parts (1, T, D)."""
+    alphabet = _alphabet([ids], ctc.blank)
+    parts = [ctc.head.label_log_probs(part, alphabet.unit_ids.to(part.device)).cpu() for part in windows]
+    log_probs_1TC = torch.cat(parts, dim=1)
+    return viterbi_align(log_probs_1TC, torch.tensor([log_probs_1TC.size(1)]), alphabet.target_classes.tolist())[0]
+
+
+def _alphabet(labels: Sequence[Sequence[int]], blank: int) -> Alphabet:
+    """The classes of each sequence of unit ids."""
+    targets_BL = pad_sequence([torch.tensor(ids, dtype=torch.int64) for ids in labels], batch_first=True)
+    return compact_alphabet(targets_BL, torch.tensor([len(ids) for ids in labels]), blank)

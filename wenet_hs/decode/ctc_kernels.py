@@ -204,22 +204,19 @@ def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slo
 
 
 @njit(cache=True)
-def align(log_probs_TC: Any, classes_L: Any) -> Any:
-    """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
+def _advance(
+    log_probs_TC: Any, classes_L: Any, scores_S: Any, frames: Any, states: Any, steps_KW: Any, keeps_steps: Any
+) -> None:
+    """Update the best score of each state from before frame `frames[0]` to after frame `frames[1] - 1`.
 
-    Of equally good ways to a state, staying in it comes first, then the step from the previous state, then the skip.
-
-    Returns: spans (L, 2), first frame of each label and the frame after its last; (L,) the sum of its log-probabilities
-        there; the log-probability of the whole alignment. If that is -inf there is no alignment.
+    Only states from `states[0]` to `states[1] - 1` are updated. Of equally good ways to a state, staying in it comes
+    first, then the step from the previous state, then the skip. `steps_KW` gets the way to each state, if wanted.
     """
-    spans_L2, sums_L = np.zeros((len(classes_L), 2), np.int32), np.zeros(len(classes_L))
     num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
-    scores_S = np.full(num_states, _IMPOSSIBLE)
-    scores_S[0] = 0.0  # before the first frame; blank and the first label are at most one step away
-    steps_TS = np.empty((num_frames, num_states), np.uint8)
-    for t in range(num_frames):
+    for t in range(frames[0], frames[1]):
         # Only states that can be reached by now and can still reach the end; in place, so from the last state down.
-        first, last = max(0, num_states - 2 * (num_frames - t)), min(num_states, 2 * t + 2)
+        first = max(states[0], num_states - 2 * (num_frames - t))
+        last = min(states[1], 2 * t + 2)
         for state in range(last - 1, first - 1, -1):
             label = state >> 1
             score, step = scores_S[state], 0
@@ -230,18 +227,48 @@ def align(log_probs_TC: Any, classes_L: Any) -> Any:
             if skips and scores_S[state - 2] > score:
                 score, step = scores_S[state - 2], 2
             scores_S[state] = score + log_probs_TC[t, classes_L[label] if is_label else 0]
-            steps_TS[t, state] = step
+            if keeps_steps:
+                steps_KW[t - frames[0], state - states[0]] = step
+
+
+@njit(cache=True)
+def align(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
+    """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
+
+    It is exact, with the memory of T · S / block scores: the scores before each block of `block` frames are kept, and
+    the steps within a block are computed again when the path is traced back. A path moves at most two states per
+    frame, so of a block only 2 · block states before the one at its end are needed.
+
+    Returns: spans (L, 2), first frame of each label and the frame after its last; (L,) the sum of its log-probabilities
+        there; the log-probability of the whole alignment. If that is -inf there is no alignment.
+    """
+    spans_L2, sums_L = np.zeros((len(classes_L), 2), np.int32), np.zeros(len(classes_L))
+    num_frames, num_states = len(log_probs_TC), 2 * len(classes_L) + 1
+    scores_S = np.full(num_states, _IMPOSSIBLE)
+    scores_S[0] = 0.0  # before the first frame; blank and the first label are at most one step away
+    num_blocks = (num_frames + block - 1) // block
+    kept_BS = np.empty((num_blocks, num_states))
+    no_steps = np.empty((0, 0), np.uint8)
+    for number in range(num_blocks):
+        kept_BS[number] = scores_S
+        frames = (number * block, min((number + 1) * block, num_frames))
+        _advance(log_probs_TC, classes_L, scores_S, frames, (0, num_states), no_steps, False)
     state = num_states - 1
     if state and not scores_S[state] >= scores_S[state - 1]:
         state -= 1
     total = scores_S[state]
     if not total > _IMPOSSIBLE:
         return spans_L2, sums_L, total
-    for t in range(num_frames - 1, -1, -1):
-        if state & 1:
-            label = state >> 1
-            spans_L2[label, 1] = max(spans_L2[label, 1], t + 1)
-            spans_L2[label, 0] = t
-            sums_L[label] += log_probs_TC[t, classes_L[label]]
-        state -= steps_TS[t, state]
+    for number in range(num_blocks - 1, -1, -1):
+        frames = (number * block, min((number + 1) * block, num_frames))
+        states = (max(0, state - 2 * (frames[1] - frames[0])), state + 1)
+        steps_KW = np.empty((frames[1] - frames[0], states[1] - states[0]), np.uint8)
+        _advance(log_probs_TC, classes_L, kept_BS[number], frames, states, steps_KW, True)
+        for t in range(frames[1] - 1, frames[0] - 1, -1):
+            if state & 1:
+                label = state >> 1
+                spans_L2[label, 1] = max(spans_L2[label, 1], t + 1)
+                spans_L2[label, 0] = t
+                sums_L[label] += log_probs_TC[t, classes_L[label]]
+            state -= steps_KW[t - frames[0], state - states[0]]
     return spans_L2, sums_L, total

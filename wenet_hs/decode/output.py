@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.data.features import frame_samples
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.nn.conformer import Encoder
-from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import SPACE
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def timed_units(
         conf: how the encoder's features are computed.
         begin_s: position in the utterance's audio at which the encoder's input begins.
     """
-    rate, fbank_conf = conf.resample_conf.resample_rate, conf.fbank_conf
-    # In whole samples, rounded as the features round them.
-    size_s, shift_s = (int(rate * ms * 0.001) / rate for ms in (fbank_conf.frame_length, fbank_conf.frame_shift))
+    size_s, shift_s = (samples / conf.resample_conf.resample_rate for samples in frame_samples(conf))
     step_s = encoder.embed.stride * shift_s
     receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
     offset_s = begin_s + (receptive_field_s - step_s) / 2
@@ -70,6 +69,34 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
     """Geometric mean of the confidences of units, at least one."""
     confidences = [unit.confidence for unit in units]
     return math.exp(sum(map(math.log, confidences)) / len(units)) if all(confidences) else 0.0
+
+
+def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
+    """The words of timed units: a unit that begins with `▁` begins a word, and `▁` alone separates two.
+
+    A word lasts from the begin of its first unit to the end of its last. Phones do not mark words: they are one word.
+    """
+    groups: list[list[TimedText]] = [[]]
+    for unit in units:
+        if unit.text.startswith(SPACE):
+            groups.append([])
+        if unit.text != SPACE:
+            groups[-1].append(unit)
+    return [
+        TimedText(
+            text=tokenizer.join(unit.text for unit in group).strip(" "),
+            start=group[0].start,
+            end=group[-1].end,
+            confidence=mean_confidence(group),
+        )
+        for group in groups
+        if group
+    ]
+
+
+def timed_parts(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
+    """The words of timed units, or of a phone model the phones."""
+    return list(units) if isinstance(tokenizer, PhoneTokenizer) else timed_words(units, tokenizer)
 
 
 @dataclass(frozen=True, kw_only=True)

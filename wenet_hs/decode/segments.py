@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of a data list: long clips cut at pauses, and batches of pieces of similar length.
+"""Pieces of a data list or a recording: clips cut at pauses, speech between pauses, batches of similar length.
 
 Dimension key: N samples, T frames of 10 ms.
 """
@@ -7,12 +7,23 @@ Dimension key: N samples, T frames of 10 ms.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from wenet_hs.data.audio import length_fault, read_audio_file, segment_duration
+from wenet_hs.data.audio import (
+    Samples,
+    length_fault,
+    read_audio_file,
+    read_duration,
+    resample,
+    segment_duration,
+)
 from wenet_hs.devices import lacks_memory
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.manifest import Utterance
@@ -24,7 +35,13 @@ MIN_SEGMENT_S = 4.0
 MAX_BATCH_S = 600.0
 """Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
 FRAMES_PER_SECOND = 100
-_BLOCK_S = 600.0  # seconds of a long clip that are read at a time
+VADS = ("energy", "silero")
+"""How speech is found (voice activity detection)."""
+_BLOCK_S = 60.0  # seconds of a long clip that are read at a time
+_SILERO_RATE = 16000
+_MIN_GAP_S = 0.5  # between two segments of speech: shorter pauses are within an utterance
+_MARGIN_S = 0.15  # before and after speech: soft consonants and the decay of the last sound
+_MIN_SPEECH_S = 0.1  # a click is shorter
 _PAUSE = 20  # frames: the closure of a stop lasts a third of that
 _MIN_SEGMENT = 100  # frames
 _SILENCE_DB = -100.0
@@ -113,18 +130,25 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
 
     Raises: DataError if the audio cannot be read, or is not as long as stated in the list.
     """
-    origin, length_s = utterance.start or 0.0, segment_duration(utterance)
     levels, read_s = [], 0.0
-    num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
-    for number in range(num_blocks):
-        end = utterance.end if number == num_blocks - 1 else origin + (number + 1) * _BLOCK_S
-        samples, rate, _ = read_audio_file(utterance.wav, start=origin + number * _BLOCK_S, end=end)
+    for samples, rate in _read_blocks(
+        utterance.wav, utterance.start or 0.0, utterance.end, segment_duration(utterance)
+    ):
         levels.append(frame_levels(samples, rate))
         read_s += len(samples) / rate
     reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
     if reason is not None:
         raise DataError(f"{utterance.wav}: {reason}; restore the file, or prepare the data again")
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
+
+
+def _read_blocks(source: str | Path, start: float, end: float | None, length_s: float) -> Iterator[tuple[Samples, int]]:
+    """The samples (N,) from `start` to `end`, which are `length_s` seconds, in blocks, with their rate."""
+    num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
+    for number in range(num_blocks):
+        block_end = end if number == num_blocks - 1 else start + (number + 1) * _BLOCK_S
+        samples, rate, _ = read_audio_file(source, start=start + number * _BLOCK_S, end=block_end)
+        yield samples, rate
 
 
 def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
@@ -163,14 +187,26 @@ def cut_at_pauses(levels: Levels, max_segment_s: float) -> list[float]:
 
 def _pauses(levels: Levels, begin: int, first: int, last: int) -> list[tuple[int, int]]:
     """Ranges [start, end) of at least 0.2 s between `first` and `last` without speech."""
-    highest = float(np.percentile(_smoothed(levels[begin:last], _SMOOTH), 99))
-    lowest = float(_smoothed(levels[begin:last], _PAUSE).min())
-    if highest - lowest < _MIN_RANGE_DB:
+    _, limit = _speech_level(levels[begin:last])
+    if limit is None:
         return []
-    limit = max(highest - _BELOW_PEAK_DB, lowest + _SHARE_OF_RANGE * (highest - lowest))
-    is_quiet_T = np.concatenate([[False], levels[first:last] < limit, [False]])
-    edges = np.flatnonzero(np.diff(is_quiet_T.astype(np.int8))).reshape(-1, 2) + first
-    return [(int(start), int(end)) for start, end in edges if end - start >= _PAUSE]
+    runs = _runs(levels[first:last] < limit)
+    return [(first + start, first + end) for start, end in runs if end - start >= _PAUSE]
+
+
+def _speech_level(levels: Levels) -> tuple[float, float | None]:
+    """The highest level, and the one below which a frame is not speech; None if there is no contrast."""
+    highest = float(np.percentile(_smoothed(levels, _SMOOTH), 99))
+    lowest = float(_smoothed(levels, _PAUSE).min())
+    if highest - lowest < _MIN_RANGE_DB:
+        return highest, None
+    return highest, max(highest - _BELOW_PEAK_DB, lowest + _SHARE_OF_RANGE * (highest - lowest))
+
+
+def _runs(is_inside_T: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The ranges [start, end) of frames that are True."""
+    edges = np.flatnonzero(np.diff(is_inside_T.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+    return [(int(start), int(end)) for start, end in edges]
 
 
 def _smoothed(levels: Levels, size: int) -> Levels:
@@ -178,3 +214,84 @@ def _smoothed(levels: Levels, size: int) -> Levels:
     power_T = 10 ** (levels / 10)
     size = min(size, len(power_T))
     return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
+
+
+# ---- speech of a recording
+
+
+def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> tuple[float, list[Piece]]:
+    """The length of a recording in seconds, and its speech in order, without overlap. The audio is read in blocks.
+
+    Pauses of 0.5 s or more separate two pieces. A piece longer than `max_segment_s` is cut (0: never).
+
+    Args:
+        vad: one of VADS.
+    Raises: DataError if the audio cannot be read; ConfigError if silero-vad is not installed.
+    """
+    detect = _load_silero() if vad == "silero" else None
+    levels, regions, read_s = list[Levels](), list[tuple[float, float]](), 0.0
+    for samples, rate in _read_blocks(path, 0.0, None, read_duration(path)):
+        levels.append(frame_levels(samples, rate))
+        if detect is not None:
+            wave_N = resample(torch.from_numpy(samples), rate, _SILERO_RATE)
+            regions += [(read_s + begin, read_s + end) for begin, end in detect(wave_N)]
+        read_s += len(samples) / rate
+    levels_T = np.concatenate(levels)
+    regions = speech_regions(levels_T) if detect is None else regions
+    pieces = list[Piece]()
+    for begin, end in join_regions(regions, read_s):
+        of_region = levels_T[round(begin * FRAMES_PER_SECOND) : round(end * FRAMES_PER_SECOND)]
+        cuts = cut_at_pauses(of_region, max_segment_s) if 0 < max_segment_s < end - begin else []
+        bounds = [begin, *(begin + cut for cut in cuts), end]
+        pieces += [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+    return read_s, pieces
+
+
+def speech_regions(levels: Levels) -> list[tuple[float, float]]:
+    """Begin and end in seconds of each range whose level is that of speech; levels (T,) of `frame_levels`.
+
+    The limit is found per minute, because speakers move and change. A minute without contrast, or without a frame as
+    loud as the speech of the whole recording, has the limit of the whole recording.
+    """
+    if not len(levels):
+        return []
+    overall = _speech_level(levels)[1]
+    limit_of_all = _SILENCE_DB + 1 if overall is None else overall  # without contrast all is speech, except zeros
+    is_speech = list[NDArray[np.bool_]]()
+    for of_minute in np.array_split(levels, max(1, len(levels) // (60 * FRAMES_PER_SECOND))):
+        highest, limit = _speech_level(of_minute)
+        is_speech.append(of_minute >= (limit_of_all if limit is None or highest < limit_of_all else limit))
+    return [(begin / FRAMES_PER_SECOND, end / FRAMES_PER_SECOND) for begin, end in _runs(np.concatenate(is_speech))]
+
+
+def join_regions(regions: Sequence[tuple[float, float]], length_s: float) -> list[tuple[float, float]]:
+    """Regions of speech in seconds, in order: joined over short gaps, without clicks, with a margin on both sides.
+
+    Args:
+        length_s: the length of the recording, in which all results lie.
+    """
+    joined = list[tuple[float, float]]()
+    for begin, end in regions:
+        if joined and begin - joined[-1][1] < _MIN_GAP_S:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    long = [(begin, end) for begin, end in joined if end - begin >= _MIN_SPEECH_S]
+    return [(max(0.0, begin - _MARGIN_S), min(length_s, end + _MARGIN_S)) for begin, end in long]
+
+
+def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
+    """Silero VAD: a function from a waveform (N,) of 16 kHz to begin and end in seconds of its speech."""
+    num_threads = torch.get_num_threads()
+    try:
+        from silero_vad import get_speech_timestamps, load_silero_vad
+    except ImportError as error:
+        raise ConfigError("--vad silero: needs silero-vad; pip install 'wenet_hs[vad]'") from error
+    torch.set_num_threads(num_threads)  # the import sets it to 1
+    model = load_silero_vad()
+
+    def detect(wave_N: Tensor) -> list[tuple[float, float]]:
+        found = get_speech_timestamps(wave_N, model, sampling_rate=_SILERO_RATE)
+        return [(one["start"] / _SILERO_RATE, one["end"] / _SILERO_RATE) for one in found]
+
+    return detect

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings to files of annotation tools, and known transcripts to ELAN."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from command_line import Capsys, error_line, run_line
+from model_folders import noise, write_model_folder
+from praatio.textgrid import openTextgrid
+from pympi.Elan import Eaf
+
+from wenet_hs.bin import align, transcribe
+from wenet_hs.decode.segments import find_speech
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.recognizer import load_model
+
+GREEDY = "--mode ctc_greedy_search --device cpu"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("models") / "softmax")
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    """A recording of three stretches of noise with pauses of a second."""
+    silence = np.zeros(16000, np.float32)
+    parts = [part for seed in range(3) for part in (0.2 + noise(1.2, seed=seed), silence)]
+    soundfile.write(tmp_path / "talk.wav", np.concatenate(parts), 16000, subtype="FLOAT")
+    return tmp_path / "talk.wav"
+
+
+def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, capsys: Capsys) -> None:
+    out = talk.parent / "out"
+    formats = f"--elan {out} --textgrid {out} --srt {out} --ctm {out}/all.ctm --tsv {out}/all.tsv --low_confidence 0.9"
+    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} {formats} {talk}") == 0
+    printed = capsys.readouterr().out
+    length_s, pieces = find_speech(talk, 60.0)
+    assert len(pieces) == 3
+    recognizer, samples = load_model(folder), soundfile.read(talk, dtype="float32")[0]
+    texts = []
+    for piece in pieces:
+        assert piece.end_s is not None
+        alone = samples[round(16000 * piece.begin_s) : round(16000 * piece.end_s)]
+        texts.append(recognizer.transcribe((alone, 16000), mode="ctc_greedy_search").text.strip(" "))
+    eaf = Eaf(str(out / "talk.eaf"))
+    spans = eaf.get_annotation_data_for_tier("wenet_hs")
+    assert [span[2] for span in spans] == texts
+    assert [span[0] for span in spans] == [round(1000 * piece.begin_s) for piece in pieces]
+    words = eaf.get_annotation_data_for_tier("wenet_hs words")
+    assert [word[2] for word in words] == " ".join(texts).split()
+    low = eaf.get_annotation_data_for_tier("wenet_hs low confidence")
+    assert f"{talk}: 3 segments, {len(words)} words, {len(low)} below 0.9\n" == printed
+    grid = openTextgrid(str(out / "talk.TextGrid"), False, "error")
+    assert [one.label for one in grid.getTier("wenet_hs words")] == [word[2] for word in words]
+    assert grid.maxTimestamp == length_s
+    assert (out / "talk.srt").read_text("utf-8").count(" --> ") == 3
+    assert [line.split()[4] for line in (out / "all.ctm").read_text("utf-8").splitlines()] == [
+        word[2] for word in words
+    ]
+    rows = [line.split("\t") for line in (out / "all.tsv").read_text("utf-8").splitlines()[1:]]
+    assert [row[3] for row in rows] == texts
+
+
+def test_an_annotation_file_stands_for_its_recording(folder: Path, talk: Path, capsys: Capsys) -> None:
+    first, second = talk.parent / "first", talk.parent / "second"
+    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --elan {first} {talk}") == 0
+    (first / "talk.eaf").rename(talk.with_suffix(".eaf"))
+    before = talk.with_suffix(".eaf").read_bytes()
+    line = f"--model_dir {folder} {GREEDY} {talk.with_suffix('.eaf')}"
+    capsys.readouterr()
+    code = run_line(transcribe, f"{line} --elan {second}")
+    assert "talk.eaf: has a tier 'wenet_hs' already; choose another name with --tier" in capsys.readouterr().err
+    assert code == 2 and not second.exists()
+    assert run_line(transcribe, f"{line} --elan {second} --tier other") == 0
+    assert "wenet_hs" in Eaf(str(second / "talk.eaf")).tiers and "other words" in Eaf(str(second / "talk.eaf")).tiers
+    assert talk.with_suffix(".eaf").read_bytes() == before
+    capsys.readouterr()
+    error = error_line(run_line(transcribe, f"{line} --elan {talk.parent} --tier other"), capsys)
+    assert error == f"{talk.with_suffix('.eaf')}: is the input itself; name another folder with --elan"
+    error = error_line(run_line(transcribe, f"{line} --elan {second} --tier other"), capsys)
+    assert error == f"{second / 'talk.eaf'}: exists already; name another folder with --elan"
+    assert run_line(transcribe, line) == 0
+    assert capsys.readouterr().out.startswith(f"{talk.with_suffix('.eaf')}: ")
+
+
+WRONG = [
+    ("--low_confidence 1.5 --tsv t a.wav", "--low_confidence 1.5: must be from 0 to 1"),
+    ("--low_confidence nan --tsv t a.wav", "--low_confidence nan: must be from 0 to 1"),
+    (
+        "--tier x a.wav",
+        "--tier: has no effect without --elan, --textgrid, --srt, --ctm, --tsv; give one, or leave it out",
+    ),
+    ("--vad silero a.wav", "--vad: has no effect without --elan"),
+    ("--json --srt out a.wav", "--json: has no effect with --srt; leave one of them out"),
+    ("--elan units.txt a.wav", "--elan units.txt: not a folder; name another one"),
+    ("--elan out a/x.wav b/x.eaf", "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_wrong_flags(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys, line: str, message: str) -> None:
+    monkeypatch.chdir(folder)
+    assert error_line(run_line(transcribe, f"--model_dir {folder} {line}"), capsys).startswith(message)
+
+
+def test_a_model_without_ctc_gives_segments(tmp_path: Path, talk: Path, capsys: Capsys) -> None:
+    folder = write_model_folder(tmp_path / "model", model_conf={"ctc_weight": 0.0})
+    line = f"--model_dir {folder} --mode attention --device cpu --beam_size 1 {talk}"
+    assert run_line(transcribe, f"{line} --elan {tmp_path / 'out'}") == 0
+    assert "this model was trained without CTC: segments get no words and no confidence" in capsys.readouterr().err
+    eaf = Eaf(str(tmp_path / "out" / "talk.eaf"))
+    assert list(eaf.tiers) == ["wenet_hs"] and len(eaf.get_annotation_data_for_tier("wenet_hs")) == 3
+    error = error_line(run_line(transcribe, f"{line} --ctm {tmp_path / 'all.ctm'}"), capsys)
+    assert error.startswith("--ctm: this model was trained without CTC and gives no times of words; leave it out")
+
+
+def test_a_recording_that_cannot_be_read_does_not_end_the_others(folder: Path, talk: Path, capsys: Capsys) -> None:
+    silent = talk.parent / "silent.wav"
+    soundfile.write(silent, np.zeros(16000), 16000)
+    (talk.parent / "lost.TextGrid").write_text("")
+    names = f"{talk.parent / 'lost.TextGrid'} {talk.parent / 'gone.wav'} {silent}"
+    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 'all.tsv'} {names}") == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert "lost.TextGrid: no recording in its folder (looked for lost.wav, lost.flac, lost.mp3, lost.ogg)" in errors[0]
+    assert "gone.wav: missing" in errors[1]
+    assert errors[-1] == "2 of 3 files could not be read; see the lines above"
+    assert (talk.parent / "all.tsv").read_text("utf-8") == "file\tstart\tend\ttext\tconfidence\n"
+
+
+def test_alignments_as_elan_with_times_of_the_recording(
+    folder: Path, talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    one = Utterance(key="one", wav=str(talk), txt="ab c", start=0.0, end=1.2, duration=1.2, speaker="A")
+    both = [one, replace(one, key="two", txt="d", start=2.2, end=3.4, speaker="B")]
+    write_data_list(tmp_path / "data.list", both)
+    line = f"--model_dir {folder} --data_list {tmp_path / 'data.list'} --device cpu"
+    assert run_line(align, f"{line} --out {tmp_path / 'a.jsonl'} --elan {tmp_path / 'elan'}") == 0
+    eaf = Eaf(str(tmp_path / "elan" / "talk.eaf"))
+    assert [span[2] for span in eaf.get_annotation_data_for_tier("wenet_hs words@A")] == ["ab", "c"]
+    assert eaf.get_annotation_data_for_tier("wenet_hs@B") == [(2200, 3400, "d")]
+    ((start, end, _),) = eaf.get_annotation_data_for_tier("wenet_hs words@B")
+    record = json.loads((tmp_path / "a.jsonl").read_text("utf-8").splitlines()[1])
+    assert (start, end) == (
+        pytest.approx(2200 + 1000 * record["words"][0]["start"], abs=0.51),
+        pytest.approx(2200 + 1000 * record["words"][0]["end"], abs=0.51),
+    )
+    capsys.readouterr()
+    write_data_list(tmp_path / "data.list", [one, replace(one, key="two", start=1.0, end=2.0, duration=1.0)])
+    error = error_line(run_line(align, f"{line} --out {tmp_path / 'a.jsonl'} --elan {tmp_path / 'elan'}"), capsys)
+    assert "talk.wav: two segments of one speaker overlap at 1.000 s" in error

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of annotation tools: what is written is read back equal, and what a file contained before stays."""
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from praatio.textgrid import openTextgrid
+from pympi.Elan import Eaf
+
+from wenet_hs.decode import annotation
+from wenet_hs.decode.annotation import (
+    TranscribedRecording,
+    TranscribedSegment,
+    check_tier_names,
+    ctm_lines,
+    find_media,
+    place_segments,
+    read_eaf,
+    write_eaf,
+    write_srt,
+    write_textgrid,
+    write_tsv,
+)
+from wenet_hs.decode.output import TimedText
+from wenet_hs.errors import DataError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Parsing unknown version of ELAN spec")  # 2.3 and 2.6
+
+
+def word(text: str, start: float, end: float, confidence: float = 0.9) -> TimedText:
+    return TimedText(text=text, start=start, end=end, confidence=confidence)
+
+
+def segment(start: float, words: list[TimedText], speaker: str | None = None) -> TranscribedSegment:
+    text, end = " ".join(one.text for one in words), words[-1].end + 0.2
+    return TranscribedSegment(start=start, end=end, text=text, words=tuple(words), confidence=0.75, speaker=speaker)
+
+
+def recording(media: Path, *segments: TranscribedSegment, duration_s: float = 60.0) -> TranscribedRecording:
+    chosen = segments or (
+        segment(0.5, [word("ŋa", 0.6225, 0.9), word('"<b>&"', 0.9, 1.5, 0.2)]),
+        segment(2.0, [word("dù", 2.1, 2.4)]),
+        TranscribedSegment(start=4.0, end=5.0, text=""),
+    )
+    media.touch()
+    return TranscribedRecording(media=media, duration_s=duration_s, segments=place_segments(chosen, duration_s))
+
+
+EXPECTED = {
+    "wenet_hs": [(500, 1700, 'ŋa "<b>&"'), (2000, 2600, "dù"), (4000, 5000, "")],
+    "wenet_hs words": [(623, 900, "ŋa"), (900, 1500, '"<b>&"'), (2100, 2400, "dù")],
+}
+CONFIDENCE = [(500, 1700, "0.75"), (2000, 2600, "0.75")]
+
+
+def of_tier(eaf: Eaf, name: str) -> list[tuple[int, int, str]]:
+    """Begin, end and value of each annotation."""
+    return [tuple(one[:3]) for one in eaf.get_annotation_data_for_tier(name)]
+
+
+def check_structure(path: Path) -> None:
+    """What ELAN needs: slots in the order of time, different identifiers, the order and the types of its schema."""
+    document = read_eaf(path)
+    times = [int(slot.get("TIME_VALUE", -1)) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
+    known = [time for time in times if time >= 0]
+    assert known == sorted(known)
+    for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
+        ids = [one.get(name) for one in document.iter() if one.get(name)]
+        assert len(ids) == len(set(ids)) > 0
+    tags = [annotation._EAF_ORDER[one.tag] for one in document]
+    assert tags == sorted(tags)
+    types = {one.get("LINGUISTIC_TYPE_ID"): one for one in document.findall("LINGUISTIC_TYPE")}
+    stereotypes = {one.get("STEREOTYPE") for one in document.findall("CONSTRAINT")}
+    for tier in document.findall("TIER"):
+        constraint = types[tier.get("LINGUISTIC_TYPE_REF")].get("CONSTRAINTS")
+        assert (constraint is None) == (tier.get("PARENT_REF") is None)
+        assert constraint is None or constraint in stereotypes
+    last = [one.text for one in document.findall("HEADER/PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
+    assert last == [str(max(int((one.get("ANNOTATION_ID") or "a0")[1:]) for one in document.iter()))]
+
+
+def test_elan(tmp_path: Path) -> None:
+    path = tmp_path / "elan" / "talk.eaf"
+    write_eaf(path, recording(tmp_path / "talk one.wav"), "wenet_hs", 0.5)
+    check_structure(path)
+    eaf = Eaf(str(path))
+    assert {name: of_tier(eaf, name) for name in EXPECTED} == EXPECTED
+    assert of_tier(eaf, "wenet_hs confidence") == CONFIDENCE
+    assert of_tier(eaf, "wenet_hs low confidence") == [(900, 1500, "0.20")]
+    constraints = {name: one.get("CONSTRAINTS") for name, one in eaf.linguistic_types.items()}
+    assert constraints == {
+        "wenet_hs": None,
+        "wenet_hs words": "Included_In",
+        "wenet_hs confidence": "Symbolic_Association",
+        "wenet_hs low confidence": "Included_In",
+    }
+    (media,) = eaf.media_descriptors
+    links = {"MEDIA_URL": f"file://{tmp_path}/talk one.wav", "RELATIVE_MEDIA_URL": "../talk one.wav"}
+    assert media == {"MIME_TYPE": "audio/x-wav", **links}
+    assert find_media(Path(shutil.copy(path, tmp_path))) == tmp_path / "talk one.wav"
+
+
+def test_participants_have_tiers_of_their_own_and_a_recording_without_speech_an_empty_one(tmp_path: Path) -> None:
+    both = [segment(1.0, [word("a", 1.1, 1.6)], "A"), segment(1.2, [word("b", 1.3, 1.9)], "B")]
+    write_eaf(tmp_path / "two.eaf", recording(tmp_path / "two.wav", *both), "asr", 0.5)
+    eaf = Eaf(str(tmp_path / "two.eaf"))
+    parts = {name: (eaf.get_parameters_for_tier(name)["PARTICIPANT"], of_tier(eaf, name)) for name in eaf.tiers}
+    assert parts["asr@A"] == ("A", [(1000, 1800, "a")]) and parts["asr words@B"] == ("B", [(1300, 1900, "b")])
+    assert not any("low confidence" in name for name in parts)
+    empty = TranscribedRecording(media=tmp_path / "two.wav", duration_s=3.0, segments=())
+    write_eaf(tmp_path / "empty.eaf", empty, "asr", 0.5)
+    assert list(Eaf(str(tmp_path / "empty.eaf")).tiers) == ["asr"]
+
+
+def content_of(document: ElementTree.Element) -> list[bytes]:
+    """All elements below the document that the user made, without indentation."""
+    kept = []
+    for one in document:
+        if one.tag not in ("HEADER", "TIME_ORDER") and not (one.get("TIER_ID") or one.tag).startswith("wenet_hs"):
+            ElementTree.indent(one)
+            one.tail = None
+            kept.append(ElementTree.tostring(one))
+    return kept
+
+
+@pytest.mark.parametrize("name", ["example.eaf", "turkish.eaf"])
+def test_existing_tiers_stay(tmp_path: Path, shared_dir: Path, name: str) -> None:
+    source = shared_dir / "data" / "annotation" / name
+    if not source.is_file():
+        pytest.skip(f"{source} does not exist")
+    path, media = tmp_path / "out" / name, tmp_path / "elan-example1.wav"
+    copied = Path(shutil.copy(source, tmp_path))
+    write_eaf(path, recording(media), "wenet_hs", 0.5, source=copied)
+    check_structure(path)
+    old, new = content_of(read_eaf(source)), content_of(read_eaf(path))
+    assert [one for one in new if b"wenet_hs" not in one] == old
+    before, after = Eaf(str(source)), Eaf(str(path))
+    for tier in before.tiers:
+        assert before.tiers[tier] == after.tiers[tier]
+    assert {one: of_tier(after, one) for one in EXPECTED} == EXPECTED
+    # A second model, with other names of tiers, in the copy of the copy.
+    with pytest.raises(DataError, match=f"{name}: has a tier 'wenet_hs' already; choose another name with --tier"):
+        check_tier_names(path, media, "wenet_hs")
+    check_tier_names(path, media, "other")
+    write_eaf(tmp_path / "twice" / name, recording(media), "other", 0.5, source=path)
+    check_structure(tmp_path / "twice" / name)
+    assert of_tier(Eaf(str(tmp_path / "twice" / name)), "other words") == EXPECTED["wenet_hs words"]
+    if name == "example.eaf":  # the links of the copy point to the file that was found; the video stays
+        urls = [one.get("RELATIVE_MEDIA_URL") for one in read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")]
+        assert urls == [None, "../elan-example1.wav"]
+
+
+LONG = """File type = "ooTextFile"
+Object class = "TextGrid"
+
+xmin = 0
+xmax = 60.01
+tiers? <exists>
+size = 2
+item []:
+    item [1]:
+        class = "IntervalTier"
+        name = "size = 7"
+        xmin = 0
+        xmax = 60.01
+        intervals: size = 1
+        intervals [1]:
+            xmin = 0
+            xmax = 60.01
+            text = " say ""ŋ"" "
+    item [2]:
+        class = "TextTier"
+        name = "points"
+        xmin = 0
+        xmax = 60.01
+        points: size = 1
+        points [1]:
+            number = 1.5
+            mark = "a ""b"" c"
+"""
+SHORT = (
+    'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n60.01\n<exists>\n1\n"IntervalTier"\n"old"\n0\n60.01\n1\n'
+    '0\n60.01\n" say ""ŋ"" "\n'
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("text", [LONG, SHORT, LONG.replace("\n", "\r\n")], ids=["long", "short", "windows"])
+def test_a_textgrid_keeps_its_tiers_character_by_character(tmp_path: Path, text: str, encoding: str) -> None:
+    source, path = tmp_path / "a.TextGrid", tmp_path / "out" / "a.TextGrid"
+    source.write_bytes(text.encode(encoding))
+    found = recording(tmp_path / "a.wav")
+    write_textgrid(path, found, "wenet_hs", 0.5, source=source)
+    clip = tmp_path / "clip.wav"
+    soundfile.write(clip, [0.0] * 160, 16000)
+    written = path.read_bytes().decode()
+    count = "size = 2" if "size = 2" in text else "<exists>\n1"
+    assert written.startswith(text.rstrip().replace(count, count[:-1] + str(int(count[-1]) + 4), 1))
+    grid = openTextgrid(str(path), False, "error")
+    assert grid.maxTimestamp == 60.01
+    for name, spans in EXPECTED.items():
+        entries = [(round(1000 * one.start), round(1000 * one.end), one.label) for one in grid.getTier(name)]
+        assert entries == [span for span in spans if span[2]]
+    assert [one.label for one in grid.getTier("wenet_hs low confidence")] == ["0.20"]
+    with pytest.raises(DataError, match=r"a.TextGrid: has a tier 'wenet_hs' already"):
+        check_tier_names(path, clip, "wenet_hs")
+
+
+def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
+    found = recording(tmp_path / "a b.wav")
+    write_textgrid(tmp_path / "a.TextGrid", found, "wenet_hs", 0.5)
+    grid = openTextgrid(str(tmp_path / "a.TextGrid"), False, "error")
+    assert list(grid.tierNames) == [*EXPECTED, "wenet_hs confidence", "wenet_hs low confidence"]
+    assert (grid.minTimestamp, grid.maxTimestamp) == (0, 60)
+    late = recording(tmp_path / "late.wav", segment(3600.5, [word("end", 3601, 3602)]), duration_s=4000)
+    write_srt(tmp_path / "a.srt", late)
+    assert (tmp_path / "a.srt").read_text("utf-8") == "1\n01:00:00,500 --> 01:00:02,200\nend\n\n"
+    assert ctm_lines("a b", found.words[:1]) == "a▁b 1 0.6230 0.2770 ŋa 0.9000\n"
+    write_tsv(tmp_path / "a.tsv", [found])
+    rows = [line.split("\t") for line in (tmp_path / "a.tsv").read_text("utf-8").splitlines()]
+    assert rows[0] == ["file", "start", "end", "text", "confidence"]
+    expected = (["2.000", "2.600", "dù", "0.7500"], ["4.000", "5.000", "", ""])
+    assert rows[2:] == [[str(found.media), *one] for one in expected]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_times_are_in_order_inside_of_the_recording(seed: int) -> None:
+    rng, segments, now = np.random.default_rng(seed), list[TranscribedSegment](), 0.0
+    for _ in range(rng.integers(0, 6)):
+        start = now = now + rng.choice([0.001, 1.0]) * rng.uniform(0.03, 1)
+        words = []
+        for length in rng.uniform(0.01, 0.3, rng.integers(0, 5)):
+            words.append(word("a", now + length / 3, now + length))
+            now += length
+        now += 0.01
+        segments.append(TranscribedSegment(start=start, end=now, text="a", words=tuple(words)))
+    rest = rng.uniform(0, 0.3)
+    placed = place_segments(segments[::-1], now + rest)
+    flat = [0.0]
+    for one in placed:
+        inner = [second for each in one.words for second in (each.start, each.end)]
+        flat += [one.start, *inner, one.end]
+        assert one.start < one.end and all(each.start < each.end for each in one.words)
+    assert flat == sorted(flat) and flat[-1] <= now + rest
+    assert all(second == round(second, 3) for second in flat) and len(placed) == len(segments)
+
+
+def test_overlaps_of_a_speaker_are_refused(tmp_path: Path) -> None:
+    twice = [segment(1.0, [word("a", 1.1, 1.6)]), segment(1.2, [word("b", 1.3, 1.9)])]
+    with pytest.raises(DataError, match=r"two segments of one speaker overlap at 1.200 s, which a tier cannot hold; c"):
+        place_segments(twice, 9.0)
+    touching = place_segments([segment(1.0, [word("a", 1.1, 1.6)]), segment(1.77, [word("b", 1.8, 1.9)])], 9.0)
+    assert touching[1].start == touching[0].end == 1.8
+
+
+def test_the_recording_of_a_file(tmp_path: Path) -> None:
+    def eaf(*links: str) -> Path:
+        media = "".join(f'<MEDIA_DESCRIPTOR MIME_TYPE="a" {link}/>' for link in links)
+        text = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{media}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>'
+        (tmp_path / "talk.eaf").write_text(text)
+        return tmp_path / "talk.eaf"
+
+    path = eaf('MEDIA_URL="file:///C:/Data/film.mp4"', r'MEDIA_URL="file:///C:\Data\my%20talk.WAV"')
+    message = r"talk.eaf: no recording in its folder \(looked for my%20talk.WAV, my talk.WAV, talk.wav, talk.flac, "
+    with pytest.raises(DataError, match=message):
+        find_media(path)
+    (tmp_path / "talk.flac").touch()
+    assert find_media(path) == tmp_path / "talk.flac"
+    (tmp_path / "My talk.wav").touch()
+    assert find_media(path) == tmp_path / "My talk.wav"
+    with pytest.raises(DataError, match="the media link talk.flac has an offset; remove it in ELAN"):
+        find_media(eaf('RELATIVE_MEDIA_URL="./talk.flac" TIME_ORIGIN="120"'))
+    (tmp_path / "talk.TextGrid").write_text(SHORT, "utf-8")
+    assert find_media(tmp_path / "talk.TextGrid") == tmp_path / "talk.flac"
+    assert find_media(tmp_path / "other.wav") == tmp_path / "other.wav"
+
+
+WRONG = [
+    ("a.eaf", b"no XML", r"a.eaf: not XML \(syntax error.*\); open it in ELAN and save it again"),
+    ("a.eaf", b"<html/>", "a.eaf: not an ELAN file \\(<html>\\); open it in ELAN"),
+    (
+        "a.eaf",
+        b'<ANNOTATION_DOCUMENT FORMAT="4.0"><HEADER/><TIME_ORDER/></ANNOTATION_DOCUMENT>',
+        "a.eaf: EAF format 4.0; only 2 and 3 can be read, save it as EAF 3.0 in ELAN",
+    ),
+    ("a.TextGrid", SHORT.encode("latin-1", "replace") + b"\xe9", "a.TextGrid: neither UTF-8 nor UTF-16; save it again"),
+    ("a.TextGrid", b"ooBinaryFile\x08TextGrid", r"a.TextGrid: not a TextGrid \(.*\); save it as text file in Praat"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "message"), WRONG)
+def test_wrong_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        check_tier_names(tmp_path / name, tmp_path / "a.wav", "wenet_hs")
+    with pytest.raises(DataError, match=f"gone{Path(name).suffix}: cannot be read .*; check the path"):
+        check_tier_names(tmp_path / f"gone{Path(name).suffix}", tmp_path / "a.wav", "wenet_hs")

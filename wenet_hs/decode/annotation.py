@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a transcribed recording is, and its files: ELAN (EAF), Praat (TextGrid), SRT, CTM (NIST) and TSV.
+
+The first two can be copies of a file of the user, with new tiers. What the file contained stays as it was.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from praatio.textgrid import IntervalTier, Textgrid, openTextgrid
+from pympi.Elan import Eaf, to_adocument
+
+from wenet_hs.data.audio import read_duration
+from wenet_hs.decode.output import TimedText
+from wenet_hs.errors import DataError, one_line
+from wenet_hs.files import one_field, open_atomic, write_atomic
+from wenet_hs.text.units import SPACE
+
+DEFAULT_TIER = "wenet_hs"
+"""The tier of the text. The names of its children begin with it."""
+DEFAULT_LOW_CONFIDENCE = 0.5
+_AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
+_TEXT, _WORDS, _CONFIDENCE, _LOW = "", " words", " confidence", " low confidence"
+"""Kinds of tiers: the ends of their names."""
+_CONSTRAINTS = {_TEXT: None, _WORDS: "Included_In", _CONFIDENCE: "Symbolic_Association", _LOW: "Included_In"}
+"""ELAN's constraints. Time_Subdivision would be wrong for words: it allows no pause between two of them. Words of low
+confidence are children of the text: pympi cannot read an association with a tier that has a parent itself."""
+_EAF_TAGS = (
+    *("LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE", "CONSTRAINT"),
+    *("CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF"),
+)
+_EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
+_MAX_OVERLAP_S = 0.05  # of two segments in a tier: rounded times, or a margin around the speech
+_GRID_TOLERANCE_S = 0.05  # by which a recording may be longer than its TextGrid
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscribedSegment:
+    """A segment of speech with its text. Times are seconds from the beginning of the recording, in whole ms."""
+
+    start: float
+    end: float
+    text: str
+    words: tuple[TimedText, ...] = ()
+    """In order, within the segment. Of a phone model the phones. Empty if CTC cannot align the text."""
+    confidence: float | None = None
+    """In [0, 1]; None if CTC cannot align the text."""
+    speaker: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscribedRecording:
+    """A recording with its segments of speech, in order; segments of one speaker do not overlap."""
+
+    media: Path
+    duration_s: float
+    segments: tuple[TranscribedSegment, ...]
+
+    @property
+    def words(self) -> list[TimedText]:
+        """The words of all segments."""
+        return [word for segment in self.segments for word in segment.words]
+
+
+def place_segments(segments: Iterable[TranscribedSegment], duration_s: float) -> tuple[TranscribedSegment, ...]:
+    """The segments in order with times in whole milliseconds, within the recording; words within their segment.
+
+    Raises: DataError if two segments of a speaker overlap by more than 50 ms: a tier of ELAN or Praat cannot hold them.
+    """
+    placed, end_of = list[TranscribedSegment](), dict[str | None, float]()
+    for segment in sorted(segments, key=lambda segment: (segment.start, segment.end)):
+        previous = end_of.get(segment.speaker, 0.0)
+        if previous - segment.start > _MAX_OVERLAP_S or segment.end - previous < 0.001:
+            found = f"two segments of one speaker overlap at {segment.start:.3f} s"
+            raise DataError(f"{found}, which a tier cannot hold; correct the times, or name the speakers")
+        start, end = _whole_ms(segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000)
+        words, last = list[TimedText](), start
+        for word in segment.words:
+            first, last = _whole_ms(word.start, word.end, last, end)
+            words.append(replace(word, start=first, end=last))
+        placed.append(replace(segment, start=start, end=end, words=tuple(words)))
+        end_of[segment.speaker] = end
+    return tuple(placed)
+
+
+def _whole_ms(start: float, end: float, least: float, most: float) -> tuple[float, float]:
+    """The times in whole milliseconds, in [least, most] and at least one millisecond apart."""
+    first = min(max(round(start, 3), least), most - 0.001)
+    return round(first, 3), round(max(min(round(end, 3), most), first + 0.001), 3)
+
+
+# ---- tiers
+
+
+@dataclass
+class _Tier:
+    name: str
+    kind: str
+    speaker: str | None
+    parent: str | None
+    spans: list[TimedText] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Per span the annotation of the parent tier that it belongs to."""
+
+
+def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float) -> list[_Tier]:
+    """The tiers of each speaker: text, words, confidence, and the words whose confidence is below `low_confidence`.
+
+    With several speakers the names end in `@SPEAKER`. A tier without annotations is left out, except that of the text.
+    """
+    speakers = list(dict.fromkeys(segment.speaker for segment in recording.segments)) or [None]
+    tiers = list[_Tier]()
+    for speaker in speakers:
+        end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
+        parents = {kind: None if kind == _TEXT else name + end for kind in _CONSTRAINTS}
+        of_kind = {kind: _Tier(f"{name}{kind}{end}", kind, speaker, parents[kind]) for kind in _CONSTRAINTS}
+        segments = [segment for segment in recording.segments if segment.speaker == speaker]
+        for row, segment in enumerate(segments):
+            for kind, spans in _spans(segment, low_confidence).items():
+                of_kind[kind].spans += spans
+                of_kind[kind].rows += [row] * len(spans)
+        tiers += [tier for kind, tier in of_kind.items() if tier.spans or kind == _TEXT]
+    return tiers
+
+
+def _spans(segment: TranscribedSegment, low_confidence: float) -> dict[str, list[TimedText]]:
+    """The annotations of a segment by kind of tier."""
+    confidence = segment.confidence
+    whole = TimedText(text=segment.text, start=segment.start, end=segment.end, confidence=confidence or 0.0)
+    return {
+        _TEXT: [whole],
+        _WORDS: list(segment.words),
+        _CONFIDENCE: [] if confidence is None else [replace(whole, text=f"{confidence:.2f}")],
+        _LOW: [replace(one, text=f"{one.confidence:.2f}") for one in segment.words if one.confidence < low_confidence],
+    }
+
+
+# ---- files of the user
+
+
+def find_media(path: Path) -> Path:
+    """The recording of an .eaf or .TextGrid: the file that its media link names, or of its own name, in its folder.
+
+    Any other path is a recording itself. Raises: DataError if there is no recording, or the file cannot be read.
+    """
+    if not is_annotation(path):
+        return path
+    links = [] if path.suffix.lower() != ".eaf" else read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")
+    names = [name for link in links for name in _names(link) if name.lower().endswith(_AUDIO_SUFFIXES)]
+    beside = {file.name.lower(): file for file in path.parent.glob("*") if not file.is_dir()}
+    for name in [*names, *(path.stem + suffix for suffix in _AUDIO_SUFFIXES)]:
+        if name.lower() in beside:
+            if any(name in _names(link) and link.get("TIME_ORIGIN", "0") != "0" for link in links):
+                raise DataError(
+                    f"{path}: the media link {name} has an offset; remove it in ELAN (Media Synchronization)"
+                )
+            return beside[name.lower()]
+    wanted = ", ".join(dict.fromkeys([*names, *(path.stem + suffix for suffix in _AUDIO_SUFFIXES[:4])]))
+    raise DataError(f"{path}: no recording in its folder (looked for {wanted}); put the audio file there")
+
+
+def is_annotation(path: Path) -> bool:
+    """Whether the path names an ELAN or TextGrid file."""
+    return path.suffix.lower() in (".eaf", ".textgrid")
+
+
+def check_tier_names(path: Path, media: Path, tier: str) -> None:
+    """Raise DataError if new tiers do not fit into an annotation file: a name exists, or a TextGrid ends too early."""
+    if path.suffix.lower() == ".eaf":
+        names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
+    else:
+        _, grid = read_textgrid(path)
+        names, length_s = list(grid.tierNames), read_duration(media)
+        if grid.minTimestamp != 0 or grid.maxTimestamp < length_s - _GRID_TOLERANCE_S:
+            found = f"from {grid.minTimestamp:g} to {grid.maxTimestamp:g} s, but {media} lasts {length_s:.3f} s"
+            raise DataError(f"{path}: {found}; make the grid as long as the recording, from 0 s on")
+    existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
+    if existing:
+        raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")
+
+
+def read_eaf(path: Path) -> ElementTree.Element:
+    """The document of an ELAN file of format 2 or 3. Raises DataError."""
+    remedy = "open it in ELAN and save it again"
+    try:
+        document = ElementTree.fromstring(path.read_bytes())
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path}: not XML ({error}); {remedy}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
+        raise DataError(f"{path}: not an ELAN file (<{document.tag}>); {remedy}")
+    version = document.get("FORMAT") or document.get("VERSION") or "?"
+    if version.partition(".")[0] not in ("2", "3"):
+        raise DataError(f"{path}: EAF format {version}; only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
+    return document
+
+
+def read_textgrid(path: Path) -> tuple[str, Textgrid]:
+    """A TextGrid, long or short, UTF-8 or UTF-16: its characters, and what they mean. Raises DataError."""
+    try:
+        data = path.read_bytes()
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        return text, openTextgrid(str(path), True, "silence", "rename")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: neither UTF-8 nor UTF-16; save it again in Praat") from error
+    except Exception as error:  # praatio raises errors of many kinds
+        raise DataError(f"{path}: not a TextGrid ({one_line(error)}); save it as text file in Praat") from error
+
+
+# ---- ELAN
+
+
+def write_eaf(
+    path: Path, recording: TranscribedRecording, tier: str, low_confidence: float, *, source: Path | None = None
+) -> None:
+    """Write the tiers of a recording as ELAN file. `source`: an ELAN file, whose content is kept."""
+    document = read_eaf(source) if source is not None else to_adocument(_empty_eaf(), pretty=False)
+    identifiers = [one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()]
+    first = max(int(re.sub(r"\D", "", one) or 0) for one in identifiers)
+    new, last = _new_eaf(make_tiers(recording, tier, low_confidence), 1 + first)
+    known = {one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE") for one in document}
+    types = [*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")]
+    document.extend(new.findall("TIER"))
+    document.extend(one for one in types if (one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE")) not in known)
+    document[:] = sorted(document, key=lambda one: _EAF_ORDER.get(one.tag, len(_EAF_ORDER)))
+    _add_time_slots(_child(document, "TIME_ORDER"), _child(new, "TIME_ORDER"))
+    header = _child(document, "HEADER")
+    _link_media(header, recording.media, path.parent, source)
+    used = [one for one in header.findall("PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
+    (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[0].text = str(last)
+    ElementTree.indent(document, " " * 4)
+    write_atomic(path, ElementTree.tostring(document, "UTF-8", xml_declaration=True) + b"\n")
+
+
+def _child(element: ElementTree.Element, tag: str) -> ElementTree.Element:
+    child = element.find(tag)
+    assert child is not None  # `read_eaf` has checked it
+    return child
+
+
+def _empty_eaf() -> Eaf:
+    """A document without tiers."""
+    eaf = Eaf(author="wenet_hs")
+    eaf.tiers.clear()
+    eaf.linguistic_types.clear()
+    eaf.properties.clear()
+    eaf.header = {"MEDIA_FILE": "", "TIME_UNITS": "milliseconds"}
+    eaf.adocument["DATE"] = datetime.now().astimezone().isoformat(timespec="seconds")  # pympi's is wrong in India
+    return eaf
+
+
+def _new_eaf(tiers: Sequence[_Tier], first: int) -> tuple[ElementTree.Element, int]:
+    """A document with the tiers, their types and constraints, and the number of its last annotation.
+
+    Identifiers are above `first`. pympi's attributes are set directly where its methods search all annotations.
+    """
+    eaf = _empty_eaf()
+    eaf.maxts = eaf.maxaid = first
+    for tier in tiers:
+        type_name, constraint = DEFAULT_TIER + tier.kind, _CONSTRAINTS[tier.kind]
+        is_aligned = constraint != "Symbolic_Association"
+        eaf.add_linguistic_type(type_name, constraint, is_aligned)
+        eaf.add_tier(tier.name, type_name, tier.parent, part=tier.speaker)
+        parent_ids = [] if tier.parent is None else list(eaf.tiers[tier.parent][0])
+        for span, row in zip(tier.spans, tier.rows, strict=True):
+            if is_aligned:
+                eaf.add_annotation(tier.name, round(1000 * span.start), round(1000 * span.end), span.text)
+            else:
+                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_ids[row], span.text, None, None)
+    return to_adocument(eaf, pretty=False), eaf.maxaid
+
+
+def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> None:
+    """Add slots in the order of time: ELAN reads them in order. One without a time stays after the one before it."""
+    time, times = 0, dict[ElementTree.Element, int]()
+    for slot in (*slots, *new):
+        value = slot.get("TIME_VALUE")
+        times[slot] = time = time if value is None else int(value)
+    slots[:] = sorted(times, key=times.__getitem__)
+
+
+def _names(link: ElementTree.Element) -> list[str]:
+    """The possible file names of a media link; links of Windows and with %20 are understood."""
+    urls = [link.get(name, "").replace("\\", "/") for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
+    return [
+        name for url in urls if url for name in dict.fromkeys((url.rpartition("/")[2], unquote(url.rpartition("/")[2])))
+    ]
+
+
+def _link_media(header: ElementTree.Element, media: Path, folder: Path, source: Path | None) -> None:
+    """Set the absolute and relative links to files that exist, as seen from `folder`, and add that of the recording."""
+    found = dict[ElementTree.Element, Path]()
+    for link in header.findall("MEDIA_DESCRIPTOR"):
+        files = [] if source is None else [source.parent / name for name in _names(link)]
+        for file in filter(Path.is_file, files):
+            found[link] = file
+    if media not in found.values():
+        mime = "audio/x-wav" if media.suffix.lower() == ".wav" else "audio/*"
+        link = ElementTree.Element("MEDIA_DESCRIPTOR", MIME_TYPE=mime)
+        header.insert(0, link)
+        found[link] = media
+    for link, file in found.items():
+        relative = Path(os.path.relpath(file, folder)).as_posix()
+        link.set("MEDIA_URL", f"file:///{file.resolve().as_posix().lstrip('/')}")
+        link.set("RELATIVE_MEDIA_URL", relative if relative.startswith("../") else f"./{relative}")
+
+
+# ---- TextGrid
+
+
+def write_textgrid(
+    path: Path, recording: TranscribedRecording, tier: str, low_confidence: float, *, source: Path | None = None
+) -> None:
+    """Write the tiers of a recording as TextGrid.
+
+    `source`: a TextGrid, whose tiers are kept character by character; its end is that of the new tiers too.
+    """
+    tiers = make_tiers(recording, tier, low_confidence)
+    save_textgrid(path, {tier.name: tier.spans for tier in tiers}, recording.duration_s, source)
+
+
+def save_textgrid(
+    path: Path, tiers: Mapping[str, Sequence[TimedText]], end_s: float, source: Path | None = None
+) -> None:
+    """Write tiers by name as TextGrid, or add them to `source`; between two texts is an interval without text."""
+    text, is_long = "", True
+    if source is not None:
+        text, old = read_textgrid(source)
+        end_s, is_long = old.maxTimestamp, "item [" in text and "ooTextFile short" not in text
+    grid = Textgrid(0, end_s)
+    for name, spans in tiers.items():
+        entries = [(one.start, min(one.end, end_s), one.text) for one in spans if one.text and one.start < end_s]
+        grid.addTier(IntervalTier(name, entries, 0, end_s))
+    with open_atomic(path) as file:
+        grid.save(file.name, "long_textgrid" if is_long else "short_textgrid", includeBlankSpaces=True)
+        if source is not None:
+            joined = _append_tiers(text, Path(file.name).read_text("utf-8"), is_long=is_long)
+            file.truncate(0)
+            file.write(joined.encode())
+
+
+def _append_tiers(text: str, new: str, *, is_long: bool) -> str:
+    """A TextGrid with the tiers of another one, of the same format, after its own."""
+    count = re.compile(r"\bsize *= *(\d+)\s+item *\[\] *:" if is_long else r"<exists>\s+(\d+)")
+    of_text, of_new = count.search(text), count.search(new)
+    assert of_text is not None and of_new is not None  # both can be read
+    number = int(of_text[1])
+    body = new[of_new.end() :].lstrip()
+    if is_long:
+        body = re.sub(r"^( *item \[)(\d+)", lambda one: f"{one[1]}{int(one[2]) + number}", body, flags=re.MULTILINE)
+    joined = f"{text[: of_text.start(1)]}{number + int(of_new[1])}{text[of_text.end(1) :].rstrip()}"
+    return f"{joined}\n{body}"
+
+
+# ---- lists
+
+
+def write_srt(path: Path, recording: TranscribedRecording) -> None:
+    """Write the segments that have a text as subtitles (SubRip)."""
+    spoken = [segment for segment in recording.segments if segment.text]
+    blocks = [
+        f"{number}\n{_srt_time(one.start)} --> {_srt_time(one.end)}\n{one.text}\n\n"
+        for number, one in enumerate(spoken, start=1)
+    ]
+    write_atomic(path, "".join(blocks))
+
+
+def _srt_time(seconds: float) -> str:
+    minutes, ms = divmod(round(1000 * seconds), 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{ms // 1000:02d},{ms % 1000:03d}"
+
+
+def ctm_lines(name: str, parts: Iterable[TimedText]) -> str:
+    """`name 1 start duration text confidence` per word; white space in a text becomes `▁`."""
+    return "".join(
+        f"{SPACE.join(name.split())} 1 {part.start:.4f} {part.end - part.start:.4f} "
+        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
+        for part in parts
+    )
+
+
+def write_tsv(path: Path, recordings: Iterable[TranscribedRecording]) -> None:
+    """Write a line per segment: file, start, end (seconds), text, confidence (empty if there is none)."""
+    lines = ["file\tstart\tend\ttext\tconfidence\n"]
+    for recording in recordings:
+        for one in recording.segments:
+            confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
+            name = one_field(str(recording.media))
+            lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
+    write_atomic(path, "".join(lines))
