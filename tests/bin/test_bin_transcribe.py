@@ -127,7 +127,7 @@ def test_a_recording_that_cannot_be_read_does_not_end_the_others(folder: Path, t
     names = f"{talk.parent / 'lost.TextGrid'} {talk.parent / 'gone.wav'} {silent}"
     assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 'all.tsv'} {names}") == 2
     errors = capsys.readouterr().err.splitlines()
-    assert "lost.TextGrid: no recording in its folder (looked for lost.wav, lost.flac, lost.mp3, lost.ogg)" in errors[0]
+    assert "lost.TextGrid: missing: no lost.wav (.flac, .mp3 …) in" in errors[0]
     assert "gone.wav: missing" in errors[1]
     assert errors[-1] == "2 of 3 files could not be read; see the lines above"
     assert (talk.parent / "all.tsv").read_text("utf-8") == "file\tstart\tend\ttext\tconfidence\n"

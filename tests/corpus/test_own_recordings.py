@@ -15,7 +15,7 @@ from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
-from wenet_hs.corpus.elan import read_eaf
+from wenet_hs.corpus.elan import read_elan
 from wenet_hs.errors import ConfigError, DataError
 
 
@@ -254,23 +254,27 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
     assert sum(stats["total"]["utterances"].values()) == 10
     assert {u.speaker for u in read_lists(tmp_path / "out")["train"]} == {"rec"}
     (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
-    with pytest.raises(DataError, match="rec.TextGrid: not readable as a TextGrid .*save it in Praat as a text file"):
+    with pytest.raises(DataError, match="rec.TextGrid: not a TextGrid .*save it as text file in Praat"):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
 
 
 def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
-    for content in ("", "<html/>", "<ANNOTATION_DOCUMENT VERSION='9.9'/>"):
+    begin = "<ANNOTATION_DOCUMENT FORMAT='3.0' VERSION='3.0'><HEADER/><TIME_ORDER/>"
+    for content, message in {
+        "": "not XML",
+        "<html/>": "not an ELAN file",
+        begin + "</ANNOTATION_DOCUMENT>": "damaged .*; open it in ELAN and save it again",
+        begin.replace("3.0", "9.0") + "</ANNOTATION_DOCUMENT>": "EAF format 9.0; only 2 and 3 can be read",
+    }.items():
         (tmp_path / "x.eaf").write_text(content)
-        with pytest.raises(
-            DataError, match="x.eaf: not readable as a file of ELAN .*; open it in ELAN and save it again"
-        ):
+        with pytest.raises(DataError, match=f"x.eaf: {message}"):
             prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
     with pytest.raises(DataError, match="no .eaf file of ELAN; --corpus is such a file, or a folder with them"):
         prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'nothing'}")
 
 
 def test_elan_files_of_other_people(shared_dir: Path) -> None:
-    example = read_eaf(shared_dir / "data/annotation/example.eaf")
+    example = read_elan(shared_dir / "data/annotation/example.eaf")
     assert example.media == (
         "file:///D:/Data/elan/elan-example1.wav",
         "file:///D:/Data/elan/elan-example1.mpg",
@@ -283,6 +287,6 @@ def test_elan_files_of_other_people(shared_dir: Path) -> None:
     )
     assert tiers["W-IPA"].is_dependent
     assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
-    turkish = {tier.name: tier for tier in read_eaf(shared_dir / "data/annotation/turkish.eaf").tiers}
+    turkish = {tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers}
     assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]
     assert json.dumps(turkish["P-Word"].spans, ensure_ascii=False)

@@ -268,7 +268,9 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
         return tmp_path / "talk.eaf"
 
     path = eaf('MEDIA_URL="file:///C:/Data/film.mp4"', r'MEDIA_URL="file:///C:\Data\my%20talk.WAV"')
-    message = r"talk.eaf: no recording in its folder \(looked for my%20talk.WAV, my talk.WAV, talk.wav, talk.flac, "
+    message = (
+        r"talk.eaf: missing: no film.mp4, my%20talk.WAV, my talk.WAV, talk.wav \(.flac, .mp3 …\) in .* and its subf"
+    )
     with pytest.raises(DataError, match=message):
         find_media(path)
     (tmp_path / "talk.flac").touch()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.data.annotations import is_annotation
 from wenet_hs.decode.annotation import (
     DEFAULT_LOW_CONFIDENCE,
     DEFAULT_TIER,
@@ -27,7 +28,6 @@ from wenet_hs.decode.annotation import (
     check_tier_names,
     ctm_lines,
     find_media,
-    is_annotation,
     write_eaf,
     write_srt,
     write_textgrid,

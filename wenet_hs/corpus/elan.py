@@ -16,11 +16,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pympi import Eaf  # type: ignore[import-untyped]
+from pympi import Eaf
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.data.annotations import read_eaf
 from wenet_hs.errors import DataError, list_names, one_line
 
 _VIDEO = ("video",)
@@ -66,7 +67,7 @@ def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of ELAN files. Returns the content of `stats.json`."""
-    files = [read_eaf(path) for path in find_files(args.corpus, ".eaf", "ELAN")]
+    files = [read_elan(path) for path in find_files(args.corpus, ".eaf", "ELAN")]
 
     def is_chosen(tier: Tier) -> bool:
         return (
@@ -159,16 +160,16 @@ def _describe(files: Iterable[AnnotationFile]) -> str:
 # ---- .eaf
 
 
-def read_eaf(path: Path) -> AnnotationFile:
+def read_elan(path: Path) -> AnnotationFile:
     """The tiers of an ELAN file. Raises DataError if it cannot be read."""
+    read_eaf(path)
     try:
         eaf = Eaf(str(path), suppress_version_warning=True)
         origins = [int(media.get("TIME_ORIGIN") or 0) for media in eaf.media_descriptors]
         tiers = [_read_tier(eaf, name, (origins or [0])[0]) for name in eaf.tiers]
     except Exception as error:  # pympi raises Exception, and whatever a wrong file leads to
-        version = "" if not isinstance(error, KeyError) else "an attribute is missing: "
-        remedy = "open it in ELAN and save it again"
-        raise DataError(f"{path}: not readable as a file of ELAN ({version}{one_line(error)}); {remedy}") from error
+        found = f"{type(error).__name__} {one_line(error)}"
+        raise DataError(f"{path}: damaged ({found}); open it in ELAN and save it again") from error
     media = sorted(eaf.media_descriptors, key=lambda one: str(one.get("MIME_TYPE")).startswith(_VIDEO))
     written = [one.get(name, "") for one in media for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
     return AnnotationFile(path=path, media=(*filter(None, written), path.stem), tiers=tiers)

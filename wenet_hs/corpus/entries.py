@@ -17,9 +17,9 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.media import MediaFinder
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, write_corpus
 from wenet_hs.corpus.splits import hold_out, hold_out_groups
+from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance

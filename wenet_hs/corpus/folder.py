@@ -15,9 +15,9 @@ from typing import Any
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import SPLIT_NAMES, Entry
-from wenet_hs.corpus.media import AUDIO_SUFFIXES
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table import add_column_arguments, read_table
+from wenet_hs.data.media import AUDIO_SUFFIXES
 from wenet_hs.errors import DataError
 
 

@@ -11,12 +11,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from praatio import textgrid
 from praatio.utilities.constants import INTERVAL_TIER
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, find_files, matches_any, tier_entries
-from wenet_hs.errors import DataError, one_line
+from wenet_hs.data.annotations import read_textgrid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    files = [read_textgrid(path) for path in find_files(args.corpus, ".TextGrid", "Praat")]
+    files = [_read(path) for path in find_files(args.corpus, ".TextGrid", "Praat")]
     if args.speaker_from == "file":
         files = [
             AnnotationFile(
@@ -46,17 +45,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return entries.prepare_entries(args, "praat", rows, {"tiers": args.tier})
 
 
-def read_textgrid(path: Path) -> AnnotationFile:
-    """The interval tiers of a TextGrid, without empty intervals. Raises DataError if it cannot be read."""
-    try:
-        grid = textgrid.openTextgrid(
-            str(path), includeEmptyIntervals=False, reportingMode="silence", duplicateNamesMode="rename"
-        )
-    except Exception as error:  # praatio raises several kinds, also from parsing numbers
-        remedy = "save it in Praat as a text file"
-        raise DataError(f"{path}: not readable as a TextGrid ({one_line(error)}); {remedy}") from error
+def _read(path: Path) -> AnnotationFile:
+    """The interval tiers of a TextGrid, without empty intervals."""
+    _, grid = read_textgrid(path)
     tiers = [
-        Tier(name=tier.name, spans=[(one.start, one.end, one.label) for one in tier.entries])
+        Tier(name=tier.name, spans=[(one.start, one.end, one.label) for one in tier.entries if one.label.strip()])
         for tier in grid.tiers
         if tier.tierType == INTERVAL_TIER
     ]

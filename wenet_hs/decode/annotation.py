@@ -14,19 +14,20 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from praatio.textgrid import IntervalTier, Textgrid, openTextgrid
+from praatio.textgrid import IntervalTier, Textgrid
 from pympi.Elan import Eaf, to_adocument
 
+from wenet_hs.data.annotations import is_annotation, read_eaf, read_textgrid
 from wenet_hs.data.audio import read_duration
+from wenet_hs.data.media import MediaFinder
 from wenet_hs.decode.output import TimedText
-from wenet_hs.errors import DataError, one_line
+from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, open_atomic, write_atomic
 from wenet_hs.text.units import SPACE
 
 DEFAULT_TIER = "wenet_hs"
 """The tier of the text. The names of its children begin with it."""
 DEFAULT_LOW_CONFIDENCE = 0.5
-_AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au")
 _TEXT, _WORDS, _CONFIDENCE, _LOW = "", " words", " confidence", " low confidence"
 """Kinds of tiers: the ends of their names."""
 _CONSTRAINTS = {_TEXT: None, _WORDS: "Included_In", _CONFIDENCE: "Symbolic_Association", _LOW: "Included_In"}
@@ -146,29 +147,20 @@ def _spans(segment: TranscribedSegment, low_confidence: float) -> dict[str, list
 
 
 def find_media(path: Path) -> Path:
-    """The recording of an .eaf or .TextGrid: the file that its media link names, or of its own name, in its folder.
+    """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
 
-    Any other path is a recording itself. Raises: DataError if there is no recording, or the file cannot be read.
+    Raises: DataError if there is no recording, or the file cannot be read.
     """
     if not is_annotation(path):
         return path
     links = [] if path.suffix.lower() != ".eaf" else read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")
-    names = [name for link in links for name in _names(link) if name.lower().endswith(_AUDIO_SUFFIXES)]
-    beside = {file.name.lower(): file for file in path.parent.glob("*") if not file.is_dir()}
-    for name in [*names, *(path.stem + suffix for suffix in _AUDIO_SUFFIXES)]:
-        if name.lower() in beside:
-            if any(name in _names(link) and link.get("TIME_ORIGIN", "0") != "0" for link in links):
-                raise DataError(
-                    f"{path}: the media link {name} has an offset; remove it in ELAN (Media Synchronization)"
-                )
-            return beside[name.lower()]
-    wanted = ", ".join(dict.fromkeys([*names, *(path.stem + suffix for suffix in _AUDIO_SUFFIXES[:4])]))
-    raise DataError(f"{path}: no recording in its folder (looked for {wanted}); put the audio file there")
-
-
-def is_annotation(path: Path) -> bool:
-    """Whether the path names an ELAN or TextGrid file."""
-    return path.suffix.lower() in (".eaf", ".textgrid")
+    written = [link.get(name, "") for link in links for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
+    found = MediaFinder(None).find([*filter(None, written), path.stem], path.parent, str(path))
+    if isinstance(found, str):
+        raise DataError(f"{path}: {found}; put the audio file there")
+    if any(found.name in _names(link) and link.get("TIME_ORIGIN", "0") != "0" for link in links):
+        raise DataError(f"{path}: the media link {found.name} has an offset; remove it in ELAN (Media Synchronization)")
+    return found
 
 
 def check_tier_names(path: Path, media: Path, tier: str) -> None:
@@ -184,37 +176,6 @@ def check_tier_names(path: Path, media: Path, tier: str) -> None:
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
         raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")
-
-
-def read_eaf(path: Path) -> ElementTree.Element:
-    """The document of an ELAN file of format 2 or 3. Raises DataError."""
-    remedy = "open it in ELAN and save it again"
-    try:
-        document = ElementTree.fromstring(path.read_bytes())
-    except ElementTree.ParseError as error:
-        raise DataError(f"{path}: not XML ({error}); {remedy}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
-        raise DataError(f"{path}: not an ELAN file (<{document.tag}>); {remedy}")
-    version = document.get("FORMAT") or document.get("VERSION") or "?"
-    if version.partition(".")[0] not in ("2", "3"):
-        raise DataError(f"{path}: EAF format {version}; only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
-    return document
-
-
-def read_textgrid(path: Path) -> tuple[str, Textgrid]:
-    """A TextGrid, long or short, UTF-8 or UTF-16: its characters, and what they mean. Raises DataError."""
-    try:
-        data = path.read_bytes()
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-        return text, openTextgrid(str(path), True, "silence", "rename")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: neither UTF-8 nor UTF-16; save it again in Praat") from error
-    except Exception as error:  # praatio raises errors of many kinds
-        raise DataError(f"{path}: not a TextGrid ({one_line(error)}); save it as text file in Praat") from error
 
 
 # ---- ELAN

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from wenet_hs.errors import DataError, list_names
 
@@ -36,28 +37,31 @@ class MediaFinder:
             for written in audio:
                 if _URL.match(written):
                     raise DataError(f"{where}: audio is a URL, {written}; download the files, and give their paths")
-            self._known[asked] = self._search([_local_path(written) for written in audio if written], folder)
+            self._known[asked] = self._search(
+                [name for written in audio if written for name in _local_paths(written)], folder
+            )
         return self._known[asked]
 
     def _search(self, names: Sequence[Path], folder: Path) -> Path | str:
         if not names:
             return "no audio is named"
         roots = [folder] if self._audio_dir is None else [self._audio_dir, folder]
-        tails = [Path(*name.parts[first:]) for name in names for first in range(1, len(name.parts))]
-        for name in (*names, *tails):  # as written, then by the last parts
-            for candidate in _with_suffixes(name):
-                for root in roots:
-                    if (root / candidate).is_file():
-                        return (root / candidate).absolute()
-        index = self._index(roots[0])
         for name in names:
-            found = [path for one in _with_suffixes(Path(name.name)) for path in index.get(_fold(one.name), ())]
+            for first in range(max(1, len(name.parts))):  # as written, then by the last parts
+                for candidate in _with_suffixes(Path(*name.parts[first:])):
+                    for root in roots:
+                        if (root / candidate).is_file():
+                            return (root / candidate).absolute()
+            index = self._index(roots[0])
+            keys = dict.fromkeys(_fold(one.name) for one in _with_suffixes(Path(name.name)))
+            found = [path for key in keys for path in index.get(key, ())]
             if len(found) > 1:
                 return f"ambiguous: {list_names(sorted(map(str, found)), most=2)}; name the folder in the path"
             if found:
                 return found[0]
         remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
-        return f"missing: no {names[0].name} in {roots[0]} and its subfolders{remedy}"
+        wanted = dict.fromkeys(name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)" for name in names)
+        return f"missing: no {list_names([*wanted])} in {roots[0]} and its subfolders{remedy}"
 
     def _index(self, root: Path) -> dict[str, list[Path]]:
         """The files below a folder by name, without regard to case and Unicode form."""
@@ -73,11 +77,11 @@ def _fold(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _local_path(written: str) -> Path:
-    """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`."""
+def _local_paths(written: str) -> list[Path]:
+    """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`, `a%20b.wav`."""
     path = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
     path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))
-    return Path(path)
+    return [Path(one) for one in dict.fromkeys((path, unquote(path)))]
 
 
 def _with_suffixes(path: Path) -> list[Path]:
