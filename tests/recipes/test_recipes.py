@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from pympi import Eaf
 
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.tree import Tree
@@ -106,6 +107,54 @@ def ucla_corpus(folder: Path) -> list[str]:
     base = ["--base_override", "scheduler_conf.total_steps=4 model_conf.ctc_only_steps=4"]
     blocks = " encoder_conf.num_blocks=2 model_conf.interctc_layer=1"
     return ["--corpus", str(folder / "corpus"), *folders, "--override", FEW_STEPS + blocks, *base]
+
+
+@pytest.mark.recipe
+def test_own_recordings_from_elan_and_back(tmp_path: Path) -> None:
+    """Three simulated ELAN recordings of ten minutes become a model, which adds tiers to copies of the files."""
+    field, results = tmp_path / "field work", tmp_path / "out"
+    sentences = ROOT / "examples" / "mini" / "s0" / "sentences" / "es.txt"
+    make = [
+        sys.executable,
+        ROOT / "tools" / "field_corpus.py",
+        "--sentences",
+        sentences,
+        "--lang",
+        "es",
+        "--out",
+        field,
+    ]
+    subprocess.run(make, check=True, timeout=200)
+    options = ["--elan", str(field), "--lang", "es", "--prepare", "--tier utterance@*", "--data", str(results / "data")]
+    options += [
+        "--exp",
+        str(results / "exp"),
+        "--override",
+        f"{FEW_STEPS} encoder_conf.num_blocks=2 model_conf.interctc_layer=1",
+    ]
+    done = run_recipe("own", *options, "--base_override", "model_conf.ctc_only_steps=4 scheduler_conf.total_steps=4")
+    assert "hours of training speech: size tiny" in done.stdout
+    stats = json.loads((results / "data" / "stats.json").read_text("utf-8"))
+    files = sorted(field.glob("*.eaf"))
+    before = {path: Eaf(str(path)) for path in files}
+    names = ("utterance@Ana", "utterance@Beto")
+    assert stats["num_in"] == sum(
+        len(eaf.get_annotation_data_for_tier(name)) for eaf in before.values() for name in names
+    )
+    assert "<html" in (results / "data" / "check.html").read_text("utf-8")
+    assert "<html" in (results / "exp" / "report.html").read_text("utf-8")
+    command = ["wenet-hs", "transcribe", "--model_dir", results / "exp" / "softmax", "--mode", "ctc_greedy_search"]
+    subprocess.run([*(BIN / command[0], *command[1:]), "--elan", results / "elan", *files], check=True, timeout=300)
+    for path, old in before.items():
+        new = Eaf(str(results / "elan" / path.name))
+        for name, (aligned, references, attributes, _) in old.tiers.items():
+            same = new.get_annotation_data_for_tier(name) == old.get_annotation_data_for_tier(name)
+            assert same and new.tiers[name][2] == attributes and len(new.tiers[name][0]) == len(aligned), name
+            assert references == new.tiers[name][1]
+        spans = new.get_annotation_data_for_tier("wenet_hs")
+        assert len(spans) > 50 and all(0 <= start < end <= 600_000 for start, end, _ in spans)
+        assert new.controlled_vocabularies == old.controlled_vocabularies
+        assert (results / "elan" / new.media_descriptors[0]["RELATIVE_MEDIA_URL"]).resolve() == path.with_suffix(".wav")
 
 
 @pytest.mark.recipe
