@@ -82,26 +82,44 @@ def test_plain_case_uses_the_short_names_and_one_setting_differs_between_heads(c
     assert calls[-1] == report.split()
 
 
-@pytest.mark.parametrize(("hours", "size"), [(0.2, "tiny"), (1.0, "small"), (19.0, "medium"), (30.0, "large")])
-def test_the_size_of_an_own_model_follows_the_hours(checkout: Path, hours: float, size: str) -> None:
+def own_data(checkout: Path, hours: float) -> list[str]:
+    """Options of examples/own whose lists have these hours of training speech."""
     data = checkout / "examples/own/s0/data-fieldwork-mdw"
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     (data / "stats.json").write_text(json.dumps({"total": {"hours": {"train": hours}}}))
-    options = ["--elan", "x/fieldwork", "--lang", "mdw", "--prepare", "--tier 'utt@*' --drop_overlaps"]
-    _, calls = call(checkout, "own", *options, "--stop_stage", "4")
+    return [
+        "--elan",
+        "x/fieldwork",
+        "--lang",
+        "mdw",
+        "--prepare",
+        "--tier 'utt@*' --drop_overlaps",
+        "--stop_stage",
+        "4",
+    ]
+
+
+def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
+    sizes = {0.2: (96, 1500), 1.0: (144, 3000), 19.0: (192, 6000), 30.0: (256, 20000)}
+    for hours, (width, steps) in sizes.items():
+        _, calls = call(checkout, "own", *own_data(checkout, hours), "--stage", "4")
+        base, train = calls
+        assert {f"encoder_conf.output_size={width}", f"scheduler_conf.total_steps={steps}"} <= set(base)
+        assert flag(train, "--checkpoint") == flag(base, "--model_dir") == "exp-fieldwork-mdw/base"
+    _, calls = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--size", "tiny")
+    assert "exp-fieldwork-mdw/softmax-tiny" in folders(calls)
+
+
+def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(checkout: Path) -> None:
+    options = own_data(checkout, 1.0)
+    _, calls = call(checkout, "own", *options)
     prepare = "prepare elan --lang mdw --unit char --seed 0 --out data-fieldwork-mdw"
     assert calls[0] == [*prepare.split(), "--tier", "utt@*", "--drop_overlaps", "--corpus", "x/fieldwork"]
     assert (calls[1][0], flag(calls[1], "--html")) == ("check", "data-fieldwork-mdw/check.html")
     assert [one[0] for one in calls[2:]] == ["units", "tree", "cmvn", "train", "train"]
-    base, train = calls[-2:]
-    width, steps = {"tiny": (96, 1500), "small": (144, 3000), "medium": (192, 6000), "large": (256, 20000)}[size]
-    assert {f"encoder_conf.output_size={width}", f"scheduler_conf.total_steps={steps}"} <= set(base)
-    assert flag(train, "--checkpoint") == flag(base, "--model_dir") == "exp-fieldwork-mdw/base"
-    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4", "--size", "tiny")
-    assert "exp-fieldwork-mdw/softmax-tiny" in folders(calls)
     (checkout / "given").mkdir()
     (checkout / "given/final.pt").touch()
-    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4", "--base", f"{checkout}/given")
+    _, calls = call(checkout, "own", *options, "--stage", "4", "--base", f"{checkout}/given")
     [adapted] = calls
     assert flag(adapted, "--model_dir") == "exp-fieldwork-mdw/softmax-from_given"
     assert (flag(adapted, "--checkpoint"), flag(adapted, "--config")) == (
