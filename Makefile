@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini mini-ranks results test lint check recipes slow clean
+.PHONY: setup mini mini-ranks results docs test lint check recipes slow clean
 setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
@@ -30,6 +30,13 @@ mini-ranks: mini
 results: setup
 	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
 	  --intro docs/findings.md --markdown RESULTS.md
+
+# The documentation as a site, build/site/README.html; a broken link is an error.
+docs: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
+	rm -rf build/docs && mkdir -p build/docs
+	git ls-files -z -- . ':!*.json' | tar --create --null --files-from - | tar --extract --directory build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 
 test: setup
 	$(BIN)/python -m pytest -n auto

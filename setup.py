@@ -8,6 +8,7 @@ SYNTHETIC = ["espeakng-loader>=0.2"]
 PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
+DOCS = ["mkdocs-material>=9.5"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
     "build>=1.2",
@@ -55,5 +56,5 @@ setup(
         "torch>=2.10,<2.12",
         "torchaudio>=2.10,<2.12",
     ],
-    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "vad": VAD, "dev": DEV},
+    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "vad": VAD, "docs": DOCS, "dev": DEV},
 )
