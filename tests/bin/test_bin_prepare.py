@@ -101,3 +101,10 @@ def test_a_fault_is_one_line(tmp_path: Path, capsys: Capsys) -> None:
     assert error_line(code, capsys).startswith("/no: no such folder; --corpus is the folder of a Common Voice")
     code = call("ucla", "--corpus", "no", "--out", tmp_path, "--num_workers", -1)
     assert error_line(code, capsys) == "--num_workers -1: must be at least 0"
+
+
+@pytest.mark.parametrize("corpus", command.find_corpora())
+def test_each_corpus_explains_its_flags(corpus: str, capsys: Capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_command(command, [corpus, "--help"])
+    assert ended.value.code == 0 and "--num_workers" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 """A user's own recordings: all forms give the same lists; faults of each form; audio of another computer."""
 
 import json
+import math
 import random
 import tempfile
 from pathlib import Path
@@ -111,6 +112,8 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     texts = sorted(u.txt for of_set in read_lists(out).values() for u in of_set)
     assert texts == [f"w{who}{n}" for who in "ab" for n in range(5)]
     assert stats["total"]["rejected"] == {}
+    prepare(out, f"{corpus} --tier utt@A --tier utt@B")
+    assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A", "B"}
     prepare(out, f"{corpus} --tier utt@* --participant A")
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A"}
 
@@ -121,8 +124,8 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
     stats = prepare(tmp_path / "out", words)
     overlapping = (tmp_path / "out" / "overlapping.tsv").read_text("utf-8").splitlines()[1:]
     assert overlapping == [
-        "rec-0000000-0000390\trec-0000100-0000500\t0.1\t0.39",
-        "rec-0000100-0000500\trec-0000400-0000790\t0.4\t0.5",
+        "rec-0000000-0000390\trec-0000100-0000500\t0.100\t0.390",
+        "rec-0000100-0000500\trec-0000400-0000790\t0.400\t0.500",
     ]
     assert stats["total"]["left_out"].get("overlaps another annotation") is None
     stats = prepare(tmp_path / "out", f"{words} --drop_overlaps")
@@ -196,6 +199,37 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert found["u14"].startswith("missing: no none.wav in")
     texts = {u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set}
     assert texts["u15"] == ("quote in text", 1.5)
+
+
+def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [{"audio_filepath": "rec.wav", "text": f"t{n}", "offset": n, "duration": 0.5} for n in range(8)]
+    rows += [{**rows[0], "text": "nan", "offset": math.nan}, {**rows[0], "text": "inf", "duration": math.inf}]
+    (tmp_path / "nemo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 'nemo.jsonl'}")
+    assert stats["total"]["rejected"] == {"times": 2}
+    found = [u for of_set in read_lists(tmp_path / "out").values() for u in of_set]
+    assert {(u.end or 0) - (u.start or 0) for u in found} == {0.5} and len(found) == 8
+    (tmp_path / "t.csv").write_text("path,text,end\n" + "".join(f"rec.wav,t{n},{n + 1}\n" for n in range(5)))
+    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
+    (tmp_path / "t.csv").write_text("path,text,start\nrec.wav,x,1\n")
+    with pytest.raises(DataError, match=r't.csv:1: no column of the end; name it: --columns "end=…"'):
+        prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+
+
+def test_quotation_marks_that_open_and_close_in_different_rows_lose_no_row(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    texts = ['"come here', 'he said"', "three", "four", "five", "six"]
+    lines = [f"rec.wav\t{text}\t{n}\t{n + 0.5}" for n, text in enumerate(texts)]
+    (tmp_path / "t.tsv").write_text("path\ttext\tstart\tend\n" + "\n".join(lines) + "\n")
+    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'}")["num_in"] == 6
+
+
+def test_why_nothing_is_left_is_written(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("path,text\n.,a\n/,b\n" + "x" * 300 + ",c\n")
+    with pytest.raises(DataError, match="0 usable utterances .* left out: no audio is named 2, missing 1"):
+        prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    assert len(rejected(tmp_path / "out")) == 3
 
 
 def test_given_sets_are_kept_and_absent_ones_are_held_out(tmp_path: Path) -> None:
@@ -281,12 +315,8 @@ def test_elan_files_of_other_people(shared_dir: Path) -> None:
         "example",
     )
     tiers = {tier.name: tier for tier in example.tiers}
-    assert (
-        tiers["W-Spch"].spans[0] == (0.78, 1.34, "so you go out of the Institute to the Saint Anna Straat.")
-        or tiers["W-Spch"].spans
-    )
+    assert all(start < end and text for start, end, text in tiers["W-Spch"].spans)
     assert tiers["W-IPA"].is_dependent
     assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
     turkish = {tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers}
     assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]
-    assert json.dumps(turkish["P-Word"].spans, ensure_ascii=False)

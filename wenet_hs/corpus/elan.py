@@ -55,14 +55,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     entries.add_arguments(parser, "an .eaf file, or a folder that is searched for them with its subfolders")
     add_tier_arguments(parser)
     type_help = "linguistic types of the tiers with the transcripts, with * for any characters"
-    parser.add_argument("--tier_type", nargs="+", default=[], metavar="TYPE", help=type_help)
-    parser.add_argument("--participant", nargs="+", default=[], metavar="NAME", help="only tiers of these participants")
+    parser.add_argument("--tier_type", nargs="+", action="extend", default=[], metavar="TYPE", help=type_help)
+    parser.add_argument(
+        "--participant", nargs="+", action="extend", default=[], metavar="NAME", help="only tiers of these participants"
+    )
 
 
 def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that name tiers."""
     tier_help = "tiers with the transcripts, with * for any characters (default: the only tier that can be meant)"
-    parser.add_argument("--tier", nargs="+", default=[], metavar="NAME", help=tier_help)
+    parser.add_argument("--tier", nargs="+", action="extend", default=[], metavar="NAME", help=tier_help)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name fits one of the patterns with `*`, or there is none."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    return not patterns or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def find_files(corpus: Path, suffix: str, program: str) -> list[Path]:

@@ -7,6 +7,7 @@ utterances, divides them into sets and writes the lists. So the same content giv
 
 import argparse
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, write_corpus
+from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, write_corpus, write_rejected
 from wenet_hs.corpus.splits import hold_out, hold_out_groups
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     add("--no_normalize", action="store_true", help=raw_help)
     split_help = (
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
-        f"no common speaker or sentence, unless that would cost more than {_MAX_LOSS:.0%} of the data (default)"
+        f"no common speaker or sentence, unless that would cost more than {_MAX_LOSS:.0%}% of the data (default)"
     )
     add("--split_by", choices=_SPLIT_BY, default="auto", help=split_help)
     for name in ("dev", "test"):
@@ -102,6 +103,7 @@ def prepare_entries(
     rejected += faulty
     usable, overlaps = _overlapping(usable, args)
     rejected += overlaps
+    write_rejected(args.out, rejected)  # the reasons, also if the next steps refuse the rest
     _check_transcripts(args, usable)
     splits, left_out, split_by = _make_splits(args, usable, given, rejected)
     rejected += left_out
@@ -174,9 +176,9 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
         return "empty transcript", False
     if not txt:
         return f"empty transcript after normalisation: {one_field(entry.txt)!r}", True
-    start, end = entry.start or 0.0, entry.end
-    if start < 0.0 or (end is not None and end <= start):
-        return f"times: from {start:g} to {end:g} s" if end is not None else f"times: from {start:g} s", True
+    start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
+    if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
+        return f"times: from {start:g} to {end:g} s", True
     if entry.split is not None and entry.split.strip().lower() not in SPLIT_NAMES:
         return f"set: {entry.split!r} is not train, dev or test", True
     return None, True
@@ -221,20 +223,18 @@ def _recording_names(paths: set[Path]) -> dict[Path, str]:
 def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
     by_recording = defaultdict(list)
-    for utterance in utterances:
-        if utterance.start is not None or utterance.end is not None:
-            by_recording[utterance.wav].append(utterance)
-    pairs: list[tuple[Utterance, Utterance]] = []
-    for of_recording in by_recording.values():
-        of_recording.sort(key=lambda u: (u.start or 0.0, u.key))
-        active: list[Utterance] = []
-        for utterance in of_recording:
-            active = [u for u in active if u.end is None or u.end > (utterance.start or 0.0)]
-            pairs += [(other, utterance) for other in active]
-            active.append(utterance)
-    lines = (f"{a.key}\t{b.key}\t{b.start:g}\t{min(a.end or 1e9, b.end or 1e9):g}\n" for a, b in pairs)
+    for u in utterances:
+        start = u.start or 0.0
+        by_recording[u.wav].append((start, u.end or start + (u.duration or 0.0), u.key))
+    lines, keys = [], set()
+    for segments in by_recording.values():
+        last = (0.0, 0.0, "")  # the segment that ends last so far
+        for segment in sorted(segments):
+            if segment[0] < last[1]:
+                lines.append(f"{last[2]}\t{segment[2]}\t{segment[0]:.3f}\t{min(last[1], segment[1]):.3f}\n")
+                keys |= {last[2], segment[2]}
+            last = max(last, segment, key=lambda one: one[1])
     write_atomic(args.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
-    keys = {u.key for pair in pairs for u in pair}
     if keys:
         done = "they are left out" if args.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
         logger.info(

@@ -82,9 +82,7 @@ def write_corpus(
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
-    rows = sorted(rejected, key=lambda clip: not clip.is_fault)  # faulty clips first
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+    write_rejected(out, rejected)
     num_faults = sum(total["rejected"].values())
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
@@ -116,6 +114,13 @@ def write_corpus(
     content |= {"langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
+
+
+def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
+    """Write rejected.tsv, faulty clips first."""
+    rows = sorted(rejected, key=lambda clip: not clip.is_fault)
+    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
+    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
 
 
 def find_implausible(utterances: Sequence[Utterance], unit: Literal["char", "phone"]) -> list[tuple[Utterance, int]]:

@@ -5,8 +5,8 @@ Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
 
 Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
-transcription; speaker, client_id; language, lang, locale; start, end (seconds); split; id. Delimiter, quoting and
-encoding are detected and printed. Other columns are ignored.
+transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds); split; id. Delimiter,
+quoting and encoding are detected and printed. Other columns are ignored.
 """
 
 import argparse
@@ -34,11 +34,13 @@ COLUMNS = {
     "lang": ("language", "lang", "locale"),
     "start": ("start", "begin", "start_time", "begin_time", "offset"),
     "end": ("end", "stop", "end_time", "stop_time"),
+    "duration": ("duration", "dur"),
     "split": ("split", "set", "subset"),
     "key": ("id", "key", "utterance_id", "utt_id"),
 }
 """What a column contains → the names by which it is found, the most usual first."""
 _REQUIRED = ("audio", "text")
+_TIMES = ("start", "end", "duration")
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
@@ -83,10 +85,12 @@ def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -
             content: str(row[name]).strip() for content, name in columns.items() if row.get(name) not in (None, "")
         }
         try:
-            start, end = (_seconds(value[name]) if name in value else None for name in ("start", "end"))
+            start, end, duration = (_seconds(value[name]) if name in value else None for name in _TIMES)
         except ValueError as error:
             yield Rejected(value.get("key", where), value.get("audio", ""), f"times: {error}", value.get("lang", ""))
             continue
+        if end is None and start is not None and duration is not None:
+            end = start + duration
         yield Entry(
             where=where,
             audio=(value.get("audio", ""),),
@@ -133,6 +137,8 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
             raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
         found[content] = name
     missing = [content for content in _REQUIRED if content not in found]
+    if "start" in found and not {"end", "duration"} & found.keys():
+        missing.append("end")
     if missing:
         has = list_names(header, most=20)
         raise DataError(f'{path}:1: no column of the {missing[0]}; name it: --columns "{missing[0]}=…", one of: {has}')
@@ -184,11 +190,14 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
                 continue
             if rows and len(rows[0][1]) > 1:
                 num_fitting = sum(len(row) == len(rows[0][1]) for _, row in rows)
-                candidates.append((num_fitting / len(rows), is_quoted, len(rows[0][1]), delimiter, rows))
+                # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
+                rank = (num_fitting / len(rows), len(rows), is_quoted, len(rows[0][1]))
+                candidates.append((rank, is_quoted, delimiter, rows))
     if not candidates:
         first = text.partition("\n")[0][:80]
         raise DataError(f"{path}:1: found one column, {first!r}; separate the columns by tabs, commas or semicolons")
-    _, is_quoted, width, delimiter, rows = max(candidates, key=lambda one: one[:3])
+    _, is_quoted, delimiter, rows = max(candidates, key=lambda one: one[0])
+    width = len(rows[0][1])
     header = [name.strip() for name in rows[0][1]]
     values: list[tuple[int, dict[str, Any] | str]] = []
     for number, row in rows[1:]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audio files of annotations: found by paths that may be of another computer."""
 
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class MediaFinder:
             for first in range(max(1, len(name.parts))):  # as written, then by the last parts
                 for candidate in _with_suffixes(Path(*name.parts[first:])):
                     for root in roots:
-                        if (root / candidate).is_file():
+                        if os.path.isfile(root / candidate):  # noqa: PTH113  # False for a name that no disk can hold
                             return (root / candidate).absolute()
             index = self._index(roots[0])
             keys = dict.fromkeys(_fold(one.name) for one in _with_suffixes(Path(name.name)))
@@ -81,7 +82,7 @@ def _local_paths(written: str) -> list[Path]:
     """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`, `a%20b.wav`."""
     path = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
     path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))
-    return [Path(one) for one in dict.fromkeys((path, unquote(path)))]
+    return [Path(one) for one in dict.fromkeys((path, unquote(path))) if Path(one).name]
 
 
 def _with_suffixes(path: Path) -> list[Path]:
