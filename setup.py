@@ -56,5 +56,13 @@ setup(
         "torch>=2.10,<2.12",
         "torchaudio>=2.10,<2.12",
     ],
-    extras_require={"remote": REMOTE, "synthetic": SYNTHETIC, "phones": PHONES, "trees": TREES, "vad": VAD, "docs": DOCS, "dev": DEV},
+    extras_require={
+        "remote": REMOTE,
+        "synthetic": SYNTHETIC,
+        "phones": PHONES,
+        "trees": TREES,
+        "vad": VAD,
+        "docs": DOCS,
+        "dev": DEV,
+    },
 )
