@@ -251,7 +251,12 @@ def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
     stats = prepare(tmp_path / "out", f"{words} --split_by speaker")
     assert stats["total"]["utterances"] == {"train": 10, "dev": 10, "test": 10}
     assert all(pair["speakers"] == 0 for pair in stats["total"]["in_both"].values())
-    with pytest.raises(ConfigError, match="--split_by speaker: 1 known speakers for 3 sets; use sentence or none"):
+    uneven = [Annotation("rec", f"s{min(n, 2)}", a.start_ms, a.end_ms, a.text) for n, a in enumerate(rows_of(30))]
+    stats = prepare(tmp_path / "out", f"{write_table(tmp_path, uneven)} --split_by speaker")
+    assert stats["total"]["utterances"] == {"train": 28, "dev": 1, "test": 1}
+    with pytest.raises(
+        ConfigError, match="--split_by speaker: 1 known speakers for 3 sets; use another way, such as none"
+    ):
         words = write_table(tmp_path, [Annotation("rec", "s", a.start_ms, a.end_ms, a.text) for a in rows_of(30)])
         prepare(tmp_path / "out", f"{words} --split_by speaker")
 

@@ -310,24 +310,36 @@ def _make_splits(
         raise DataError(
             f"{args.out}: {found}: too few for a recogniser; left out: {kinds}; repair these, or give more data"
         )
-    num_speakers = len({u.speaker for u in splits["train"]} - {None})
-    if args.split_by == "speaker" and absent and num_speakers < 1 + len(absent):
-        raise ConfigError(
-            f"--split_by speaker: {num_speakers} known speakers for {1 + len(absent)} sets; use sentence or none"
+    if args.split_by != "auto" and absent:
+        num_groups = len(
+            {_GROUPS[args.split_by](u) for u in splits["train"] if args.split_by != "speaker" or u.speaker}
         )
+        if num_groups < 1 + len(absent):
+            what = {"speaker": "known speakers", "sentence": "different sentences"}.get(args.split_by, "utterances")
+            found = f"{num_groups} {what} for {1 + len(absent)} sets"
+            raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
     total = len(splits["train"])
-    for name in absent:
+    for number, name in enumerate(absent, start=1):
         size = max(1, round(getattr(args, f"{name}_share") * total))
-        splits[name], splits["train"], lost = _hold_out(splits["train"], size, args, name)
+        splits[name], splits["train"], lost = _hold_out(
+            splits["train"], size, args, name, keep=1 + len(absent) - number
+        )
         left_out += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in lost]
     splits = {name: sorted(chosen, key=lambda u: u.key) for name, chosen in splits.items()}
     return splits, left_out, args.split_by if absent else "given"
 
 
+_GROUPS: dict[str, Callable[[Utterance], str]] = {
+    "speaker": lambda u: u.speaker or u.key,
+    "sentence": lambda u: u.txt,
+    "none": lambda u: u.key,
+}
+
+
 def _hold_out(
-    utterances: Sequence[Utterance], size: int, args: argparse.Namespace, name: str
+    utterances: Sequence[Utterance], size: int, args: argparse.Namespace, name: str, *, keep: int
 ) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
     if args.split_by == "auto":
         return hold_out(utterances, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
-    groups = {"speaker": lambda u: u.speaker or u.key, "sentence": lambda u: u.txt, "none": lambda u: u.key}
-    return (*hold_out_groups(utterances, size, groups[args.split_by], seed=args.seed, purpose=name), [])
+    group_of = _GROUPS[args.split_by]
+    return (*hold_out_groups(utterances, size, group_of, keep=keep, seed=args.seed, purpose=name), [])

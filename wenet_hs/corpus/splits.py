@@ -65,14 +65,21 @@ def hold_out(
 
 
 def hold_out_groups(
-    utterances: Sequence[Utterance], size: int, group_of: Callable[[Utterance], str], *, seed: int, purpose: str
+    utterances: Sequence[Utterance],
+    size: int,
+    group_of: Callable[[Utterance], str],
+    *,
+    keep: int,
+    seed: int,
+    purpose: str,
 ) -> tuple[list[Utterance], list[Utterance]]:
     """Choose whole groups with about `size` utterances in total as the set `purpose`, the smallest groups first.
 
-    The largest group is never chosen. Returns: the chosen set and the rest.
+    The `keep` largest groups are never chosen, one for each set that is still to be filled, and train.
+    Returns: the chosen set and the rest.
     """
     counts = Counter(map(group_of, utterances))
-    *groups, _ = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))
+    groups = sorted(counts, key=lambda group: (counts[group], rank(seed, purpose, group), group))[:-keep]
     chosen: set[str] = set()
     num_chosen = 0
     for group in groups:
