@@ -85,6 +85,13 @@ def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_p
     write_audio(tmp_path / "other" / "rec.wav")
     with pytest.raises(DataError, match="ambiguous 20"):
         prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
+    write_audio(tmp_path / "linked" / "Daten" / "rec.wav")  # the link is D:/Daten/rec.wav
+    (tmp_path / "linked" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
+    [wav] = {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert wav == str(tmp_path / "linked" / "Daten" / "rec.wav")
+    with pytest.raises(DataError, match="--audio_dir .*: no such folder"):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@* --audio_dir {tmp_path}/none")
 
 
 def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:

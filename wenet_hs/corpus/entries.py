@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     """Declare the flags that all forms have. `corpus`: help of the flag --corpus, if there is one."""
     audio_check.add_arguments(parser, corpus)
     add = parser.add_argument
-    audio_dir_help = "folder with the audio, searched with its subfolders (default: where the annotations are)"
+    audio_dir_help = (
+        "folder with the audio, searched with its subfolders (default: --corpus, or the folder of the table)"
+    )
     add("--audio_dir", type=lambda path: Path(path).absolute(), help=audio_dir_help)
     lang_help = (
         "code of the language where the data name none; it decides how text is normalised (default: %(default)s)"
@@ -129,7 +131,10 @@ def _make_utterances(
     args: argparse.Namespace, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
     """The utterances with audio and text, the set that each key was given to, and all others."""
-    finder = MediaFinder(args.audio_dir)
+    if args.audio_dir is not None and not args.audio_dir.is_dir():
+        raise DataError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
+    corpus = getattr(args, "corpus", None)
+    finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
     found: list[tuple[Entry, Path, str]] = []
     rejected: list[Rejected] = []
     for entry in entries:

@@ -47,31 +47,52 @@ class MediaFinder:
         if not names:
             return "no audio is named"
         roots = [folder] if self._audio_dir is None else [self._audio_dir, folder]
+        ambiguous = ""
         for name in names:
-            for first in range(max(1, len(name.parts))):  # as written, then by the last parts
-                for candidate in _with_suffixes(Path(*name.parts[first:])):
-                    for root in roots:
-                        if os.path.isfile(root / candidate):  # noqa: PTH113  # False for a name that no disk can hold
-                            return (root / candidate).absolute()
+            for candidate in _with_suffixes(name):
+                for root in roots:
+                    if os.path.isfile(root / candidate):  # noqa: PTH113  # False for a name that no disk can hold
+                        return (root / candidate).absolute()
             index = self._index(roots[0])
-            keys = dict.fromkeys(_fold(one.name) for one in _with_suffixes(Path(name.name)))
-            found = [path for key in keys for path in index.get(key, ())]
-            if len(found) > 1:
-                return f"ambiguous: {list_names(sorted(map(str, found)), most=2)}; name the folder in the path"
-            if found:
-                return found[0]
+            for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
+                found = _most_alike(index.get(_fold(candidate.name), []), name)
+                if len(found) == 1:
+                    return found[0]
+                if found:
+                    ambiguous = f"{list_names(sorted(map(str, found)), most=2)}; name the folder in the path"
+                    break
+        if ambiguous:
+            return f"ambiguous: {ambiguous}"
         remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
         wanted = dict.fromkeys(name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)" for name in names)
         return f"missing: no {list_names([*wanted])} in {roots[0]} and its subfolders{remedy}"
 
     def _index(self, root: Path) -> dict[str, list[Path]]:
-        """The files below a folder by name, without regard to case and Unicode form."""
+        """The files below a folder by name, without regard to case and Unicode form; links to folders are followed."""
         if root not in self._files:
             of_name = self._files.setdefault(root, {})
-            for path in sorted(root.rglob("*")):
-                if path.suffix.lower() in AUDIO_SUFFIXES:
-                    of_name.setdefault(_fold(path.name), []).append(path.absolute())
+            visited = set[str]()
+            for folder, folders, files in os.walk(root, followlinks=True):
+                real = os.path.realpath(folder)
+                if real in visited:  # a link to a folder above
+                    folders.clear()
+                    continue
+                visited.add(real)
+                for file in sorted(files):
+                    if file.lower().endswith(AUDIO_SUFFIXES) and not file.startswith("._"):  # macOS's attributes
+                        of_name.setdefault(_fold(file), []).append(Path(folder, file).absolute())
         return self._files[root]
+
+
+def _most_alike(paths: Sequence[Path], written: Path) -> list[Path]:
+    """The paths that agree with the written one in the most folders above the file."""
+
+    def num_alike(path: Path) -> int:
+        pairs = zip(reversed(path.parts[:-1]), reversed(written.parts[:-1]), strict=False)
+        return next((n for n, (a, b) in enumerate(pairs) if _fold(a) != _fold(b)), len(written.parts) - 1)
+
+    most = max(map(num_alike, paths), default=0)
+    return [path for path in paths if num_alike(path) == most]
 
 
 def _fold(name: str) -> str:
