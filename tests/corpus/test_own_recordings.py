@@ -17,6 +17,7 @@ from praatio import textgrid
 from pympi import Eaf
 
 from wenet_hs.corpus.elan import read_elan
+from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.errors import ConfigError, DataError
 
 
@@ -302,6 +303,36 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
     (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
     with pytest.raises(DataError, match="rec.TextGrid: not a TextGrid .*save it as text file in Praat"):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
+
+
+def test_a_textgrid_loses_no_interval(tmp_path: Path) -> None:
+    intervals = [(n, n + 1, f'say ""item [{n}]"" x') for n in range(4)]
+    tier = '"IntervalTier"\n"s"\n0\n4\n4\n' + "\n".join(f'{a}\n{b}\n"{text}"' for a, b, text in intervals)
+    short = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n4\n<exists>\n2\n{tier}\n{tier}'
+    (tmp_path / "rec.TextGrid").write_text(short)  # no last line end, two tiers of one name
+    _, grid = read_textgrid(tmp_path / "rec.TextGrid")
+    assert [(one.name, one.is_interval, len(one.spans)) for one in grid.tiers] == [("s", True, 4)] * 2
+    assert grid.tiers[1].spans[3] == (3.0, 4.0, 'say "item [3]" x')
+    for length in (40, 120, len(short) - 30):
+        (tmp_path / "rec.TextGrid").write_text(short[:length])
+        with pytest.raises(DataError, match="rec.TextGrid: (cut off, or not|not) a TextGrid") as caught:
+            read_textgrid(tmp_path / "rec.TextGrid")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("video", "sound", "shift"), [(0, 2000, 2.0), (3000, 0, 0.0)])
+def test_times_are_those_of_the_sound(tmp_path: Path, video: int, sound: int, shift: float) -> None:
+    eaf = Eaf()
+    eaf.add_linked_file("file:///x.mp4", mimetype="video/mp4", time_origin=video)
+    eaf.add_linked_file("file:///x.wav", mimetype="audio/x-wav", time_origin=sound)
+    eaf.add_annotation("default", 1000, 1500, "a")
+    eaf.to_file(str(tmp_path / "x.eaf"))
+    [tier] = read_elan(tmp_path / "x.eaf").tiers
+    assert list(tier.spans) == [(1.0 + shift, 1.5 + shift, "a")]
+    eaf.add_linked_file("file:///y.wav", mimetype="audio/x-wav", time_origin=sound + 1)
+    eaf.to_file(str(tmp_path / "x.eaf"))
+    with pytest.raises(DataError, match="x.eaf: damaged .*its sound files have different offsets"):
+        read_elan(tmp_path / "x.eaf")
 
 
 def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:

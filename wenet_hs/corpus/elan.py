@@ -24,8 +24,6 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.annotations import read_eaf
 from wenet_hs.errors import DataError, list_names, one_line
 
-_VIDEO = ("video",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
@@ -167,12 +165,15 @@ def read_elan(path: Path) -> AnnotationFile:
     read_eaf(path)
     try:
         eaf = Eaf(str(path), suppress_version_warning=True)
-        origins = [int(media.get("TIME_ORIGIN") or 0) for media in eaf.media_descriptors]
-        tiers = [_read_tier(eaf, name, (origins or [0])[0]) for name in eaf.tiers]
+        media = sorted(eaf.media_descriptors, key=lambda one: str(one.get("MIME_TYPE")).startswith("video"))
+        sounds = [one for one in media if not str(one.get("MIME_TYPE")).startswith("video")] or media
+        origins = {int(one.get("TIME_ORIGIN") or 0) for one in sounds} or {0}
+        if len(origins) > 1:
+            raise ValueError("its sound files have different offsets, TIME_ORIGIN")
+        tiers = [_read_tier(eaf, name, min(origins)) for name in eaf.tiers]
     except Exception as error:  # pympi raises Exception, and whatever a wrong file leads to
         found = f"{type(error).__name__} {one_line(error)}"
         raise DataError(f"{path}: damaged ({found}); open it in ELAN and save it again") from error
-    media = sorted(eaf.media_descriptors, key=lambda one: str(one.get("MIME_TYPE")).startswith(_VIDEO))
     written = [one.get(name, "") for one in media for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
     return AnnotationFile(path=path, media=(*filter(None, written), path.stem), tiers=tiers)
 

@@ -11,8 +11,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from praatio.utilities.constants import INTERVAL_TIER
-
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, find_files, matches_any, tier_entries
 from wenet_hs.data.annotations import read_textgrid
@@ -49,8 +47,8 @@ def _read(path: Path) -> AnnotationFile:
     """The interval tiers of a TextGrid, without empty intervals."""
     _, grid = read_textgrid(path)
     tiers = [
-        Tier(name=tier.name, spans=[(one.start, one.end, one.label) for one in tier.entries if one.label.strip()])
+        Tier(name=tier.name, spans=[span for span in tier.spans if span[2].strip()])
         for tier in grid.tiers
-        if tier.tierType == INTERVAL_TIER
+        if tier.is_interval
     ]
     return AnnotationFile(path=path, media=(path.stem,), tiers=tiers)

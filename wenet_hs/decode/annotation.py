@@ -169,9 +169,9 @@ def check_tier_names(path: Path, media: Path, tier: str) -> None:
         names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
     else:
         _, grid = read_textgrid(path)
-        names, length_s = list(grid.tierNames), read_duration(media)
-        if grid.minTimestamp != 0 or grid.maxTimestamp < length_s - _GRID_TOLERANCE_S:
-            found = f"from {grid.minTimestamp:g} to {grid.maxTimestamp:g} s, but {media} lasts {length_s:.3f} s"
+        names, length_s = [one.name for one in grid.tiers], read_duration(media)
+        if grid.start != 0 or grid.end < length_s - _GRID_TOLERANCE_S:
+            found = f"from {grid.start:g} to {grid.end:g} s, but {media} lasts {length_s:.3f} s"
             raise DataError(f"{path}: {found}; make the grid as long as the recording, from 0 s on")
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
@@ -297,7 +297,7 @@ def save_textgrid(
     text, is_long = "", True
     if source is not None:
         text, old = read_textgrid(source)
-        end_s, is_long = old.maxTimestamp, "item [" in text and "ooTextFile short" not in text
+        end_s, is_long = old.end, bool(_LONG_SIZE.search(text))
     grid = Textgrid(0, end_s)
     for name, spans in tiers.items():
         entries = [(one.start, min(one.end, end_s), one.text) for one in spans if one.text and one.start < end_s]
@@ -310,9 +310,12 @@ def save_textgrid(
             file.write(joined.encode())
 
 
+_LONG_SIZE = re.compile(r"\bsize *= *(\d+)\s+item *\[\] *:")
+
+
 def _append_tiers(text: str, new: str, *, is_long: bool) -> str:
     """A TextGrid with the tiers of another one, of the same format, after its own."""
-    count = re.compile(r"\bsize *= *(\d+)\s+item *\[\] *:" if is_long else r"<exists>\s+(\d+)")
+    count = _LONG_SIZE if is_long else re.compile(r"<exists>\s+(\d+)")
     of_text, of_new = count.search(text), count.search(new)
     assert of_text is not None and of_new is not None  # both can be read
     number = int(of_text[1])
