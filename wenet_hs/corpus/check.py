@@ -68,7 +68,7 @@ KINDS = {
     "sentence in two sets": Kind(False, "move it to one set, or results are too good"),
     "speaker in two sets": Kind(False, "move the speaker to one set, or state it with the results"),
     "rare unit": Kind(False, "correct it if it is a mistake; nothing can be learnt from few examples"),
-    LOOK_ALIKE: Kind(False, "replace the letter by the one of the language"),
+    LOOK_ALIKE: Kind(False, "if it is not meant, replace it; a letter that the language is written with is right"),
     MIXED: Kind(False, "check the letters of the word"),
     "digits": Kind(False, "write numbers as they are spoken"),
     "tags": Kind(False, "remove them, or leave the utterance out"),

@@ -38,7 +38,8 @@ SPLIT_NAMES = {
 _SPLIT_BY = ("auto", "speaker", "sentence", "none")
 _MAX_LOSS = 0.1
 """Share of the utterances that `--split_by auto` may leave out so that sets share no speaker and no sentence."""
-_SCRIPT_SHARE = 0.02
+_SCRIPT_SHARE = 0.01
+"""From this share of letters on, a second script is stated here; `wenet-hs check` lists every word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +271,8 @@ def _check_transcripts(args: argparse.Namespace, utterances: Sequence[Utterance]
         (main, _), *others = counts.most_common()
         for script, count in others:
             share = count / counts.total()
+            if share < _SCRIPT_SHARE:
+                continue
             message = "%s: transcripts in two scripts: %.1f %% of the letters are %s, most are %s (see %s); check them"
             logger.warning(message, lang, 100 * share, script, main, example[lang, script])
 

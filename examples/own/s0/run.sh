@@ -41,7 +41,7 @@ prepare_data() {
   if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
   wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
   wenet-hs check "$data"/{train,dev,test}/data.list --unit "$_kind" --out "$data/check.tsv" --html "$data/check.html" \
-    || echo "$data/check.html: shows the utterances that training would stumble over"
+    || { [ $? = 2 ] && echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
 # SIZE: width of the encoder, blocks, dropout, steps of the first part and of the second.
@@ -55,6 +55,7 @@ size_settings() {
 }
 choose_size() {
   local _hours
+  [ -f "$data/stats.json" ] || _fail "no $data/stats.json; run stage 0 first"
   _hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   [ "$size" != auto ] || size=$(awk '{ print $1 < 0.5 ? "tiny" : $1 < 3 ? "small" : $1 < 20 ? "medium" : "large" }' <<< "$_hours")
   read -r width blocks dropout first second < <(size_settings "$size")
