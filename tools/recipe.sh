@@ -27,7 +27,8 @@ eval_set="test"               # the list that stages 6 to 8 decode, score and re
 inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
 place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
-jobs=2                        # trainings at a time, one core each (one at a time if nproc is above 1)
+jobs=2                        # trainings at a time (one at a time if nproc is above 1)
+threads=${threads:-1}         # cores of each training; auto: all cores, divided by the trainings at a time
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
 exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
 results=                      # folder for a small results file of each experiment, for the tables of a study
@@ -96,6 +97,7 @@ _check_options() {
   for _one in nproc jobs; do
     [[ ${!_one} =~ ^[1-9][0-9]*$ ]] || _fail "--$_one ${!_one}: must be a whole number from 1 on"
   done
+  [[ $threads =~ ^(auto|[1-9][0-9]*)$ ]] || _fail "--threads $threads: must be a whole number from 1 on, or auto"
 }
 
 # The folder of one experiment: exp/hsoftmax, or with what differs from the defaults, exp/hsoftmax-brown-bpe_500-seed778.
@@ -167,7 +169,7 @@ _train() {  # FOLDER HEAD SEED DATA OPTION…: the folder with train/ and dev/, 
   ! _has_tree "$ctc_head" || _settings+=("ctc_conf.head=$ctc_head" "ctc_conf.head_conf.tree=$(tree_of "$3" -ctc)")
   [ "${unit%%:*}" != bpe ] || _settings+=("tokenizer_conf.bpe_path=$bpe_model")
   ! declare -F corpus_settings > /dev/null || mapfile -t -O "${#_settings[@]}" _settings < <(corpus_settings)
-  OMP_NUM_THREADS=1 "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
+  OMP_NUM_THREADS=$threads "${ranks[@]}" train --config "$config" --train_data "$4/train/data.list" --model_dir "$1" \
     --cv_data "$4/dev/data.list" --override_config "${_settings[@]}" "${more[@]}" "${@:5}" > "$1.log" 2>&1 &
   logs+=("$1.log"); running[$!]=yes
 }
@@ -258,6 +260,11 @@ cmvn=$data/global_cmvn$(_suffix config)
 decoded=$eval_set${inventory:+-inventory}${place_unseen:+-$place_unseen}  # folder of the results in each experiment
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1
+if [ "$threads" = auto ]; then
+  threads=$(($(wc -w <<< "${head:-base}") * $(wc -w <<< "$seeds")))  # the number of trainings
+  threads=$(($(command nproc) / (threads < jobs ? threads : jobs)))
+  threads=$((threads > 0 ? threads : 1))
+fi
 ranks=(wenet-hs)              # starts a command that shares its work: one process, or one per rank
 [ "$nproc" = 1 ] || ranks=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main)
 read -ra more <<< "$override"; read -ra mode_list <<< "$modes"
