@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import KINDS, Checked, Unit, check_lists, find_in_texts, find_letters, measure, read_lists
-from wenet_hs.corpus.letters import LOOK_ALIKE, MIXED
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.normalize import normalize
 
 RATE = 16000
+LETTERS = "unusual letters"
 SENTENCES = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos", "ella canta bien")
 
 
@@ -157,7 +157,7 @@ def text_findings(*texts: str, unit: Unit = "char", lang: str | None = None) -> 
     """Kind → details, of the transcripts only."""
     sets = {"train": [Utterance(key=str(n), wav="", txt=text, lang=lang) for n, text in enumerate(texts)]}
     found: dict[str, list[str]] = {}
-    for one in (*find_in_texts(sets, unit, ()), *find_letters(sets, unit)):
+    for one in (*find_in_texts(sets, unit), *find_letters(sets, unit)[0]):
         found.setdefault(one.kind, []).append(one.details)
     return found
 
@@ -174,13 +174,14 @@ RUSSIAN = "мир и труд для всех людей на земле"
         ("hola  tú", {"not normalised": ["white space; normalised: hola tú"]}),
         ("a\ue000b", {"invisible characters": ["U+E000"], "not normalised": ["\ue000; normalised: a b"]}),
         ("a\u00adb", {"invisible characters": ["U+00AD"], "not normalised": ["\xad; normalised: ab"]}),
-        (f"{RUSSIAN} мiр", {LOOK_ALIKE: ["мiр: i U+0069 is Latin, Cyrillic has і U+0456"]}),
-        (f"{RUSSIAN} o", {LOOK_ALIKE: ["o: o U+006F is Latin, Cyrillic has о U+043E"]}),
-        (f"{RUSSIAN} windows мzр", {MIXED: ["мzр: z U+007A is Latin among Cyrillic letters"]}),
-        ("mwana yεl", {LOOK_ALIKE: ["yεl: ε U+03B5 is Greek, Latin has ɛ U+025B"]}),
-        ("mwana yέl", {LOOK_ALIKE: ["yέl: έ U+03AD is Greek, Latin has ɛ U+025B"]}),
-        ("mwana yωl", {MIXED: ["yωl: ω U+03C9 is Greek among Latin letters"]}),
-        ("ako ako əko ǝko əko", {LOOK_ALIKE: ["ǝ U+01DD 1 times, ə U+0259 2 times"]}),
+        (f"{RUSSIAN} мiр", {LETTERS: ["мiр: i U+0069 is Latin, Cyrillic has і U+0456"]}),
+        (f"{RUSSIAN} o", {LETTERS: ["o: o U+006F is Latin, Cyrillic has о U+043E"]}),
+        (f"{RUSSIAN} windows мzр", {LETTERS: ["мzр: z U+007A is Latin"]}),
+        ("mwana yεl", {LETTERS: ["yεl: ε U+03B5 is Greek, Latin has ɛ U+025B"]}),
+        ("mwana yέl", {LETTERS: ["yέl: έ U+03AD is Greek, Latin has ɛ U+025B"]}),
+        ("mwana yωl", {LETTERS: ["yωl: ω U+03C9 is Greek"]}),
+        ("ako ako əko ǝko əko", {LETTERS: ["ǝ U+01DD 1 times, ə U+0259 2 times"]}),
+        ("la cаsa [мiр]", {LETTERS: ["cаsa: а U+0430 is Cyrillic, Latin has a U+0061"], "tags": ["[мiр]"]}),
         ("日本語のテキスト と 漢字", {}),
         ("l'amic d'or", {}),
         ("", {"empty transcript": [""]}),
@@ -190,10 +191,21 @@ def test_transcripts(text: str, found: dict[str, list[str]]) -> None:
     assert text_findings(text) == found
 
 
+def test_letters_that_the_language_is_written_with_are_one_remark() -> None:
+    mboshi = [f"wa yεl tw{'ωέ'[n % 2]}" for n in range(8)] + ["mwana la ngá"] * 12 + ["mwana iкa"]
+    found, remarks = find_letters(
+        {"train": [Utterance(key=str(n), wav="", txt=t) for n, t in enumerate(mboshi)]}, "char"
+    )
+    assert [(one.key, one.details) for one in found] == [("20", "iкa: к U+043A is Cyrillic, Latin has k U+006B")]
+    scripts = "letters of several scripts: 91% Latin, 8% Greek"
+    usual = "ε U+03B5 in 38%, ω U+03C9 in 19% of the transcripts, which is right if the language is written so"
+    assert remarks == [f"all: {scripts}; {usual}"]
+
+
 def test_phones_have_their_own_letters() -> None:
     assert text_findings("t͡ʃʰ a β θ ɡ", "χ o kʷ", unit="phone") == {}
     found = text_findings(*["ɡ a ɡ m"] * 9, "g a", "а T .", unit="phone")
-    assert found[LOOK_ALIKE] == [
+    assert found[LETTERS] == [
         "g U+0067 1 times, ɡ U+0261 18 times",
         "а: а U+0430 is Cyrillic, Latin has a U+0061",
     ]
@@ -219,19 +231,19 @@ def test_rare_units_and_kinds(clean: dict[str, list[Utterance]]) -> None:
 # ---- reading
 
 
-def test_names_of_sets_and_text_that_is_not_nfc(tmp_path: Path) -> None:
+def test_names_of_sets(tmp_path: Path) -> None:
     paths = [tmp_path / name / "data.list" for name in ("train", "dev")] + [tmp_path / "extra.list"]
     for number, path in enumerate(paths):
         path.parent.mkdir(exist_ok=True)
         txt = "si\u0301" if number == 1 else "sí"
         path.write_text(json.dumps({"key": f"k{number}", "wav": "x", "txt": txt}) + "\n\n")
-    sets, not_nfc = read_lists(paths)
-    assert ([*sets], not_nfc) == (["train", "dev", "extra"], {"k1"})
+    sets = read_lists(paths)
+    assert [*sets] == ["train", "dev", "extra"]
     assert {u.txt for of_set in sets.values() for u in of_set} == {"sí"}
     (tmp_path / "b" / "train").mkdir(parents=True)
     other = tmp_path / "b" / "train" / "data.list"
     other.write_text(paths[0].read_text().replace("k0", "k9"))
-    assert [*read_lists([paths[0], other])[0]] == [str(paths[0]), str(other)]
+    assert [*read_lists([paths[0], other])] == [str(paths[0]), str(other)]
 
 
 def test_all_faults_of_lists_are_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
+from wenet_hs.corpus import table
 from wenet_hs.corpus.elan import read_elan
 from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.errors import ConfigError, DataError
@@ -145,8 +147,14 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
     [
         (
             "path,words\na.wav,x\n",
-            r'bad.csv:1: no column of the text; name it: --columns "text=…", one of: path, words',
+            r'bad.csv:1: no column of text; name them: --columns "text=…", of: path, words',
         ),
+        (
+            "fille,tekst,speaker\nrec.wav,x,y\n",
+            r"no column of audio, text; did you mean fille, tekst\? name them: .*, of: fille, tekst, speaker",
+        ),
+        ("path,text,text\nrec.wav,x,y\n", r"bad.csv:1: several columns have the name text; rename them"),
+        (b"PK\x03\x04\x14\x00", r"bad.csv: a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),
         ("path,text\nhttps://x.org/a.wav,x\n", r"bad.csv:2: audio is a URL, https://x.org/a.wav; download the files"),
         ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate the columns by tabs, commas or semicolons"),
         (
@@ -202,7 +210,7 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert found["u9"] == "times: from 2 to 1 s"
     assert "a segment from 11 to 13 s does not lie in its 12.00 s" in found["u10"]
     assert found["u11"] == "empty transcript after normalisation: '?!'"
-    assert found["u12"] == "times: 'one' is not a number of seconds"
+    assert found["u12"] == "times: 'one' is not a number of seconds, mm:ss or h:mm:ss"
     assert found["t.tsv:15"] == "columns: 3, the header has 5"
     assert found["u14"].startswith("missing: no none.wav in")
     texts = {u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set}
@@ -219,10 +227,67 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
     found = [u for of_set in read_lists(tmp_path / "out").values() for u in of_set]
     assert {(u.end or 0) - (u.start or 0) for u in found} == {0.5} and len(found) == 8
     (tmp_path / "t.csv").write_text("path,text,end\n" + "".join(f"rec.wav,t{n},{n + 1}\n" for n in range(5)))
-    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
+    assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
     (tmp_path / "t.csv").write_text("path,text,start\nrec.wav,x,1\n")
-    with pytest.raises(DataError, match=r't.csv:1: no column of the end; name it: --columns "end=…"'):
-        prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    with pytest.raises(DataError, match=r't.csv:1: no column of end; name them: --columns "end=…"'):
+        prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("83.5", 83.5), ("83,5", 83.5), ("1:23.5", 83.5), ("0:01:23,5", 83.5), ("1:00:00", 3600.0)]
+    + [(wrong, None) for wrong in ("1:75", "0:0:0:1", "1:-5", "1 s", ":5")],
+)
+def test_times_are_seconds_or_clock_times(text: str, seconds: float | None) -> None:
+    if seconds is not None:
+        assert table._seconds(text) == seconds
+        return
+    with pytest.raises(ValueError, match=f"{text!r} is not a number of seconds, mm:ss or h:mm:ss"):
+        table._seconds(text)
+
+
+@pytest.mark.parametrize(("header_end", "row_end"), [(",", ","), ("", ",,"), (",,", "")])
+def test_delimiters_at_line_ends_are_no_column(tmp_path: Path, header_end: str, row_end: str) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = "".join(f"rec.wav,t{n},{n},{n + 0.5}{row_end}\n" for n in range(5))
+    (tmp_path / "t.csv").write_text(f"path,text,start,end{header_end}\n{rows}rec.wav,t,5,6,more\n")
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (5, {"columns": 1})
+
+
+def test_what_normalisation_would_hide_is_stated_and_two_scripts_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    texts = ["mir [laughs]", "mir 12", "mir (x) yεl", "мир один", "mwana yεl", "ε yεl", "mi <b>"]
+    annotations = [Annotation("rec", "s", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)]
+    write_audio(tmp_path / "rec.wav")
+    stats = prepare(tmp_path / "out", write_table(tmp_path, annotations))
+    assert "3 transcripts have notes in brackets, such as '[laughs]' in all.csv:2; what is in them" in caplog.text
+    assert "1 transcripts have digits, such as '12' in all.csv:3; write numbers as they are spoken" in caplog.text
+    [remark] = [line for line in caplog.messages if line.startswith("xx: ")]
+    assert remark.startswith(
+        "xx: letters of several scripts: 73% Latin, 17% Cyrillic, 10% Greek; ε U+03B5 in 43% of the"
+    )
+    assert (
+        stats["sets"]
+        == "sets (auto): 1 of 1 speakers, 0 of 7 sentences in several sets; 0 utterances left out for that"
+    )
+    assert caplog.messages[-1] == stats["sets"]
+
+
+def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_audio(tmp_path / "rec.wav")
+    words = write_table(tmp_path, rows_of(6))
+    prepare(tmp_path / "out", words)
+    prepare(tmp_path / "out", f"{words} --seed 3")
+    assert f"{tmp_path}/out: replaces lists that were made with other options: seed 0" in caplog.messages
+    before = read_lists(tmp_path / "out")
+    (tmp_path / "other.csv").write_text((tmp_path / "all.csv").read_text())
+    with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv.; give another --out, or"):
+        prepare(tmp_path / "out", f"table --table {tmp_path}/other.csv")
+    assert read_lists(tmp_path / "out") == before
 
 
 def test_quotation_marks_that_open_and_close_in_different_rows_lose_no_row(tmp_path: Path) -> None:
@@ -245,12 +310,47 @@ def test_given_sets_are_kept_and_absent_ones_are_held_out(tmp_path: Path) -> Non
         for n in range(12):
             write_audio(tmp_path / name / f"{name}{n}.wav", seconds=0.3)
             (tmp_path / name / f"{name}{n}.txt").write_text(f"words of {name} {n}\n")
-    (tmp_path / "train" / "alone.txt").write_text("x")
-    write_audio(tmp_path / "train" / "mute.wav", seconds=0.3)
     stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --test_share 0.25")
     assert stats["total"]["utterances"] == {"train": 9, "dev": 12, "test": 3}
-    assert stats["total"]["rejected"] == {"missing": 2}
     assert {u.key[:10] for u in read_lists(tmp_path / "out")["dev"]} == {"Validation"}
+
+
+@pytest.mark.parametrize("layout", ["pairs", "metadata"])
+def test_folders_names_in_any_unicode_form_and_files_without_partner(
+    tmp_path: Path, layout: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    names = {form: [unicodedata.normalize(form, f"é{n}") for n in range(6)] for form in ("NFC", "NFD")}
+    for disk, text in zip(names["NFC"][:3] + names["NFD"][3:], names["NFD"][:3] + names["NFC"][3:], strict=True):
+        write_audio(tmp_path / f"{disk}.wav", seconds=0.3)
+        (tmp_path / f"{text}.txt").write_text(f"one {text}\n\ntwo\n")
+    write_audio(tmp_path / "alone.wav", seconds=0.3)
+    (tmp_path / "alone too.txt").write_text("x")
+    (tmp_path / "folder.wav").mkdir()
+    (tmp_path / "._é1.wav").write_text("of macOS")
+    if layout == "metadata":
+        rows = "".join(f"{name}.wav,text {n}\n" for n, name in enumerate(names["NFD"][:3] + names["NFC"][3:]))
+        (tmp_path / "metadata.csv").write_text(f"file_name,transcription\n{rows}")
+    stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --text_suffix txt")
+    assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (6, {})
+    expected = {"alone.wav": "no transcript: metadata does not name it"}
+    if layout == "pairs":
+        expected = {"alone.wav": "no transcript: no alone.txt beside it"}
+        expected["alone too.txt"] = "no audio: none of its name beside it"
+        assert "6 transcripts have several lines, such as é3.txt; their lines are joined" in caplog.messages
+        assert {u.txt for u in read_lists(tmp_path / "out")["train"]} >= {"one é5 two"}
+    assert rejected(tmp_path / "out") == expected
+
+
+def test_auto_leaves_out_at_most_a_tenth_in_all(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    lines = [f"rec.wav,t{n % 20},{n / 20},{n / 20 + 0.2}" for n in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *lines]))
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path}/t.csv --check_audio exists")
+    assert stats["total"]["utterances"] == {"train": 160, "dev": 20, "test": 20}
+    assert stats["sets"] == (
+        "sets (auto: sentence): no known speakers, 0 of 20 sentences in several sets; 0 utterances left out for that"
+    )
 
 
 def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
@@ -283,7 +383,7 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> 
     stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     assert stats["total"]["rejected"] == {"missing": 2, "repeated": 1}
     with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):
-        prepare(tmp_path / "out", f"kaldi --corpus {tmp_path / 'nothing'}")
+        prepare(tmp_path / "none", f"kaldi --corpus {tmp_path / 'nothing'}")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
     add("--out", type=Path, metavar="FILE.tsv", help="write all findings: set, key, kind, details")
-    add("--html", type=Path, metavar="FILE", help="write a page with plots, and the worst utterances with their audio")
+    add("--html", type=Path, metavar="FILE", help="write a page with the worst utterances and their audio")
     players_help = f"utterances of the page with audio (default: {MAX_PLAYERS})"
     add("--max_players", type=int, default=MAX_PLAYERS, help=players_help)
     add("--num_workers", type=int, default=cores, help="processes; 0: only this one (default: one per core)")
@@ -48,15 +48,8 @@ def run(args: argparse.Namespace) -> None:
     if args.config and config.tokenizer != args.unit:
         found = f"tokenizer is {config.tokenizer}, --unit is {args.unit}"
         raise ConfigError(f"{args.config}: {found}; give the same for both, or leave --config out")
-    sets, not_nfc = read_lists(args.lists)
-    checked = check_lists(
-        sets,
-        config=config,
-        unit=args.unit,
-        min_count=args.min_count,
-        not_nfc=not_nfc,
-        num_workers=args.num_workers,
-    )
+    sets = read_lists(args.lists)
+    checked = check_lists(sets, config=config, unit=args.unit, min_count=args.min_count, num_workers=args.num_workers)
     facts = [*_facts(checked, args)]
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)
@@ -64,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         write_atomic(args.out, "set\tkey\tkind\tdetails\n" + "".join(rows))
     if args.html:
         title = "Check of " + ", ".join(checked.sets)
-        page = build_check_page(checked, unit=args.unit, facts=facts, title=title, max_players=args.max_players)
+        page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)
         write_atomic(args.html, page)
     print("\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))]))
     if faulty := checked.keys(is_fault=True):
@@ -81,6 +74,7 @@ def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
     rare = sorted((count, unit) for unit, count in checked.units.items() if count < args.min_count)
     names = list_names([f"{name_unit(unit)}: {count}" for count, unit in rare], most=10)
     yield f"units: {len(checked.units):,}; fewer than {args.min_count} times: {names or 'none'}"
+    yield from checked.remarks
 
 
 def _summary(checked: Checked) -> Iterator[str]:

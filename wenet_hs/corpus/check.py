@@ -5,10 +5,8 @@ Each `find_…` yields all findings of a group. `KINDS` says which kinds are fau
 """
 
 import hashlib
-import json
-import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -20,8 +18,8 @@ import torch
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
-from wenet_hs.corpus.letters import LOOK_ALIKE, MIXED, Unit, main_script, name_unit, wrong_letters
-from wenet_hs.corpus.output import find_implausible
+from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
+from wenet_hs.corpus.output import find_implausible, find_overlaps
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file
 from wenet_hs.data.features import count_frames
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
@@ -68,12 +66,10 @@ KINDS = {
     "sentence in two sets": Kind(False, "move it to one set, or results are too good"),
     "speaker in two sets": Kind(False, "move the speaker to one set, or state it with the results"),
     "rare unit": Kind(False, "correct it if it is a mistake; nothing can be learnt from few examples"),
-    LOOK_ALIKE: Kind(False, "if it is not meant, replace it; a letter that the language is written with is right"),
-    MIXED: Kind(False, "check the letters of the word"),
+    "unusual letters": Kind(False, "replace the letter if it is a mistake"),
     "digits": Kind(False, "write numbers as they are spoken"),
     "tags": Kind(False, "remove them, or leave the utterance out"),
     "not normalised": Kind(False, "normalise it, as wenet-hs prepare does"),
-    "not NFC": Kind(False, "nothing; every command converts it"),
     "invisible characters": Kind(False, "remove them; private-use characters need their Unicode letter"),
 }
 """In the order of the output."""
@@ -102,6 +98,8 @@ class Checked:
     rates: Counter[int]
     """Sample rate in Hz → number of utterances."""
     units: Counter[str]
+    remarks: Sequence[str]
+    """On all transcripts of a language."""
 
     def keys(self, *, is_fault: bool) -> set[str]:
         """The utterances with a fault, or with a remark."""
@@ -121,14 +119,14 @@ class Clip(NamedTuple):
     digest: bytes = b""
 
 
-def read_lists(paths: Sequence[Path]) -> tuple[dict[str, list[Utterance]], set[str]]:
-    """The utterances by name of the set, and the keys whose transcript is not NFC in the file.
+def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
+    """The utterances by name of the set: that of the folder of a `data.list`, or of the file.
 
-    The name is that of the folder of a `data.list`, or of the file. Raises DataError with the faults of all lists.
+    Raises DataError with the faults of all lists.
     """
     names = [path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths]
     names = names if len(set(names)) == len(names) else [str(path) for path in paths]
-    sets, not_nfc, faults = dict[str, list[Utterance]](), set[str](), list[str]()
+    sets, faults = dict[str, list[Utterance]](), list[str]()
     first: dict[str, Path] = {}
     for name, path in zip(names, paths, strict=True):
         try:
@@ -141,12 +139,9 @@ def read_lists(paths: Sequence[Path]) -> tuple[dict[str, list[Utterance]], set[s
         if same:
             what = f"{path}: {len(same)} keys are also in {first[same[0]]}, the first is {same[0]!r}"
             faults.append(f"{what}; give each list once, and each utterance a unique key")
-        for record in map(json.loads, filter(str.strip, iterate_lines(path))):
-            if not unicodedata.is_normalized("NFC", record["txt"]):
-                not_nfc.add(record["key"])
     if faults:
         raise DataError("\n".join(faults))
-    return sets, not_nfc
+    return sets
 
 
 _IMPORTERS = {".csv": "table", ".tsv": "table", ".eaf": "elan", ".textgrid": "praat"}
@@ -169,7 +164,6 @@ def check_lists(
     config: ExperimentConfig,
     unit: Unit = "char",
     min_count: int = 5,
-    not_nfc: Collection[str] = (),
     num_workers: int = 0,
 ) -> Checked:
     """All findings about lists with unique keys. Decodes each utterance once.
@@ -177,7 +171,6 @@ def check_lists(
     Args:
         config: features, subsampling and limits of the training.
         min_count: a unit that occurs less often is rare.
-        not_nfc: keys whose transcript was not NFC in the file.
     """
     utterances = [u for of_set in sets.values() for u in of_set]
     measured = parallel_map(
@@ -190,15 +183,16 @@ def check_lists(
     units = Counter(x for u in utterances for x in split(u.txt))
     findings += find_lengths(sets, units, unit, config)
     findings += find_shared(sets, clips)
-    findings += find_overlaps(sets)
-    findings += find_in_texts(sets, unit, not_nfc)
+    findings += find_overlapping(sets)
+    findings += find_in_texts(sets, unit)
     findings += find_rare_units(sets, units, unit, min_count)
-    findings += find_letters(sets, unit)
+    of_letters, remarks = find_letters(sets, unit)
+    findings += of_letters
     by_kind = {kind: [found for found in findings if found.kind == kind] for kind in KINDS}
     for found in by_kind.values():
         found.sort(key=lambda one: -one.amount)
     rates = Counter(clip.rate for clip in clips.values() if clip.rate)
-    return Checked(sets, {kind: found for kind, found in by_kind.items() if found}, rates, units)
+    return Checked(sets, {kind: found for kind, found in by_kind.items() if found}, rates, units, remarks)
 
 
 def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
@@ -314,40 +308,28 @@ def find_shared(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
             yield Finding(name, u.key, "same audio", f"the samples of {same.key}, {what} transcript", what == "another")
 
 
-def find_overlaps(sets: Sets) -> Iterator[Finding]:
+def find_overlapping(sets: Sets) -> Iterator[Finding]:
     """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the same audio."""
-    groups = defaultdict[tuple[str, str | None], list[tuple[float, float, str, str]]](list)
-    for name, u in _each(sets):
-        start = u.start or 0.0
-        end = u.end or start + (u.duration or 0.0)
-        groups[u.wav, u.speaker].append((start, end, name, u.key))
-    for segments in groups.values():
-        segments.sort()
-        previous = segments[0]
-        for segment in segments[1:]:
-            overlap = min(previous[1], segment[1]) - segment[0]
-            if overlap > _MIN_OVERLAP_S and segment[:2] != previous[:2]:
-                details = f"{overlap:.2f} s of it are also in {previous[3]}"
-                yield Finding(*segment[2:], "overlapping segments", details, overlap)
-            previous = max(previous, segment, key=lambda one: one[1])
+    name_of = {u.key: name for name, u in _each(sets)}
+    for earlier, later, start, end in find_overlaps([u for _, u in _each(sets)], by_speaker=True):
+        if end - start > _MIN_OVERLAP_S and (earlier.start, earlier.end) != (later.start, later.end):
+            details = f"{end - start:.2f} s of it are also in {earlier.key}"
+            yield Finding(name_of[later.key], later.key, "overlapping segments", details, end - start)
 
 
 # ---- transcripts
 
-_TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
 _INVISIBLE = regex.compile(r"(?V1)[[\p{Cc}\p{Cf}\p{Co}\p{Cn}\uFFFD]--[\u200C\u200D]]")
 _NO_PHONE = regex.compile(r"[\p{Lu}\p{P}]")
 
 
-def find_in_texts(sets: Sets, unit: Unit, not_nfc: Collection[str]) -> Iterator[Finding]:
-    """Empty transcripts, tags, digits, invisible characters, text that is not normalised, and what was not NFC."""
+def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
+    """Empty transcripts, tags, digits, invisible characters, and text that is not normalised."""
     for name, u in _each(sets):
         if not u.txt.strip():
             yield Finding(name, u.key, "empty transcript")
-        if u.key in not_nfc:
-            yield Finding(name, u.key, "not NFC")
-        text = _TAG.sub(" ", u.txt)
-        found = {"tags": _TAG.findall(u.txt), "digits": regex.findall(r"\p{Nd}+", text)}
+        text = TAG.sub(" ", u.txt)
+        found = {"tags": TAG.findall(u.txt), "digits": DIGITS.findall(text)}
         found["invisible characters"] = [f"U+{ord(c):04X}" for c in _INVISIBLE.findall(u.txt)]
         for kind, pieces in found.items():
             if pieces:
@@ -370,16 +352,16 @@ def find_rare_units(sets: Sets, units: Counter[str], unit: Unit, min_count: int)
             yield Finding(name, u.key, "rare unit", details, -min(rare.values()))
 
 
-def find_letters(sets: Sets, unit: Unit) -> Iterator[Finding]:
-    """Look-alike letters and mixed scripts. The usual letters are those of a language; of all lists for phones."""
-    counts = defaultdict[str | None, Counter[str]](Counter)
+def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:
+    """Wrong letters, and a remark per language. The usual letters are those of a language; of all lists for phones."""
+    by_lang = defaultdict[str, dict[str, str]](dict)
     for _, u in _each(sets):
-        counts[None if unit == "phone" else u.lang].update(u.txt)
-    scripts = {lang: main_script(of_lang, unit) for lang, of_lang in counts.items()}
-    for name, u in _each(sets):
-        lang = None if unit == "phone" else u.lang
-        found = defaultdict[str, list[str]](list)
-        for kind, details in wrong_letters(_TAG.sub(" ", u.txt), scripts[lang], counts[lang], unit):
-            found[kind].append(details)
-        for kind, of_kind in found.items():
-            yield Finding(name, u.key, kind, "; ".join(dict.fromkeys(of_kind)), len(of_kind))
+        by_lang["" if unit == "phone" else u.lang or ""][u.key] = u.txt
+    checked = {lang: check_letters(texts, unit) for lang, texts in by_lang.items()}
+    wrong = {key: details for of_lang, _ in checked.values() for key, details in of_lang.items()}
+    found = [
+        Finding(name, u.key, "unusual letters", "; ".join(d), len(d))
+        for name, u in _each(sets)
+        if (d := wrong.get(u.key))
+    ]
+    return found, [f"{lang or 'all'}: {remark}" for lang, (_, remark) in checked.items() if remark]

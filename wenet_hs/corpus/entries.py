@@ -6,6 +6,7 @@ utterances, divides them into sets and writes the lists. So the same content giv
 """
 
 import argparse
+import json
 import logging
 import math
 from collections import Counter, defaultdict
@@ -15,10 +16,9 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
-import regex  # type: ignore[import-untyped]
-
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, write_corpus, write_rejected
+from wenet_hs.corpus.letters import DIGITS, TAG, check_letters
+from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
 from wenet_hs.corpus.splits import hold_out, hold_out_groups
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
@@ -38,8 +38,6 @@ SPLIT_NAMES = {
 _SPLIT_BY = ("auto", "speaker", "sentence", "none")
 _MAX_LOSS = 0.1
 """Share of the utterances that `--split_by auto` may leave out so that sets share no speaker and no sentence."""
-_SCRIPT_SHARE = 0.01
-"""From this share of letters on, a second script is stated here; `wenet-hs check` lists every word."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +98,10 @@ def prepare_entries(
     Raises DataError when an audio path is a URL, all transcripts are equal, or too few utterances are left.
     """
     _check_shares(args)
+    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
+    options = {name: getattr(args, name) for name in named}
+    facts = {"corpus": form, "source": str(getattr(args, "table", None) or args.corpus), **facts, "options": options}
+    _check_earlier_lists(args.out, facts)
     utterances, given, rejected = _make_utterances(args, entries)
     checker = audio_check.make_checker(args)
     usable, faulty = checker.check(utterances, "clips")
@@ -108,15 +110,28 @@ def prepare_entries(
     rejected += overlaps
     write_rejected(args.out, rejected)  # the reasons, also if the next steps refuse the rest
     _check_transcripts(args, usable)
-    splits, left_out, split_by = _make_splits(args, usable, given, rejected)
+    splits, left_out, sets = _make_splits(args, usable, given, rejected)
     rejected += left_out
-    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
-    options = {name: getattr(args, name) for name in named} | {"split_by": split_by}
-    facts = {"corpus": form, **facts, "options": options, "num_incomplete": checker.count_incomplete(splits)}
+    facts |= {"sets": sets, "num_incomplete": checker.count_incomplete(splits)}
     langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances)}
     langs |= {clip.lang: {} for clip in rejected}
     limit = args.max_rejected
     return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=limit, unit=args.unit)
+
+
+def _check_earlier_lists(out: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse to replace the lists of another corpus; state which options of the same corpus differ."""
+    try:
+        earlier = json.loads((out / "stats.json").read_text("utf-8"))
+    except (OSError, ValueError):  # no complete lists
+        return
+    names = ("corpus", "source")
+    if any(earlier.get(name, facts[name]) != facts[name] for name in names):
+        found = " ".join(str(earlier[name]) for name in names if name in earlier)
+        raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
+    changed = [f"{name} {value}" for name, value in earlier["options"].items() if facts["options"].get(name) != value]
+    if changed:
+        logger.info("%s: replaces lists that were made with other options: %s", out, ", ".join(changed))
 
 
 def _check_shares(args: argparse.Namespace) -> None:
@@ -152,6 +167,7 @@ def _make_utterances(
             rejected.append(
                 Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason or str(path), lang, is_fault)
             )
+    _report_notes([entry for entry, _, _ in found])
     utterances, given = [], {}
     seen: dict[str, str] = {}
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
@@ -174,6 +190,20 @@ def _normalizer(args: argparse.Namespace, lang: str) -> Callable[[str], str]:
     if args.unit == "phone" or args.no_normalize:
         return normalize_phones
     return lambda text: normalize(text, lang)
+
+
+_NOTES = (
+    ("notes in brackets", TAG, "what is in them is trained as speech; remove from the transcripts what is not spoken"),
+    ("digits", DIGITS, "write numbers as they are spoken; digits that mark tones are right"),
+)
+
+
+def _report_notes(entries: Sequence[Entry]) -> None:
+    """State what normalisation would hide: it removes the brackets and keeps their content."""
+    for what, pattern, advice in _NOTES:
+        found = [(match.group(), entry.where) for entry in entries if (match := pattern.search(entry.txt))]
+        if found:
+            logger.info("%d transcripts have %s, such as %r in %s; %s", len(found), what, *found[0], advice)
 
 
 def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
@@ -228,70 +258,38 @@ def _recording_names(paths: set[Path]) -> dict[Path, str]:
 
 def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
-    by_recording = defaultdict(list)
-    for u in utterances:
-        start = u.start or 0.0
-        by_recording[u.wav].append((start, u.end or start + (u.duration or 0.0), u.key))
     lines, keys = [], set()
-    for segments in by_recording.values():
-        last = (0.0, 0.0, "")  # the segment that ends last so far
-        for segment in sorted(segments):
-            if segment[0] < last[1]:
-                lines.append(f"{last[2]}\t{segment[2]}\t{segment[0]:.3f}\t{min(last[1], segment[1]):.3f}\n")
-                keys |= {last[2], segment[2]}
-            last = max(last, segment, key=lambda one: one[1])
+    for earlier, later, start, end in find_overlaps(utterances):
+        lines.append(f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n")
+        keys |= {earlier.key, later.key}
     write_atomic(args.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
     if keys:
         done = "they are left out" if args.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
         logger.info(
             "%s: %d annotations overlap others of their recording; %s", args.out / "overlapping.tsv", len(keys), done
         )
-    if not args.drop_overlaps:
-        return list(utterances), []
-    dropped = [
-        Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in utterances if u.key in keys
-    ]
-    return [u for u in utterances if u.key not in keys], dropped
+    dropped = [u for u in utterances if u.key in keys] if args.drop_overlaps else []
+    rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped]
+    return [u for u in utterances if not (args.drop_overlaps and u.key in keys)], rejected
 
 
 def _check_transcripts(args: argparse.Namespace, utterances: Sequence[Utterance]) -> None:
+    """Raise DataError if all transcripts are equal; state the scripts of each language that has several."""
+    by_lang: dict[str, dict[str, str]] = defaultdict(dict)
+    for u in utterances:
+        by_lang[u.lang or ""][u.key] = u.txt
     texts = {u.txt for u in utterances}
     if len(utterances) > 1 and len(texts) == 1:
         raise DataError(
             f"all {len(utterances)} transcripts are {texts.pop()!r}; name the column or tier of the transcripts"
         )
-    by_lang: dict[str, Counter[str]] = defaultdict(Counter)
-    example: dict[tuple[str, str], str] = {}
-    for utterance in utterances if args.unit == "char" else ():
-        for script in _SCRIPTS:
-            if count := len(_SCRIPTS[script].findall(utterance.txt)):
-                by_lang[utterance.lang or ""][script] += count
-                example.setdefault((utterance.lang or "", script), utterance.key)
-    for lang, counts in by_lang.items():
-        (main, _), *others = counts.most_common()
-        for script, count in others:
-            share = count / counts.total()
-            if share < _SCRIPT_SHARE:
-                continue
-            message = "%s: transcripts in two scripts: %.1f %% of the letters are %s, most are %s (see %s); check them"
-            logger.warning(message, lang, 100 * share, script, main, example[lang, script])
-
-
-_SCRIPTS = {
-    name: regex.compile(rf"\p{{Script={name}}}")
-    for name in (
-        "Latin",
-        "Cyrillic",
-        "Greek",
-        "Arabic",
-        "Hebrew",
-        "Devanagari",
-        "Han",
-        "Georgian",
-        "Armenian",
-        "Ethiopic",
-    )
-}
+    for lang, of_lang in by_lang.items():
+        found, remark = check_letters(of_lang, args.unit)
+        if remark:
+            logger.info("%s: %s", lang, remark)
+        for key, details in list(found.items())[:1]:
+            message = "%s: %d transcripts have unusual letters, such as %s: %s; `wenet-hs check` lists them"
+            logger.info(message, lang, len(found), key, details[0])
 
 
 # ---- sets
@@ -300,17 +298,15 @@ _SCRIPTS = {
 def _make_splits(
     args: argparse.Namespace, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
-    """The three sets, the utterances in none, and how they were made.
+    """The three sets, the utterances in none, and in one line how they were made and what they have in common.
 
     Given sets are kept; test and dev are held out from train where they are absent.
     """
     splits = {name: [u for u in utterances if given.get(u.key) == name] for name in SPLITS}
-    left_out: list[Rejected] = []
-    if given:
-        without = [u for u in utterances if u.key not in given]
-        left_out += [Rejected(u.key, u.wav, "set: none is given, others have one", u.lang or "") for u in without]
-    else:
-        splits["train"] = list(utterances)
+    without = [u for u in utterances if u.key not in given]
+    if not given:
+        splits["train"], without = without, []
+    left_out = [Rejected(u.key, u.wav, "set: none is given, others have one", u.lang or "") for u in without]
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
@@ -318,36 +314,54 @@ def _make_splits(
         raise DataError(
             f"{args.out}: {found}: too few for a recogniser; left out: {kinds}; repair these, or give more data"
         )
-    if args.split_by != "auto" and absent:
-        num_groups = len(
-            {_GROUPS[args.split_by](u) for u in splits["train"] if args.split_by != "speaker" or u.speaker}
-        )
-        if num_groups < 1 + len(absent):
-            what = {"speaker": "known speakers", "sentence": "different sentences"}.get(args.split_by, "utterances")
-            found = f"{num_groups} {what} for {1 + len(absent)} sets"
-            raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
-    total = len(splits["train"])
-    for number, name in enumerate(absent, start=1):
-        size = max(1, round(getattr(args, f"{name}_share") * total))
-        splits[name], splits["train"], lost = _hold_out(
-            splits["train"], size, args, name, keep=1 + len(absent) - number
-        )
-        left_out += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in lost]
+    rule, lost = "given", list[Rejected]()
+    if absent:
+        made, lost, rule = _hold_out_sets(args, splits["train"], absent)
+        splits |= made
     splits = {name: sorted(chosen, key=lambda u: u.key) for name, chosen in splits.items()}
-    return splits, left_out, args.split_by if absent else "given"
+    line = f"sets ({rule}): {_describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
+    logger.info(line)
+    return splits, left_out + lost, line
 
 
-_GROUPS: dict[str, Callable[[Utterance], str]] = {
-    "speaker": lambda u: u.speaker or u.key,
-    "sentence": lambda u: u.txt,
-    "none": lambda u: u.key,
+_GROUPS: dict[str, tuple[str, Callable[[Utterance], str]]] = {
+    "auto": ("utterances", lambda u: u.key),
+    "speaker": ("known speakers", lambda u: u.speaker or u.key),
+    "sentence": ("different sentences", lambda u: u.txt),
+    "none": ("utterances", lambda u: u.key),
 }
 
 
-def _hold_out(
-    utterances: Sequence[Utterance], size: int, args: argparse.Namespace, name: str, *, keep: int
-) -> tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]:
-    if args.split_by == "auto":
-        return hold_out(utterances, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
-    group_of = _GROUPS[args.split_by]
-    return (*hold_out_groups(utterances, size, group_of, keep=keep, seed=args.seed, purpose=name), [])
+def _hold_out_sets(
+    args: argparse.Namespace, utterances: Sequence[Utterance], names: Sequence[str]
+) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
+    """The named sets and train, the utterances in none, and the rule that was used.
+
+    `auto`: no common speaker and sentence, if that costs at most `_MAX_LOSS` of the utterances in all. Otherwise whole
+    sentences, or single utterances if there are fewer sentences than sets.
+    """
+    for rule in ("auto", "sentence", "none") if args.split_by == "auto" else (args.split_by,):
+        what, group_of = _GROUPS[rule]
+        num_groups = len({group_of(u) for u in utterances if rule != "speaker" or u.speaker})
+        made, rest, lost = dict[str, list[Utterance]](), list(utterances), list[Rejected]()
+        for keep, name in zip(range(len(names), 0, -1), names if num_groups > len(names) else (), strict=False):
+            size = max(1, round(getattr(args, f"{name}_share") * len(utterances)))
+            if rule == "auto":
+                made[name], rest, left_out = hold_out(rest, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
+                lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
+            else:
+                made[name], rest = hold_out_groups(rest, size, group_of, keep=keep, seed=args.seed, purpose=name)
+        if made and len(lost) <= _MAX_LOSS * len(utterances):
+            return {**made, "train": rest}, lost, rule if rule == args.split_by else f"{args.split_by}: {rule}"
+    found = f"{num_groups} {what} for {1 + len(names)} sets"
+    raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
+
+
+def _describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
+    """The numbers of speakers and sentences that several sets have."""
+    common = []
+    for what, field in (("speakers", "speaker"), ("sentences", "txt")):
+        num_sets = Counter(one for us in splits.values() for one in {getattr(u, field) for u in us} - {None})
+        num_common = sum(num > 1 for num in num_sets.values())
+        common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no known {what}")
+    return ", ".join(common)

@@ -9,7 +9,9 @@ Otherwise every x.wav has its transcript in x.txt; again, subfolders with the na
 """
 
 import argparse
-from collections.abc import Iterator
+import logging
+import unicodedata
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import SPLIT_NAMES, Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table import add_column_arguments, read_table
-from wenet_hs.data.media import AUDIO_SUFFIXES
+from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder
 from wenet_hs.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,45 +30,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     entries.add_arguments(parser, "folder with the audio files, also in subfolders")
     add_column_arguments(parser)
     suffix_help = "of the transcripts beside the audio files (default: %(default)s)"
-    parser.add_argument("--text_suffix", default=".txt", metavar=".SUFFIX", help=suffix_help)
+    parser.add_argument(
+        "--text_suffix", type=lambda text: f".{text.lstrip('.')}", default=".txt", metavar=".SUFFIX", help=suffix_help
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of a folder. Returns the content of `stats.json`."""
-    metadata = sorted(path for name in ("metadata.csv", "metadata.jsonl") for path in args.corpus.rglob(name))
-    if metadata:
-        rows = (row for path in metadata for row in read_table(path, args, _split_of(args.corpus, path)))
-        return entries.prepare_entries(args, "folder", rows, {"layout": "metadata"})
-    return entries.prepare_entries(args, "folder", _read_pairs(args.corpus, args.text_suffix), {"layout": "pairs"})
+    # `._x.wav` has attributes of x.wav, from macOS.
+    files = sorted(path for path in args.corpus.rglob("*") if path.is_file() and not path.name.startswith("._"))
+    audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+    metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
+    rows = _read_metadata(metadata, audio, args) if metadata else _read_pairs(files, audio, args)
+    return entries.prepare_entries(args, "folder", rows, {"layout": "metadata" if metadata else "pairs"})
 
 
-def _read_pairs(corpus: Path, text_suffix: str) -> Iterator[Entry | Rejected]:
-    """Each audio file with the transcript beside it."""
-    audio = sorted(path for path in corpus.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
-    if not audio:
-        found = "no such folder" if not corpus.is_dir() else f"no audio file ({' '.join(AUDIO_SUFFIXES)})"
-        raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
-    texts = {path.with_suffix("") for path in corpus.rglob(f"*{text_suffix}")}
-    if not texts:
-        raise DataError(
-            f"{corpus}: no metadata.csv, and no x{text_suffix} beside x{audio[0].suffix}; see --text_suffix"
-        )
+def _read_metadata(
+    metadata: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace
+) -> Iterator[Entry | Rejected]:
+    """The rows of all tables, and the audio files that no row names."""
+    finder = MediaFinder(args.audio_dir or args.corpus)
+    named = set[Path | str]()
+    for path in metadata:
+        for row in read_table(path, args, _split_of(args.corpus, path)):
+            if isinstance(row, Entry):
+                named.add(finder.find(row.audio, row.folder, row.where))
+            yield row
     for path in audio:
-        text = path.with_suffix(text_suffix)
-        if path.with_suffix("") not in texts:
-            yield Rejected(str(path.relative_to(corpus)), str(path), f"missing: no {text.name} beside it", "")
-            continue
-        try:
-            txt = " ".join(text.read_text("utf-8-sig").split())
-        except UnicodeDecodeError as error:
-            yield Rejected(
-                str(path.relative_to(corpus)), str(path), f"not UTF-8: byte {error.start} of {text.name}", ""
-            )
+        if path not in named:
+            yield _without_partner(path, args.corpus, "no transcript: metadata does not name it")
+
+
+def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+    """Each audio file with the transcript beside it, and the files without the other one."""
+    corpus, suffix = args.corpus, args.text_suffix
+    if not audio:
+        found = f"no audio file ({' '.join(AUDIO_SUFFIXES)})" if corpus.is_dir() else "no such folder"
+        raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
+    texts = {_stem(path, suffix): path for path in files if path.name.lower().endswith(suffix.lower())}
+    if not texts:
+        raise DataError(f"{corpus}: no metadata.csv, and no x{suffix} beside x{audio[0].suffix}; see --text_suffix")
+    several = []
+    for path in audio:
+        text = texts.get(_stem(path, path.suffix))
+        if text is None:
+            yield _without_partner(path, corpus, f"no transcript: no {path.stem}{suffix} beside it")
             continue
         where = str(text.relative_to(corpus))
-        yield Entry(where=where, audio=(str(path),), folder=path.parent, txt=txt, split=_split_of(corpus, path))
-    for stem in sorted(texts - {path.with_suffix("") for path in audio}):
-        yield Rejected(str(stem.relative_to(corpus)) + text_suffix, "", "missing: no audio beside it", "")
+        try:
+            lines = list(filter(str.strip, text.read_text("utf-8-sig").splitlines()))
+        except UnicodeDecodeError as error:
+            yield Rejected(where, str(path), f"not UTF-8: byte {error.start} of {text.name}", "")
+            continue
+        several += [where] if len(lines) > 1 else []
+        yield Entry(
+            where=where, audio=(str(path),), folder=path.parent, txt=" ".join(lines), split=_split_of(corpus, path)
+        )
+    if several:
+        logger.info("%d transcripts have several lines, such as %s; their lines are joined", len(several), several[0])
+    for stem in sorted(texts.keys() - {_stem(path, path.suffix) for path in audio}):
+        yield _without_partner(texts[stem], corpus, "no audio: none of its name beside it")
+
+
+def _stem(path: Path, suffix: str) -> str:
+    """The path without the suffix; in NFC, because macOS writes names in NFD."""
+    return unicodedata.normalize("NFC", str(path)[: -len(suffix)])
+
+
+def _without_partner(path: Path, corpus: Path, reason: str) -> Rejected:
+    return Rejected(str(path.relative_to(corpus)), str(path), reason, "", is_fault=False)
 
 
 def _split_of(corpus: Path, path: Path) -> str | None:

@@ -10,8 +10,8 @@ of workers.
 import json
 import logging
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -139,6 +139,26 @@ def find_implausible(utterances: Sequence[Utterance], unit: Literal["char", "pho
     spread = median(distances)
     far = [one for one in zip(distances, counted, strict=True) if one[0] > _IMPLAUSIBLE * spread > 0.0]
     return [pair for _, pair in sorted(far, key=lambda one: (-one[0], one[1][0].key))]
+
+
+def find_overlaps(
+    utterances: Sequence[Utterance], *, by_speaker: bool = False
+) -> Iterator[tuple[Utterance, Utterance, float, float]]:
+    """The utterances that begin before an earlier one of their recording ends.
+
+    Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
+    """
+    groups = defaultdict[tuple[str, str | None], list[tuple[float, float, str, Utterance]]](list)
+    for u in utterances:
+        start = u.start or 0.0
+        segment = (start, u.end or start + (u.duration or 0.0), u.key, u)
+        groups[u.wav, u.speaker if by_speaker else None].append(segment)
+    for segments in groups.values():
+        last, *others = sorted(segments, key=lambda one: one[:3])
+        for segment in others:
+            if segment[0] < last[1]:
+                yield last[3], segment[3], segment[0], min(last[1], segment[1])
+            last = max(last, segment, key=lambda one: one[1])
 
 
 def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:

@@ -5,8 +5,8 @@ Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
 
 Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
-transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds); split; id. Delimiter,
-quoting and encoding are detected and printed. Other columns are ignored.
+transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss); split;
+id. Delimiter, quoting and encoding are detected and printed. Other columns are ignored.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import difflib
 import io
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
-    return entries.prepare_entries(args, "table", read_table(args.table, args), {"table": str(args.table)})
+    return entries.prepare_entries(args, "table", read_table(args.table, args), {})
 
 
 def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -> Iterator[Entry | Rejected]:
@@ -113,10 +114,14 @@ class _Table:
 
 
 def _seconds(text: str) -> float:
+    """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
+    *before, last = text.replace(",", ".").split(":")
     try:
-        return float(text.replace(",", "."))
+        if len(before) > 2 or (before and not 0.0 <= float(last) < 60.0):
+            raise ValueError
+        return sum((int(value) * 60**power for power, value in enumerate(reversed(before), start=1)), float(last))
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds") from None
+        raise ValueError(f"{text!r} is not a number of seconds, mm:ss or h:mm:ss") from None
 
 
 def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
@@ -140,8 +145,13 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
     if missing:
+        usual = [name for content in missing for name in COLUMNS[content]]
+        similar = {by_lower[one] for name in usual for one in difflib.get_close_matches(name, by_lower, 1, 0.65)}
+        similar -= {*found.values()}
+        guess = f"did you mean {list_names(sorted(similar))}? " if similar else ""
+        flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
-        raise DataError(f'{path}:1: no column of the {missing[0]}; name it: --columns "{missing[0]}=…", one of: {has}')
+        raise DataError(f'{path}:1: no column of {", ".join(missing)}; {guess}name them: --columns "{flag}", of: {has}')
     return found
 
 
@@ -165,6 +175,8 @@ def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check --table") from error
+    if content[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"):  # .xlsx, .ods, .docx, .numbers; .xls, .doc
+        raise DataError(f"{path}: a file of a spreadsheet or word processor; save it there as CSV in UTF-8")
     if encoding is None:
         encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -199,6 +211,8 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
     _, is_quoted, delimiter, rows = max(candidates, key=lambda one: one[0])
     width = len(rows[0][1])
     header = [name.strip() for name in rows[0][1]]
+    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+        raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
     values: list[tuple[int, dict[str, Any] | str]] = []
     for number, row in rows[1:]:
         fits = len(row) == width
@@ -216,8 +230,11 @@ def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[s
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
     else:
         reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-    rows, first = [], 1
+    rows, first = list[tuple[int, list[str]]](), 1
     for row in reader:
+        # Programs end lines with delimiters: columns that the header does not name are not there if they are empty.
+        while row and not row[-1].strip() and len(row) > (len(rows[0][1]) if rows else 0):
+            row.pop()
         if any(value.strip() for value in row):
             rows.append((first, row))
         first = reader.line_num + 1

@@ -33,7 +33,7 @@ MORE_OPTIONS="size"
 . "$here/../../../tools/recipe.sh"
 
 prepare_data() {
-  local _form _given=() _options=() _kind=char
+  local _form _given=() _options=() _kind=char _code
   [ "$unit" != phone ] || _kind=phone
   for _form in corpus elan praat kaldi folder; do [ -z "${!_form}" ] || _given+=("$_form"); done
   [ ${#_given[@]} = 1 ] || _fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
@@ -42,7 +42,7 @@ prepare_data() {
   if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
   wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
   wenet-hs check "$data"/{train,dev,test}/data.list --unit "$_kind" --out "$data/check.tsv" --html "$data/check.html" \
-    || { [ $? = 2 ] && echo "$data/check.html: utterances with faults, which training leaves out"; }
+    || { _code=$?; [ "$_code" = 2 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
 # SIZE: width of the encoder, blocks, dropout, steps of the first part and of the second.
