@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from command_line import Capsys, error_line
@@ -113,6 +114,13 @@ def test_a_terminal_without_utf8(tmp_path: Path) -> None:
     missing = run_program("units", "--data_list", "où", *flags, PYTHONIOENCODING="ascii")
     assert missing.returncode == 2
     assert missing.stderr == b"o\\xf9: cannot be read (No such file or directory); check the path\n"
+
+
+def test_the_list_of_commands_in_a_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["wenet-hs"])
+    monkeypatch.setattr("builtins.print", Mock(side_effect=BrokenPipeError))
+    with pytest.raises(SystemExit, match="0"):
+        main()
 
 
 def test_a_closed_pipe_is_no_error() -> None:

@@ -4,6 +4,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,7 @@ WRONG = [
     ("--vad silero a.wav", "--vad: has no effect without --elan"),
     ("--json --srt out a.wav", "--json: has no effect with --srt; leave one of them out"),
     ("--elan units.txt a.wav", "--elan units.txt: not a folder; name another one"),
+    ("--tsv units.txt a.wav", "units.txt: exists already; name another file with --tsv, or delete this one"),
     ("--elan out a/x.wav b/x.eaf", "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by"),
 ]
 
@@ -150,7 +152,19 @@ def test_alignments_as_elan_with_times_of_the_recording(
         pytest.approx(2200 + 1000 * record["words"][0]["start"], abs=0.51),
         pytest.approx(2200 + 1000 * record["words"][0]["end"], abs=0.51),
     )
-    capsys.readouterr()
-    write_data_list(tmp_path / "data.list", [one, replace(one, key="two", start=1.0, end=2.0, duration=1.0)])
-    error = error_line(run_line(align, f"{line} --out {tmp_path / 'a.jsonl'} --elan {tmp_path / 'elan'}"), capsys)
-    assert "talk.wav: two segments of one speaker overlap at 1.000 s" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": 1.0, "end": 2.0}, "a.wav: two segments of one speaker overlap at 1.000 s"),
+        ({"wav": "b/a.wav"}, "b/a.wav and a.wav: the same name; align them one by one with --elan"),
+    ],
+)
+def test_what_elan_cannot_hold_is_refused_before_the_work(
+    tmp_path: Path, capsys: Capsys, change: dict[str, Any], message: str
+) -> None:
+    one = Utterance(key="one", wav="a.wav", txt="ab", start=0.0, end=1.2)
+    write_data_list(tmp_path / "data.list", [one, replace(one, key="two", **change)])
+    line = f"--model_dir {tmp_path} --data_list {tmp_path / 'data.list'} --out {tmp_path}/a --elan {tmp_path}"
+    assert message in error_line(run_line(align, line), capsys)

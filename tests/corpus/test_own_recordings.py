@@ -6,6 +6,7 @@ import math
 import random
 import tempfile
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_p
     [wav] = {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set}
     assert wav == str(tmp_path / "deep" / "er" / "REC.WAV")
     write_audio(tmp_path / "other" / "rec.wav")
-    with pytest.raises(DataError, match="ambiguous 20"):
+    with pytest.raises(DataError, match="ambiguous 21"):
         prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
     write_audio(tmp_path / "linked" / "Daten" / "rec.wav")  # the link is D:/Daten/rec.wav
     (tmp_path / "linked" / "loop").symlink_to(tmp_path, target_is_directory=True)
@@ -104,7 +105,7 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     eaf.add_linguistic_type("words", "Symbolic_Subdivision", timealignable=False)
     eaf.add_linked_file("C:\\x\\rec.mp4", mimetype="video/mp4")
     for who in "AB":
-        eaf.add_tier(f"utt@{who}", part=who)
+        eaf.add_tier(f"utt@{who}", part=f" {who} ")
         eaf.add_tier(f"words@{who}", "words", f"utt@{who}", part=who)
         for n in range(5):
             begin = 1000 * n + 500 * (who == "B")
@@ -112,9 +113,7 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
             eaf.add_ref_annotation(f"words@{who}", f"utt@{who}", begin + 100, f"w{who}{n}")
     eaf.to_file(str(tmp_path / "rec.eaf"))
     out, corpus = tmp_path / "out", f"elan --corpus {tmp_path / 'rec.eaf'}"
-    with pytest.raises(
-        DataError, match=r"2 tiers can be meant; name one .*'utt@A' \(default-lt, A, 5 annotations in 1 files\)"
-    ):
+    with pytest.raises(DataError, match=r"2 tiers can be meant; name one .*'utt@A' \(A, default-lt, 5 annotations\)"):
         prepare(out, corpus)
     with pytest.raises(DataError, match="no file has annotations in a tier that 'uttA' names; there are: 'utt@A'"):
         prepare(out, f"{corpus} --tier uttA")
@@ -124,7 +123,8 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     assert stats["total"]["rejected"] == {}
     prepare(out, f"{corpus} --tier utt@A --tier utt@B")
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A", "B"}
-    prepare(out, f"{corpus} --tier utt@* --participant A")
+    stats = prepare(out, f"{corpus} --tier ' utt@*' --participant 'A '")
+    assert stats["tiers"] == {"used": {"utt@A": 5}, "not_used": {"words@A": 5, "utt@B": 5, "words@B": 5}}
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A"}
 
 
@@ -405,12 +405,24 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
 
 
+def test_intervals_that_are_none_are_rejected_and_points_are_counted(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    spans = [(-0.5, 0, "x"), (3.0, 3.0, "y"), *((n, n + 0.5, f"t{n}") for n in range(4, 10))]
+    tier = "".join(f'{a}\n{b}\n"{text}"\n' for a, b, text in spans)
+    points = '"TextTier"\n"events"\n0\n12\n1\n1.5\n"x"\n'
+    head = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n12\n<exists>\n2\n'
+    (tmp_path / "rec.TextGrid").write_text(f'{head}{points}"IntervalTier"\n"s"\n0\n12\n{len(spans)}\n{tier}')
+    stats = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier *")
+    assert stats["total"]["rejected"] == {"times": 2}
+    assert stats["tiers"] == {"used": {"s": 8}, "not_used": {"events": 1}}
+
+
 def test_a_textgrid_loses_no_interval(tmp_path: Path) -> None:
     intervals = [(n, n + 1, f'say ""item [{n}]"" x') for n in range(4)]
     tier = '"IntervalTier"\n"s"\n0\n4\n4\n' + "\n".join(f'{a}\n{b}\n"{text}"' for a, b, text in intervals)
     short = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n4\n<exists>\n2\n{tier}\n{tier}'
     (tmp_path / "rec.TextGrid").write_text(short)  # no last line end, two tiers of one name
-    _, grid = read_textgrid(tmp_path / "rec.TextGrid")
+    grid = read_textgrid(tmp_path / "rec.TextGrid")
     assert [(one.name, one.is_interval, len(one.spans)) for one in grid.tiers] == [("s", True, 4)] * 2
     assert grid.tiers[1].spans[3] == (3.0, 4.0, 'say "item [3]" x')
     for length in (40, 120, len(short) - 30):
@@ -429,10 +441,73 @@ def test_times_are_those_of_the_sound(tmp_path: Path, video: int, sound: int, sh
     eaf.to_file(str(tmp_path / "x.eaf"))
     [tier] = read_elan(tmp_path / "x.eaf").tiers
     assert list(tier.spans) == [(1.0 + shift, 1.5 + shift, "a")]
-    eaf.add_linked_file("file:///y.wav", mimetype="audio/x-wav", time_origin=sound + 1)
-    eaf.to_file(str(tmp_path / "x.eaf"))
-    with pytest.raises(DataError, match="x.eaf: damaged .*its sound files have different offsets"):
+    assert read_elan(tmp_path / "x.eaf").media == ("file:///x.wav",)  # the video has other times
+
+
+def reference(name: str, parent: str, text: str, previous: str = "") -> str:
+    chain = f' PREVIOUS_ANNOTATION="{previous}"' if previous else ""
+    value = f"<ANNOTATION_VALUE>{text}</ANNOTATION_VALUE>"
+    return (
+        f'<ANNOTATION><REF_ANNOTATION ANNOTATION_ID="{name}" ANNOTATION_REF="{parent}"{chain}>{value}'
+        "</REF_ANNOTATION></ANNOTATION>"
+    )
+
+
+EAF = f"""<ANNOTATION_DOCUMENT FORMAT="3.0"><!-- no schema --><HEADER/><TIME_ORDER>
+<TIME_SLOT TIME_SLOT_ID="begin" TIME_VALUE="100"/><TIME_SLOT TIME_SLOT_ID="end" TIME_VALUE="900"/></TIME_ORDER>
+<TIER TIER_ID="morphs" PARENT_REF="words">
+{reference("m3", "w2", "3")}{reference("m2", "w1", "2", "m1")}{reference("m1", "w1", "1")}</TIER>
+<TIER TIER_ID="words" PARENT_REF="utt">{reference("w2", "u", "b", "w1")}{reference("w1", "u", "a")}</TIER>
+<TIER TIER_ID="utt"><?note?>
+<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="u" TIME_SLOT_REF1="begin" TIME_SLOT_REF2="end">
+<ANNOTATION_VALUE>a<!-- comment -->\n\tb</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
+</TIER></ANNOTATION_DOCUMENT>"""
+
+
+def test_words_are_in_the_order_of_their_chain(tmp_path: Path) -> None:
+    (tmp_path / "x.eaf").write_text(EAF)
+    tiers = {tier.name: list(tier.spans) for tier in read_elan(tmp_path / "x.eaf").tiers}
+    assert tiers == {"morphs": [(0.1, 0.9, "1 2 3")], "words": [(0.1, 0.9, "a b")], "utt": [(0.1, 0.9, "a\n\tb")]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"w1" ANNOTATION_REF="u"', '"w1" ANNOTATION_REF="m1"', r"wrong ones: \('nodes are in a cycle', \['"),
+        ('"w1" ANNOTATION_REF="u"', '"w1" ANNOTATION_REF="x"', "wrong ones: 'x'"),
+        ('REF2="end"', 'REF2="gone"', "wrong ones: 'gone'"),
+        ('ID="m2"', 'ID="m1"', "wrong ones: two annotations have one ANNOTATION_ID"),
+        ('"900"', '"0:09"', "'0:09' is no time in milliseconds; open it in ELAN and save it again"),
+        ("<ANNOTATION_DOCUMENT", '<?xml version="1.0" encoding="gone"?><ANNOTATION_DOCUMENT', "not XML"),
+    ],
+)
+def test_elan_files_whose_references_are_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (tmp_path / "x.eaf").write_text(EAF.replace(old, new))
+    with pytest.raises(DataError, match=f"x.eaf: .*{message}") as caught:
         read_elan(tmp_path / "x.eaf")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("elan", ".eaf"), ("praat", ".TextGrid")])
+def test_files_that_cannot_be_used_do_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str, suffix: str
+) -> None:
+    write_audio(tmp_path / "rec.wav")
+    words = FORMS[form](tmp_path, [*rows_of(12), *(replace(one, recording="gone") for one in rows_of(3))])
+    (tmp_path / f"bad{suffix}").write_text("nothing")
+    (tmp_path / f"._rec{suffix}").write_bytes(b"\0")
+    stats = prepare(tmp_path / "out", words)
+    assert (stats["num_in"], stats["total"]["rejected"]) == (16, {"missing": 3, "unreadable": 1})
+    assert rejected(tmp_path / "out")[f"bad{suffix}"].startswith("unreadable: not ")
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.partition(": ")[0] for one in warnings] == [
+        str(tmp_path / f"{name}{suffix}") for name in ("bad", "gone")
+    ]
+    assert warnings[1].endswith("and its subfolders; its 3 annotations are left out")
+    (tmp_path / f"rec{suffix}").write_text("")
+    (tmp_path / f"gone{suffix}").unlink()
+    with pytest.raises(DataError, match=rf"(?s)bad{suffix}: .*\n.*rec{suffix}: "):
+        prepare(tmp_path / "out", words)
 
 
 def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
@@ -440,13 +515,12 @@ def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
     for content, message in {
         "": "not XML",
         "<html/>": "not an ELAN file",
-        begin + "</ANNOTATION_DOCUMENT>": "damaged .*; open it in ELAN and save it again",
         begin.replace("3.0", "9.0") + "</ANNOTATION_DOCUMENT>": "EAF format 9.0; only 2 and 3 can be read",
     }.items():
         (tmp_path / "x.eaf").write_text(content)
         with pytest.raises(DataError, match=f"x.eaf: {message}"):
             prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
-    with pytest.raises(DataError, match="no .eaf file of ELAN; --corpus is such a file, or a folder with them"):
+    with pytest.raises(DataError, match="no .eaf file; --corpus is such a file, or a folder with them"):
         prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'nothing'}")
 
 

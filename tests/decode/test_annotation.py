@@ -7,12 +7,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
+from wenet_hs.corpus.elan import read_elan
+from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.decode import annotation
 from wenet_hs.decode.annotation import (
     TranscribedRecording,
@@ -146,8 +147,8 @@ def test_existing_tiers_stay(tmp_path: Path, shared_dir: Path, name: str) -> Non
     assert {one: of_tier(after, one) for one in EXPECTED} == EXPECTED
     # A second model, with other names of tiers, in the copy of the copy.
     with pytest.raises(DataError, match=f"{name}: has a tier 'wenet_hs' already; choose another name with --tier"):
-        check_tier_names(path, media, "wenet_hs")
-    check_tier_names(path, media, "other")
+        check_tier_names(path, "wenet_hs")
+    check_tier_names(path, "other")
     write_eaf(tmp_path / "twice" / name, recording(media), "other", 0.5, source=path)
     check_structure(tmp_path / "twice" / name)
     assert of_tier(Eaf(str(tmp_path / "twice" / name)), "other words") == EXPECTED["wenet_hs words"]
@@ -192,16 +193,12 @@ SHORT = (
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("text", [LONG, SHORT, LONG.replace("\n", "\r\n")], ids=["long", "short", "windows"])
-def test_a_textgrid_keeps_its_tiers_character_by_character(tmp_path: Path, text: str, encoding: str) -> None:
+def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) -> None:
     source, path = tmp_path / "a.TextGrid", tmp_path / "out" / "a.TextGrid"
     source.write_bytes(text.encode(encoding))
-    found = recording(tmp_path / "a.wav")
-    write_textgrid(path, found, "wenet_hs", 0.5, source=source)
-    clip = tmp_path / "clip.wav"
-    soundfile.write(clip, [0.0] * 160, 16000)
-    written = path.read_bytes().decode()
-    count = "size = 2" if "size = 2" in text else "<exists>\n1"
-    assert written.startswith(text.rstrip().replace(count, count[:-1] + str(int(count[-1]) + 4), 1))
+    write_textgrid(path, recording(tmp_path / "a.wav"), "wenet_hs", 0.5, source=source)
+    old = read_textgrid(source)
+    assert [*read_textgrid(path).tiers][: len(old.tiers)] == old.tiers
     grid = openTextgrid(str(path), False, "error")
     assert grid.maxTimestamp == 60.01
     for name, spans in EXPECTED.items():
@@ -209,7 +206,33 @@ def test_a_textgrid_keeps_its_tiers_character_by_character(tmp_path: Path, text:
         assert entries == [span for span in spans if span[2]]
     assert [one.label for one in grid.getTier("wenet_hs low confidence")] == ["0.20"]
     with pytest.raises(DataError, match=r"a.TextGrid: has a tier 'wenet_hs' already"):
-        check_tier_names(path, clip, "wenet_hs")
+        check_tier_names(path, "wenet_hs")
+
+
+@pytest.mark.parametrize(
+    ("old", "expected"),
+    [
+        ('0\n2\n<exists>\n1\n"IntervalTier"\n"old"\n0\n2\n1\n0\n2\n"a"', [(0, 2, "a"), (2, 60, "")]),
+        ("0\n60\n<absent>", None),
+        (
+            '0\n60\n<exists>\n1\n"IntervalTier"\n"old"\n0\n60\n3\n-1\n1\n"a"\n1\n1\n"b"\n1\n60\n"c"',
+            [(-1, 1, "a"), (1, 1, "b"), (1, 60, "c")],
+        ),
+    ],
+    ids=["too short", "no tiers", "times that are no interval"],
+)
+def test_odd_textgrids(tmp_path: Path, old: str, expected: list[tuple[float, float, str]] | None) -> None:
+    source = tmp_path / "a.TextGrid"
+    source.write_text(f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{old}\n')
+    check_tier_names(source, "wenet_hs")
+    write_textgrid(tmp_path / "b.TextGrid", recording(tmp_path / "a.wav"), "wenet_hs", 0.5, source=source)
+    grid = read_textgrid(tmp_path / "b.TextGrid")
+    tiers = {tier.name: list(tier.spans) for tier in grid.tiers}
+    assert tiers.pop("old", None) == expected
+    assert (grid.end, tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
+    source.write_text(source.read_text().replace("\n\n0\n", "\n\n0.5\n"))
+    with pytest.raises(DataError, match=r"a.TextGrid: begins at 0.5 s, the recording at 0; shift the times to 0 in P"):
+        check_tier_names(source, "wenet_hs")
 
 
 def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
@@ -260,6 +283,38 @@ def test_overlaps_of_a_speaker_are_refused(tmp_path: Path) -> None:
     assert touching[1].start == touching[0].end == 1.8
 
 
+def test_words_beyond_their_segment_are_clipped() -> None:
+    words = [word("a", 0.5, 1.1), word("b", 1.2, 2.5), word("c", 2.1, 2.5), word("d", 2.2, 2.3)]
+    [placed] = place_segments([TranscribedSegment(start=1.0, end=2.0, text="a b c d", words=tuple(words))], 9.0)
+    times = [(1.0, 1.1), (1.2, 1.998), (1.998, 1.999), (1.999, 2.0)]
+    assert [(one.start, one.end) for one in placed.words] == times
+
+
+@pytest.mark.parametrize("name", ["talk.wav", "deep/old.wav"])
+def test_new_tiers_have_the_offset_of_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    link = f'MEDIA_URL="file:///D:/{Path(name).name}" MIME_TYPE="audio/x-wav" TIME_ORIGIN="1100"'
+    head = f"<HEADER><MEDIA_DESCRIPTOR {link}/><?note x?></HEADER><!-- a comment -->"
+    slots = '<TIME_ORDER><TIME_SLOT TIME_SLOT_ID="begin"/></TIME_ORDER>'
+    Path("talk.eaf").write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0">{head}{slots}</ANNOTATION_DOCUMENT>')
+    Path(name).parent.mkdir(exist_ok=True)
+    found = recording(tmp_path / name)
+    assert find_media(Path("talk.eaf")) == found.media
+    write_eaf(Path("new.eaf"), found, "wenet_hs", 0.5, source=Path("talk.eaf"))
+    check_structure(Path("new.eaf"))
+    tiers = {tier.name: list(tier.spans) for tier in read_elan(Path("new.eaf")).tiers}  # in times of the recording
+    assert tiers["wenet_hs"] == [(1.1, 1.7, 'ŋa "<b>&"'), (2.0, 2.6, "dù"), (4.0, 5.0, "")]
+    assert tiers["wenet_hs words"] == [(1.1, 1.5, '"<b>&"'), (2.1, 2.4, "dù")]
+    times = [slot.get("TIME_VALUE") for slot in read_eaf(Path("new.eaf")).findall("TIME_ORDER/TIME_SLOT")]
+    assert times[1] == "0" and times[-1] == "3900"  # in times of ELAN
+    [media] = read_eaf(Path("new.eaf")).findall("HEADER/MEDIA_DESCRIPTOR")
+    assert (media.get("RELATIVE_MEDIA_URL"), media.get("TIME_ORIGIN")) == (f"./{name}", "1100")
+    message = "new.eaf: 0 segments and 1 words before ELAN's time 0 (1100 ms of the recording) are left out"
+    assert caplog.messages == [message]
+
+
 def test_the_recording_of_a_file(tmp_path: Path) -> None:
     def eaf(*links: str) -> Path:
         media = "".join(f'<MEDIA_DESCRIPTOR MIME_TYPE="a" {link}/>' for link in links)
@@ -277,8 +332,11 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
     assert find_media(path) == tmp_path / "talk.flac"
     (tmp_path / "My talk.wav").touch()
     assert find_media(path) == tmp_path / "My talk.wav"
-    with pytest.raises(DataError, match="the media link talk.flac has an offset; remove it in ELAN"):
-        find_media(eaf('RELATIVE_MEDIA_URL="./talk.flac" TIME_ORIGIN="120"'))
+    (tmp_path / "deep").mkdir()
+    for name in ("far.wav", "deep/far.wav"):
+        (tmp_path / name).touch()
+    for url in ("file:///C:/far.wav", "https://x.org/far.wav"):
+        assert find_media(eaf(f'MEDIA_URL="{url}"')) == tmp_path / "far.wav"
     (tmp_path / "talk.TextGrid").write_text(SHORT, "utf-8")
     assert find_media(tmp_path / "talk.TextGrid") == tmp_path / "talk.flac"
     assert find_media(tmp_path / "other.wav") == tmp_path / "other.wav"
@@ -301,6 +359,6 @@ WRONG = [
 def test_wrong_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError, match=message):
-        check_tier_names(tmp_path / name, tmp_path / "a.wav", "wenet_hs")
+        check_tier_names(tmp_path / name, "wenet_hs")
     with pytest.raises(DataError, match=f"gone{Path(name).suffix}: cannot be read .*; check the path"):
-        check_tier_names(tmp_path / f"gone{Path(name).suffix}", tmp_path / "a.wav", "wenet_hs")
+        check_tier_names(tmp_path / f"gone{Path(name).suffix}", "wenet_hs")

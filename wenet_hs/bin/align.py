@@ -20,7 +20,7 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete
-from wenet_hs.decode.alignment import align_utterances, write_alignments, write_ctm, write_eafs, write_textgrids
+from wenet_hs.decode import alignment
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list
@@ -44,26 +44,28 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "batch_size")
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)
+    if args.elan is not None:
+        alignment.check_recordings(utterances)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     args.out.parent.mkdir(parents=True, exist_ok=True)  # report a folder that cannot be written before the work
     for folder in (args.textgrid, args.elan):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
-        found = align_utterances(
+        found = alignment.align_utterances(
             experiment, utterances, batch_size=args.batch_size, on_progress=lambda n: advance(n, len(utterances))
         )
     results = [found[utterance.key] for utterance in utterances]
     aligned = [result for result in results if not isinstance(result, str)]
     failed = {key: result for key, result in found.items() if isinstance(result, str)}
     of_units = experiment.config.tokenizer == "phone"
-    write_alignments(args.out, aligned)
+    alignment.write_alignments(args.out, aligned)
     if args.ctm is not None:
-        write_ctm(args.ctm, aligned, of_units=of_units)
+        alignment.write_ctm(args.ctm, aligned, of_units=of_units)
     if args.textgrid is not None:
-        write_textgrids(args.textgrid, aligned)
+        alignment.write_textgrids(args.textgrid, aligned)
     if args.elan is not None:
-        write_eafs(args.elan, aligned, of_units=of_units)
+        alignment.write_eafs(args.elan, aligned, of_units=of_units)
     print(f"{args.out}: {len(aligned)} utterances")
     if num_incomplete := sum(one.is_incomplete for one in aligned):
         print(describe_incomplete(num_incomplete))

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 
@@ -46,7 +47,8 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         listing = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
-        print(f"{__doc__}\nCommands (wenet-hs COMMAND --help shows the options):\n{listing}")
+        with suppress(BrokenPipeError):  # `wenet-hs | head`
+            print(f"{__doc__}\nCommands (wenet-hs COMMAND --help shows the options):\n{listing}")
         sys.exit(0)
     if arguments[0] not in COMMANDS:
         print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)

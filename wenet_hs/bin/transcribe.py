@@ -125,6 +125,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
     for path in args.audio:
         if (same := by_stem.setdefault(path.stem, path)) is not path:
             raise DataError(f"{same} and {path}: the results would have the same name; transcribe them one by one")
+    for name in ("ctm", "tsv"):
+        if (file := getattr(args, name)) is not None and file.exists():
+            raise DataError(f"{file}: exists already; name another file with --{name}, or delete this one")
     for path in args.audio:
         for name, output in _outputs(args, path).items():
             if output.exists():
@@ -136,7 +139,7 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
     """Transcribe a recording and write its files."""
     media, tier = find_media(path), args.tier or DEFAULT_TIER
     if is_annotation(path):
-        check_tier_names(path, media, tier)
+        check_tier_names(path, tier)
     with progress_bar(path.name) as advance:
         options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
         recording = recognizer.transcribe_recording(media, **options, on_progress=advance)

@@ -10,19 +10,25 @@ annotation that they belong to; several of one (words of an utterance) become on
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from graphlib import TopologicalSorter
+from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-from pympi import Eaf
+from xml.etree.ElementTree import Element
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.data.annotations import read_eaf
-from wenet_hs.errors import DataError, list_names, one_line
+from wenet_hs.data.annotations import read_eaf, read_media
+from wenet_hs.data.media import MediaFinder
+from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +40,8 @@ class Tier:
     """Linguistic type."""
     participant: str = ""
     is_dependent: bool = False
+    is_interval: bool = True
+    """False for points of Praat, which cannot be utterances."""
     spans: Sequence[tuple[float | None, float | None, str]] = ()
     """Begin and end in seconds, and text; None where the annotation has no time."""
 
@@ -67,94 +75,107 @@ def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of ELAN files. Returns the content of `stats.json`."""
-    files = [read_elan(path) for path in find_files(args.corpus, ".eaf", "ELAN")]
-
-    def is_chosen(tier: Tier) -> bool:
-        return (
-            matches_any(tier.name, args.tier)
-            and matches_any(tier.kind, args.tier_type)
-            and matches_any(tier.participant, args.participant)
-        )
-
-    flags = [*args.tier, *args.tier_type, *args.participant]
-    rows = tier_entries(files, is_chosen if flags else None, flags, lambda tier: tier.participant or None)
-    return entries.prepare_entries(args, "elan", rows, {"tiers": flags})
+    wanted = {"name": args.tier, "kind": args.tier_type, "participant": args.participant}
+    return prepare_files(args, ".eaf", read_elan, wanted)
 
 
-def matches_any(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name fits one of the patterns with `*`, or there is none."""
-    return not patterns or any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def find_files(corpus: Path, suffix: str, program: str) -> list[Path]:
-    """The annotation files of a folder and its subfolders, or the file itself."""
-    found = (
-        [corpus]
-        if corpus.is_file()
-        else sorted(path for path in corpus.rglob("*") if path.suffix.lower() == suffix.lower())
-    )
-    if not found or found[0].suffix.lower() != suffix.lower():
-        raise DataError(f"{corpus}: no {suffix} file of {program}; --corpus is such a file, or a folder with them")
-    return found
-
-
-def tier_entries(
-    files: Sequence[AnnotationFile],
-    is_chosen: Callable[[Tier], bool] | None,
-    flags: Sequence[str],
-    speaker_of: Callable[[Tier], str | None],
-) -> Iterator[Entry | Rejected]:
-    """The annotations of the chosen tiers.
+def prepare_files(
+    args: argparse.Namespace, suffix: str, read: Callable[[Path], AnnotationFile], wanted: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Write the lists of annotation files. Returns the content of `stats.json`.
 
     Args:
-        is_chosen: None: the only independent tier name with annotations, over all files.
-        flags: what the user gave to choose, for the message.
-    Raises DataError, with the tiers that exist, if no tier is chosen or it is not clear which one is meant.
+        wanted: patterns with `*` per attribute of a tier. None at all: the only independent tier name with annotations.
+    Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which one is meant.
     """
-    if is_chosen is None:
-        names = {tier.name for file in files for tier in file.tiers if tier.spans and not tier.is_dependent}
+    files, unreadable = _read_files(args.corpus, suffix, read)
+    is_wanted = _tier_chooser(files, wanted)
+    used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
+    others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
+    if not any(tier.spans for file in used for tier in file.tiers):
+        given = " ".join(pattern for patterns in wanted.values() for pattern in patterns)
+        raise DataError(f"no file has annotations in a tier that {given!r} names; there are: {_describe(files)}")
+    logger.info("tiers used: %s", _describe(used))
+    logger.info("tiers not used: %s", _describe(others))
+    facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
+    return entries.prepare_entries(args, args.kind, [*unreadable, *_tier_entries(used, args)], facts)
+
+
+def _read_files(
+    corpus: Path, suffix: str, read: Callable[[Path], AnnotationFile]
+) -> tuple[list[AnnotationFile], list[Rejected]]:
+    """The files of a folder and its subfolders that can be read, and the others. Raises DataError if all are others."""
+    paths = [corpus] if corpus.is_file() else sorted(corpus.rglob("*"))
+    paths = [path for path in paths if path.suffix.lower() == suffix.lower() and not path.name.startswith("._")]
+    if not paths:
+        raise DataError(f"{corpus}: no {suffix} file; --corpus is such a file, or a folder with them")
+    files, faults = list[AnnotationFile](), dict[Path, str]()
+    for path in paths:
+        try:
+            files.append(read(path))
+        except DataError as error:
+            faults[path] = str(error)
+    if not files:
+        refuse_faults(corpus, [*faults.values()])
+    for fault in faults.values():
+        logger.warning("%s", fault)
+    reasons = {path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()}
+    return files, [Rejected(path.name, str(path), reason, "") for path, reason in reasons.items()]
+
+
+def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence[str]]) -> Callable[[Tier], bool]:
+    """Whether a tier is wanted. See `prepare_files`."""
+    if not any(wanted.values()):
+        tiers = [tier for file in files for tier in file.tiers if tier.is_interval and not tier.is_dependent]
+        names = {tier.name for tier in tiers if tier.spans}
         if len(names) != 1:
             raise DataError(f"{len(names)} tiers can be meant; name one or several with --tier: {_describe(files)}")
-        is_chosen = lambda tier: tier.name in names  # noqa: E731
-    if not any(is_chosen(tier) and tier.spans for file in files for tier in file.tiers):
-        given = " ".join(flags)
-        raise DataError(f"no file has annotations in a tier that {given!r} names; there are: {_describe(files)}")
-    for file in files:
-        for tier in filter(is_chosen, file.tiers):
-            for start, end, txt in tier.spans:
-                where = (
-                    f"{file.path.name}: {tier.name}, {start:.3f} s"
-                    if start is not None
-                    else f"{file.path.name}: {tier.name}"
-                )
-                if start is None or end is None:
-                    yield Rejected(where, str(file.path), f"no time: {txt[:40]!r}", "")
-                    continue
-                speaker = speaker_of(tier)
-                yield Entry(
-                    where=where,
-                    audio=file.media,
-                    folder=file.path.parent,
-                    txt=txt,
-                    speaker=speaker,
-                    start=start,
-                    end=end,
-                )
+        wanted = {"name": [*names]}
+
+    def fits(value: str, patterns: Sequence[str]) -> bool:
+        stripped = [pattern.strip() for pattern in patterns]
+        return not stripped or value in stripped or any(fnmatchcase(value, pattern) for pattern in stripped)
+
+    return lambda tier: tier.is_interval and all(fits(getattr(tier, name), wanted[name]) for name in wanted)
 
 
-def _describe(files: Iterable[AnnotationFile]) -> str:
-    """The tiers of all files: name, type, participant, number of annotations and files."""
-    counts: dict[tuple[str, str, str], list[int]] = {}
+def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+    """The annotations of all tiers. A file without audio gets one warning."""
+    finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
     for file in files:
-        for tier in file.tiers:
-            count = counts.setdefault((tier.name, tier.kind, tier.participant), [0, 0])
-            count[0] += len(tier.spans)
-            count[1] += 1
+        spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
+        try:
+            found = finder.find(file.media, file.path.parent, str(file.path))
+        except DataError as error:  # a URL
+            found = f"URL: {str(error).removeprefix(f'{file.path}: ')}"
+        if isinstance(found, str) and spans:
+            logger.warning("%s: %s; its %d annotations are left out", file.path, found, len(spans))
+        for tier, start, end, txt in spans:
+            where = f"{file.path.name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
+            if isinstance(found, str):
+                yield Rejected(where, str(file.path), found, "")
+            elif start is None or end is None:
+                yield Rejected(where, str(file.path), f"no time: {txt[:40]!r}", "")
+            else:
+                audio, folder, speaker = (str(found),), file.path.parent, tier.participant or None
+                yield Entry(where=where, audio=audio, folder=folder, txt=txt, speaker=speaker, start=start, end=end)
+
+
+def _count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:
+    """The number of annotations per tier name, the most frequent first."""
+    return dict(Counter(tier.name for file in files for tier in file.tiers for _ in tier.spans).most_common())
+
+
+def _describe(files: Sequence[AnnotationFile]) -> str:
+    """The tiers of all files: name, types and participants, number of annotations."""
+    facts = defaultdict[str, set[str]](set)
+    for tier in (tier for file in files for tier in file.tiers):
+        facts[tier.name] |= {tier.kind, tier.participant} - {"", tier.name}
     shown = [
-        f"{name!r} ({', '.join(filter(None, (kind, who, f'{annotations} annotations in {num_files} files')))})"
-        for (name, kind, who), (annotations, num_files) in sorted(counts.items(), key=lambda one: -one[1][0])
+        f"{name!r} ({', '.join([*sorted(facts[name])[:3], f'{count} annotations'])})"
+        for name, count in _count_annotations(files).items()
     ]
-    return list_names(shown, "; ", most=12) or "no tier"
+    return list_names(shown, "; ", most=12) or "none"
 
 
 # ---- .eaf
@@ -162,50 +183,58 @@ def _describe(files: Iterable[AnnotationFile]) -> str:
 
 def read_elan(path: Path) -> AnnotationFile:
     """The tiers of an ELAN file. Raises DataError if it cannot be read."""
-    read_eaf(path)
+    document = read_eaf(path)
+    media, origin_ms = read_media(path, document)
     try:
-        eaf = Eaf(str(path), suppress_version_warning=True)
-        media = sorted(eaf.media_descriptors, key=lambda one: str(one.get("MIME_TYPE")).startswith("video"))
-        sounds = [one for one in media if not str(one.get("MIME_TYPE")).startswith("video")] or media
-        origins = {int(one.get("TIME_ORIGIN") or 0) for one in sounds} or {0}
-        if len(origins) > 1:
-            raise ValueError("its sound files have different offsets, TIME_ORIGIN")
-        tiers = [_read_tier(eaf, name, min(origins)) for name in eaf.tiers]
-    except Exception as error:  # pympi raises Exception, and whatever a wrong file leads to
-        found = f"{type(error).__name__} {one_line(error)}"
+        return AnnotationFile(path=path, media=media, tiers=_read_tiers(document, origin_ms))
+    except (KeyError, ValueError) as error:
+        found = f"its annotations refer to wrong ones: {one_line(error)}"
         raise DataError(f"{path}: damaged ({found}); open it in ELAN and save it again") from error
-    written = [one.get(name, "") for one in media for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
-    return AnnotationFile(path=path, media=(*filter(None, written), path.stem), tiers=tiers)
 
 
-def _read_tier(eaf: Eaf, name: str, origin_ms: int) -> Tier:
-    aligned, references, attributes, _ = eaf.tiers[name]
-    spans = [(*_times(eaf, one[:2], origin_ms), one[2]) for one in aligned.values()]
-    of_parent: dict[str, list[str]] = {}
-    for identity, (_, txt, _, _) in references.items():
-        of_parent.setdefault(_aligned_ancestor(eaf, identity), []).append(txt)
-    for parent, texts in of_parent.items():
-        times = eaf.tiers[eaf.annotations[parent]][0][parent][:2]
-        spans.append((*_times(eaf, times, origin_ms), " ".join(filter(None, texts))))
-    return Tier(
-        name=name,
-        kind=attributes.get("LINGUISTIC_TYPE_REF", ""),
-        participant=attributes.get("PARTICIPANT", ""),
-        is_dependent=bool(attributes.get("PARENT_REF")),
-        spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
-    )
+def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
+    """Raises KeyError, ValueError or CycleError if identifiers are wrong."""
+    seconds = {
+        one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000 if (value := one.get("TIME_VALUE")) else None
+        for one in document.iterfind("TIME_ORDER/TIME_SLOT")
+    }
+    elements = document.findall("TIER/ANNOTATION/*")
+    annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
+    if len(annotations) < len(elements):
+        raise ValueError("two annotations have one ANNOTATION_ID")
+    places = _find_places(annotations)
+    tiers = []
+    for tier in document.iterfind("TIER"):
+        spans = list[tuple[float | None, float | None, str]]()
+        members = [one.get("ANNOTATION_ID", "") for one in tier.iterfind("ANNOTATION/*")]
+        members.sort(key=lambda identity: places[identity])
+        for ancestor, same in groupby(members, key=lambda identity: places[identity][0]):
+            texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
+            begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
+            spans.append((begin, end, " ".join(filter(None, texts))))
+        tiers.append(
+            Tier(
+                name=tier.get("TIER_ID", "").strip(),
+                kind=tier.get("LINGUISTIC_TYPE_REF", "").strip(),
+                participant=tier.get("PARTICIPANT", "").strip(),
+                is_dependent=bool(tier.get("PARENT_REF")),
+                spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
+            )
+        )
+    return tiers
 
 
-def _aligned_ancestor(eaf: Eaf, identity: str) -> str:
-    """The annotation with times that an annotation belongs to, also over several tiers."""
-    references: Mapping[str, tuple[str, ...]] = eaf.tiers[eaf.annotations[identity]][1]
-    while identity in references:
-        identity = references[identity][0]
-        references = eaf.tiers[eaf.annotations[identity]][1]
-    return identity
+def _find_places(annotations: Mapping[str, Element]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Per annotation the one with times that it belongs to, also over several tiers, and its position below it.
 
-
-def _times(eaf: Eaf, slots: Sequence[str], origin_ms: int) -> tuple[float | None, float | None]:
-    """Seconds in the media file; ELAN's own times begin `TIME_ORIGIN` later."""
-    begin, end = (eaf.timeslots[slot] for slot in slots)
-    return (None if begin is None else (begin + origin_ms) / 1000, None if end is None else (end + origin_ms) / 1000)
+    PREVIOUS_ANNOTATION gives the order of annotations with the same parent, not the file.
+    """
+    attributes = ("ANNOTATION_REF", "PREVIOUS_ANNOTATION")
+    links = {identity: [one.get(name, "") for name in attributes] for identity, one in annotations.items()}
+    places = dict[str, tuple[str, tuple[int, ...]]]()
+    for identity in filter(annotations.__contains__, TopologicalSorter(links).static_order()):
+        parent, previous = links[identity]
+        ancestor, above = places[parent] if parent else (identity, None)
+        _, before = places.get(previous, ("", ()))
+        places[identity] = (ancestor, () if above is None else (*above, before[-1] + 1 if before else 0))
+    return places

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import entries
-from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, find_files, matches_any, tier_entries
+from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
 from wenet_hs.data.annotations import read_textgrid
 
 
@@ -26,29 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    files = [_read(path) for path in find_files(args.corpus, ".TextGrid", "Praat")]
-    if args.speaker_from == "file":
-        files = [
-            AnnotationFile(
-                path=one.path,
-                media=one.media,
-                tiers=[Tier(name=t.name, participant=one.path.stem, spans=t.spans) for t in one.tiers],
-            )
-            for one in files
-        ]
-    is_chosen = (lambda tier: matches_any(tier.name, args.tier)) if args.tier else None
-    rows = tier_entries(
-        files, is_chosen, args.tier, lambda tier: tier.name if args.speaker_from == "tier" else tier.participant or None
-    )
-    return entries.prepare_entries(args, "praat", rows, {"tiers": args.tier})
+    return prepare_files(args, ".TextGrid", lambda path: _read(path, args.speaker_from), {"name": args.tier})
 
 
-def _read(path: Path) -> AnnotationFile:
-    """The interval tiers of a TextGrid, without empty intervals."""
-    _, grid = read_textgrid(path)
+def _read(path: Path, speaker_from: str) -> AnnotationFile:
+    """The tiers of a TextGrid, without empty intervals."""
     tiers = [
-        Tier(name=tier.name, spans=[span for span in tier.spans if span[2].strip()])
-        for tier in grid.tiers
-        if tier.is_interval
+        Tier(
+            name=tier.name.strip(),
+            kind="" if tier.is_interval else "points",
+            participant={"none": "", "tier": tier.name.strip(), "file": path.stem}[speaker_from],
+            is_interval=tier.is_interval,
+            spans=[span for span in tier.spans if span[2].strip()],
+        )
+        for tier in read_textgrid(path).tiers
     ]
     return AnnotationFile(path=path, media=(path.stem,), tiers=tiers)

@@ -2,7 +2,7 @@
 """Annotation files of ELAN (.eaf) and Praat (.TextGrid): read and checked, whatever their version and encoding."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,7 +20,7 @@ def read_eaf(path: Path) -> ElementTree.Element:
     remedy = "open it in ELAN and save it again"
     try:
         document = ElementTree.fromstring(path.read_bytes())
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
         raise DataError(f"{path}: not XML ({error}); {remedy}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
@@ -29,7 +29,32 @@ def read_eaf(path: Path) -> ElementTree.Element:
     version = document.get("FORMAT") or document.get("VERSION") or "?"
     if version.partition(".")[0] not in ("2", "3"):
         raise DataError(f"{path}: EAF format {version}; only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
+    times = [one.get(name) or "0" for one in document.iter() for name in ("TIME_VALUE", "TIME_ORIGIN")]
+    if wrong := [time for time in times if not re.fullmatch(r"-?\d+", time)]:
+        raise DataError(f"{path}: {wrong[0]!r} is no time in milliseconds; {remedy}")
     return document
+
+
+def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ...], int]:
+    """The recording of the ELAN file at `path`, and TIME_ORIGIN: the ms of the recording at which ELAN's times begin.
+
+    The paths are those of the links as they are written, sound before video, and the file's own name. Links with
+    another TIME_ORIGIN than the first one are left out, and then the file's own name too: their times differ.
+    """
+    links = document.findall("HEADER/MEDIA_DESCRIPTOR")
+    links.sort(key=lambda link: link.get("MIME_TYPE", "").startswith("video"))
+    origins = [int(link.get("TIME_ORIGIN") or 0) for link in links] or [0]
+    paths = [one for link, ms in zip(links, origins, strict=False) if ms == origins[0] for one in link_paths(link)]
+    return (*paths, *([path.stem] if len({*origins}) == 1 else ())), origins[0]
+
+
+def link_paths(link: ElementTree.Element) -> list[str]:
+    """The paths of a media link as they are written; the relative one is first."""
+    return [written for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL") if (written := link.get(name))]
+
+
+Span = tuple[float, float, str]
+"""Begin and end in seconds, and text; of a point both times are equal."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +63,7 @@ class GridTier:
 
     name: str
     is_interval: bool
-    spans: Sequence[tuple[float, float, str]]
-    """Begin and end in seconds, and text; of a point both times are equal."""
+    spans: Sequence[Span]
 
 
 @dataclass(frozen=True)
@@ -55,16 +79,15 @@ _GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\
 """What is not a comment, by Praat's own rule: quoted strings, flags, and numbers with white space around them."""
 
 
-def read_textgrid(path: Path) -> tuple[str, Grid]:
-    """A TextGrid, long or short, UTF-8 or UTF-16: its characters, and what they mean.
+def read_textgrid(path: Path) -> Grid:
+    """A TextGrid, long or short, UTF-8 or UTF-16.
 
     Every interval and point that the file declares is there. Raises DataError if one is missing.
     """
     remedy = "save it as text file in Praat"
     try:
         data = path.read_bytes()
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-        return text, _parse_grid(text)
+        return _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:
@@ -93,3 +116,37 @@ def _parse_grid(text: str) -> Grid:
             spans.append((begin, float(next(tokens)) if is_interval else begin, next(tokens)))
         tiers.append(GridTier(name, is_interval, spans))
     return Grid(start, end, tiers)
+
+
+def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]], end_s: float) -> str:
+    """A long TextGrid with the tiers of `source` and new ones of intervals with text, in order.
+
+    It ends with the longer one of both. Where there is no interval, one without text is added.
+    """
+    old = Grid(0.0, end_s, ()) if source is None else read_textgrid(source)
+    end_s = end_s if end_s - old.end > 0.001 else old.end
+    found = [*old.tiers, *(GridTier(name, True, spans) for name, spans in tiers.items())]
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = 0.0\nxmax = {end_s!r}"]
+    lines += ["tiers? <exists>", f"size = {len(found)}", "item []:"]
+    for number, tier in enumerate(found, start=1):
+        labels = ("IntervalTier", "intervals", "text") if tier.is_interval else ("TextTier", "points", "mark")
+        kind, plural, label = labels
+        spans, name = _fill(tier.spans, end_s) if tier.is_interval else tier.spans, tier.name.replace('"', '""')
+        lines += [f"    item [{number}]:", f'        class = "{kind}"', f'        name = "{name}"']
+        lines += ["        xmin = 0.0", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]
+        for row, (begin, end, text) in enumerate(spans, start=1):
+            times = f"xmin = {begin!r}\n            xmax = {end!r}" if tier.is_interval else f"number = {begin!r}"
+            quoted = text.replace('"', '""')
+            lines += [f"        {plural} [{row}]:", f"            {times}", f'            {label} = "{quoted}"']
+    return "\n".join(lines) + "\n"
+
+
+def _fill(spans: Sequence[Span], end_s: float) -> list[Span]:
+    """The intervals, and those without text between them and up to the end."""
+    filled, last = list[Span](), 0.0
+    for begin, end, text in (*spans, (end_s, end_s, "")):
+        if begin - last > 1e-5:  # not for a difference of rounding
+            filled.append((last, begin, ""))
+        filled.append((begin, min(end, end_s), text))
+        last = max(last, end)
+    return filled[:-1]

@@ -31,17 +31,16 @@ class MediaFinder:
             audio: paths as they are written, the first that is found counts; also of Windows, or without suffix.
             folder: where relative paths begin.
             where: of the annotation, for the message.
-        Raises: DataError for a URL.
+        Raises: DataError for a URL, unless a file of its name is found.
         """
         asked = (tuple(audio), folder)
         if asked not in self._known:
-            for written in audio:
-                if _URL.match(written):
-                    raise DataError(f"{where}: audio is a URL, {written}; download the files, and give their paths")
-            self._known[asked] = self._search(
-                [name for written in audio if written for name in _local_paths(written)], folder
-            )
-        return self._known[asked]
+            names = [name for written in audio if written for name in local_paths(written)]
+            self._known[asked] = self._search(names, folder)
+        found, urls = self._known[asked], [written for written in audio if _URL.match(written)]
+        if urls and isinstance(found, str):
+            raise DataError(f"{where}: audio is a URL, {urls[0]}; download the files, and give their paths")
+        return found
 
     def _search(self, names: Sequence[Path], folder: Path) -> Path | str:
         if not names:
@@ -49,13 +48,13 @@ class MediaFinder:
         roots = [folder] if self._audio_dir is None else [self._audio_dir, folder]
         ambiguous = ""
         for name in names:
-            for candidate in _with_suffixes(name):
-                for root in roots:
-                    if os.path.isfile(root / candidate):  # noqa: PTH113  # False for a name that no disk can hold
-                        return (root / candidate).absolute()
+            for path in (root / candidate for candidate in _with_suffixes(name) for root in roots):
+                if os.path.isfile(path):  # noqa: PTH113  # False for a name that no disk can hold
+                    return path.absolute()
             index = self._index(roots[0])
             for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
                 found = _most_alike(index.get(_fold(candidate.name), []), name)
+                found = [path for path in found if path.parent == folder.absolute()] or found  # ELAN's rule too
                 if len(found) == 1:
                     return found[0]
                 if found:
@@ -99,7 +98,7 @@ def _fold(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _local_paths(written: str) -> list[Path]:
+def local_paths(written: str) -> list[Path]:
     """A path as it is written in a file: `file:///D:/x/a.wav`, `D:\\x\\a.wav`, `./a.wav`, `a%20b.wav`."""
     path = re.sub(r"^file:/*(?=[A-Za-z]:|/)", "", written.strip())
     path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))

@@ -249,26 +249,42 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
         save_textgrid(path, {"units": aligned.units, "words": aligned.words}, end)
 
 
+def check_recordings(utterances: Iterable[Utterance]) -> None:
+    """Raise DataError if `write_eafs` would. An unknown end is set to 1 ms after the start."""
+    for_elan = [(one, one.start or 0.0, one.end or (one.start or 0.0) + 0.001) for one in utterances]
+    _make_recordings(
+        (one.wav, TranscribedSegment(start=start, end=end, text="", speaker=one.speaker))
+        for one, start, end in for_elan
+    )
+
+
 def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units: bool) -> None:
     """Write FOLDER/NAME.eaf per recording NAME: tiers of utterances, words (or units) and confidence of each speaker.
 
     Raises: DataError if two recordings have the same name, or utterances of one speaker overlap.
     """
-    by_media, stems = defaultdict[str, list[AlignedUtterance]](list), dict[str, str]()
-    for aligned in alignments:
-        wav = aligned.utterance.wav
-        by_media[wav].append(aligned)
+    segments = ((one.utterance.wav, _segment(one, of_units=of_units)) for one in alignments)
+    for recording in _make_recordings(segments):
+        path = folder / f"{recording.media.stem}.eaf"
+        write_eaf(path, recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
+
+
+def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list[TranscribedRecording]:
+    """One recording per path, with its segments. Raises as `write_eafs`."""
+    by_media, stems = defaultdict[str, list[TranscribedSegment]](list), dict[str, str]()
+    for wav, segment in segments:
+        by_media[wav].append(segment)
         if stems.setdefault(Path(wav).stem, wav) != wav:
             raise DataError(f"{wav} and {stems[Path(wav).stem]}: the same name; align them one by one with --elan")
+    recordings = []
     for wav, of_media in by_media.items():
-        segments = [_segment(aligned, of_units=of_units) for aligned in of_media]
-        length_s = max(segment.end for segment in segments)
+        length_s = max(segment.end for segment in of_media)
         try:
-            placed = place_segments(segments, length_s)
+            placed = place_segments(of_media, length_s)
         except DataError as error:
             raise DataError(f"{wav}: {error}") from error
-        recording = TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed)
-        write_eaf(folder / f"{Path(wav).stem}.eaf", recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
+        recordings.append(TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed))
+    return recordings
 
 
 def _segment(aligned: AlignedUtterance, *, of_units: bool) -> TranscribedSegment:

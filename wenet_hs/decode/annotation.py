@@ -4,6 +4,7 @@
 The first two can be copies of a file of the user, with new tiers. What the file contained stays as it was.
 """
 
+import logging
 import math
 import os
 import re
@@ -11,19 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
 from xml.etree import ElementTree
 
-from praatio.textgrid import IntervalTier, Textgrid
 from pympi.Elan import Eaf, to_adocument
 
-from wenet_hs.data.annotations import is_annotation, read_eaf, read_textgrid
-from wenet_hs.data.audio import read_duration
-from wenet_hs.data.media import MediaFinder
+from wenet_hs.data.annotations import add_textgrid_tiers, is_annotation, link_paths, read_eaf, read_media, read_textgrid
+from wenet_hs.data.media import MediaFinder, local_paths
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, open_atomic, write_atomic
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.text.units import SPACE
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_TIER = "wenet_hs"
 """The tier of the text. The names of its children begin with it."""
@@ -39,7 +40,6 @@ _EAF_TAGS = (
 )
 _EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
 _MAX_OVERLAP_S = 0.05  # of two segments in a tier: rounded times, or a margin around the speech
-_GRID_TOLERANCE_S = 0.05  # by which a recording may be longer than its TextGrid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,9 @@ def place_segments(segments: Iterable[TranscribedSegment], duration_s: float) ->
             raise DataError(f"{found}, which a tier cannot hold; correct the times, or name the speakers")
         start, end = _whole_ms(segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000)
         words, last = list[TimedText](), start
-        for word in segment.words:
-            first, last = _whole_ms(word.start, word.end, last, end)
+        for number, word in enumerate(segment.words, start=1):
+            most = end - 0.001 * (len(segment.words) - number)  # each word after this one needs a millisecond
+            first, last = _whole_ms(word.start, word.end, last, most)
             words.append(replace(word, start=first, end=last))
         placed.append(replace(segment, start=start, end=end, words=tuple(words)))
         end_of[segment.speaker] = end
@@ -153,26 +154,22 @@ def find_media(path: Path) -> Path:
     """
     if not is_annotation(path):
         return path
-    links = [] if path.suffix.lower() != ".eaf" else read_eaf(path).findall("HEADER/MEDIA_DESCRIPTOR")
-    written = [link.get(name, "") for link in links for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
-    found = MediaFinder(None).find([*filter(None, written), path.stem], path.parent, str(path))
+    written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
+    found = MediaFinder(None).find(written, path.parent, str(path))
     if isinstance(found, str):
         raise DataError(f"{path}: {found}; put the audio file there")
-    if any(found.name in _names(link) and link.get("TIME_ORIGIN", "0") != "0" for link in links):
-        raise DataError(f"{path}: the media link {found.name} has an offset; remove it in ELAN (Media Synchronization)")
     return found
 
 
-def check_tier_names(path: Path, media: Path, tier: str) -> None:
-    """Raise DataError if new tiers do not fit into an annotation file: a name exists, or a TextGrid ends too early."""
+def check_tier_names(path: Path, tier: str) -> None:
+    """Raise DataError if new tiers do not fit into an annotation file: a name exists, or a TextGrid begins after 0."""
     if path.suffix.lower() == ".eaf":
         names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
     else:
-        _, grid = read_textgrid(path)
-        names, length_s = [one.name for one in grid.tiers], read_duration(media)
-        if grid.start != 0 or grid.end < length_s - _GRID_TOLERANCE_S:
-            found = f"from {grid.start:g} to {grid.end:g} s, but {media} lasts {length_s:.3f} s"
-            raise DataError(f"{path}: {found}; make the grid as long as the recording, from 0 s on")
+        grid = read_textgrid(path)
+        names = [one.name for one in grid.tiers]
+        if grid.start != 0:
+            raise DataError(f"{path}: begins at {grid.start:g} s, the recording at 0; shift the times to 0 in Praat")
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
         raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")
@@ -185,7 +182,11 @@ def write_eaf(
     path: Path, recording: TranscribedRecording, tier: str, low_confidence: float, *, source: Path | None = None
 ) -> None:
     """Write the tiers of a recording as ELAN file. `source`: an ELAN file, whose content is kept."""
-    document = read_eaf(source) if source is not None else to_adocument(_empty_eaf(), pretty=False)
+    document, origin_ms = to_adocument(_empty_eaf(), pretty=False), 0
+    if source is not None:
+        document = read_eaf(source)
+        _, origin_ms = read_media(source, document)
+        recording = _shift_times(recording, origin_ms, path)
     identifiers = [one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()]
     first = max(int(re.sub(r"\D", "", one) or 0) for one in identifiers)
     new, last = _new_eaf(make_tiers(recording, tier, low_confidence), 1 + first)
@@ -196,7 +197,7 @@ def write_eaf(
     document[:] = sorted(document, key=lambda one: _EAF_ORDER.get(one.tag, len(_EAF_ORDER)))
     _add_time_slots(_child(document, "TIME_ORDER"), _child(new, "TIME_ORDER"))
     header = _child(document, "HEADER")
-    _link_media(header, recording.media, path.parent, source)
+    _link_media(header, recording.media, path.parent, (source or path).parent, origin_ms)
     used = [one for one in header.findall("PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
     (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[0].text = str(last)
     ElementTree.indent(document, " " * 4)
@@ -250,24 +251,34 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     slots[:] = sorted(times, key=times.__getitem__)
 
 
-def _names(link: ElementTree.Element) -> list[str]:
-    """The possible file names of a media link; links of Windows and with %20 are understood."""
-    urls = [link.get(name, "").replace("\\", "/") for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL")]
-    return [
-        name for url in urls if url for name in dict.fromkeys((url.rpartition("/")[2], unquote(url.rpartition("/")[2])))
-    ]
+def _shift_times(recording: TranscribedRecording, origin_ms: int, path: Path) -> TranscribedRecording:
+    """The recording in ELAN's times, which begin at `origin_ms`. What ends before is left out, with a warning."""
+
+    def shift(parts: Iterable[Any]) -> list[Any]:
+        moved = [replace(one, start=one.start - origin_ms / 1000, end=one.end - origin_ms / 1000) for one in parts]
+        return [replace(one, start=max(0.0, one.start)) for one in moved if round(one.end, 3) > 0]
+
+    segments = [replace(one, words=tuple(shift(one.words))) for one in shift(recording.segments)]
+    num_lost = [len(recording.segments) - len(segments), len(recording.words) - sum(len(one.words) for one in segments)]
+    if any(num_lost):
+        message = "%s: %d segments and %d words before ELAN's time 0 (%d ms of the recording) are left out"
+        logger.warning(message, path, *num_lost, origin_ms)
+    return replace(recording, segments=tuple(segments))
 
 
-def _link_media(header: ElementTree.Element, media: Path, folder: Path, source: Path | None) -> None:
+def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int) -> None:
     """Set the absolute and relative links to files that exist, as seen from `folder`, and add that of the recording."""
     found = dict[ElementTree.Element, Path]()
     for link in header.findall("MEDIA_DESCRIPTOR"):
-        files = [] if source is None else [source.parent / name for name in _names(link)]
-        for file in filter(Path.is_file, files):
-            found[link] = file
+        for name in (local.name for written in link_paths(link) for local in local_paths(written)):
+            file = media if name == media.name else old_folder / name
+            if file.is_file():
+                found[link] = file
     if media not in found.values():
         mime = "audio/x-wav" if media.suffix.lower() == ".wav" else "audio/*"
         link = ElementTree.Element("MEDIA_DESCRIPTOR", MIME_TYPE=mime)
+        if origin_ms:
+            link.set("TIME_ORIGIN", str(origin_ms))
         header.insert(0, link)
         found[link] = media
     for link, file in found.items():
@@ -284,7 +295,7 @@ def write_textgrid(
 ) -> None:
     """Write the tiers of a recording as TextGrid.
 
-    `source`: a TextGrid, whose tiers are kept character by character; its end is that of the new tiers too.
+    `source`: a TextGrid, whose tiers are kept. If the recording is longer, an interval without text follows.
     """
     tiers = make_tiers(recording, tier, low_confidence)
     save_textgrid(path, {tier.name: tier.spans for tier in tiers}, recording.duration_s, source)
@@ -294,36 +305,8 @@ def save_textgrid(
     path: Path, tiers: Mapping[str, Sequence[TimedText]], end_s: float, source: Path | None = None
 ) -> None:
     """Write tiers by name as TextGrid, or add them to `source`; between two texts is an interval without text."""
-    text, is_long = "", True
-    if source is not None:
-        text, old = read_textgrid(source)
-        end_s, is_long = old.end, bool(_LONG_SIZE.search(text))
-    grid = Textgrid(0, end_s)
-    for name, spans in tiers.items():
-        entries = [(one.start, min(one.end, end_s), one.text) for one in spans if one.text and one.start < end_s]
-        grid.addTier(IntervalTier(name, entries, 0, end_s))
-    with open_atomic(path) as file:
-        grid.save(file.name, "long_textgrid" if is_long else "short_textgrid", includeBlankSpaces=True)
-        if source is not None:
-            joined = _append_tiers(text, Path(file.name).read_text("utf-8"), is_long=is_long)
-            file.truncate(0)
-            file.write(joined.encode())
-
-
-_LONG_SIZE = re.compile(r"\bsize *= *(\d+)\s+item *\[\] *:")
-
-
-def _append_tiers(text: str, new: str, *, is_long: bool) -> str:
-    """A TextGrid with the tiers of another one, of the same format, after its own."""
-    count = _LONG_SIZE if is_long else re.compile(r"<exists>\s+(\d+)")
-    of_text, of_new = count.search(text), count.search(new)
-    assert of_text is not None and of_new is not None  # both can be read
-    number = int(of_text[1])
-    body = new[of_new.end() :].lstrip()
-    if is_long:
-        body = re.sub(r"^( *item \[)(\d+)", lambda one: f"{one[1]}{int(one[2]) + number}", body, flags=re.MULTILINE)
-    joined = f"{text[: of_text.start(1)]}{number + int(of_new[1])}{text[of_text.end(1) :].rstrip()}"
-    return f"{joined}\n{body}"
+    spans = {name: [(one.start, one.end, one.text) for one in of_tier if one.text] for name, of_tier in tiers.items()}
+    write_atomic(path, add_textgrid_tiers(source, spans, end_s))
 
 
 # ---- lists
