@@ -43,7 +43,7 @@ cells() {
       systems softmax 3 -simulated-14-ml_ar_fi "$relatives"
       ;;
     table3_curves) for share in 0.25 0.5; do systems "$main hsoftmax-articulatory" 3 "-$share" --train_share "$share"; done ;;
-    table3_ctc) systems "softmax hsoftmax $ctc $random_ctc" 5 "" ;;
+    table3_ctc) systems "softmax hsoftmax $ctc $random_ctc" 3 "" ;;
     table3_inventory | table3_inventory_placed)
       [ "$table" = table3_inventory ] || known+=" --place_unseen articulatory"
       systems "softmax hsoftmax $ctc" 3 "" "$known"
@@ -56,7 +56,7 @@ prepare_table() {
   local share
   case $table in
     table3) prepare data/global_cmvn 5 ;;
-    table3_ctc) prepare data/global_cmvn 5 ;;
+    table3_ctc) prepare data/global_cmvn 3 ;;
     table3_pretrained)
       prepare data/units-simulated-14.txt 5 --pretrain 14
       ! is_to_do "$relatives" || prepare data/units-simulated-14-ml_ar_fi.txt 3 --pretrain 14 --exclude_langs "ml ar fi"
