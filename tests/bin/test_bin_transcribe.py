@@ -68,7 +68,7 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
     assert [row[3] for row in rows] == texts
 
 
-def test_an_annotation_file_stands_for_its_recording(folder: Path, talk: Path, capsys: Capsys) -> None:
+def test_an_annotation_file_instead_of_its_recording(folder: Path, talk: Path, capsys: Capsys) -> None:
     first, second = talk.parent / "first", talk.parent / "second"
     assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --elan {first} {talk}") == 0
     (first / "talk.eaf").rename(talk.with_suffix(".eaf"))
@@ -77,6 +77,7 @@ def test_an_annotation_file_stands_for_its_recording(folder: Path, talk: Path, c
     capsys.readouterr()
     code = run_line(transcribe, f"{line} --elan {second}")
     assert "talk.eaf: has a tier 'wenet_hs' already; choose another name with --tier" in capsys.readouterr().err
+    assert run_line(transcribe, f"{line} --srt {talk.parent / 'srt'}") == 0, "subtitles have no tiers"
     assert code == 2 and not second.exists()
     assert run_line(transcribe, f"{line} --elan {second} --tier other") == 0
     assert "wenet_hs" in Eaf(str(second / "talk.eaf")).tiers and "other words" in Eaf(str(second / "talk.eaf")).tiers
@@ -168,3 +169,5 @@ def test_what_elan_cannot_hold_is_refused_before_the_work(
     write_data_list(tmp_path / "data.list", [one, replace(one, key="two", **change)])
     line = f"--model_dir {tmp_path} --data_list {tmp_path / 'data.list'} --out {tmp_path}/a --elan {tmp_path}"
     assert message in error_line(run_line(align, line), capsys)
+    (tmp_path / "a.eaf").touch()
+    assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(run_line(align, line), capsys)

@@ -113,10 +113,14 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
             eaf.add_ref_annotation(f"words@{who}", f"utt@{who}", begin + 100, f"w{who}{n}")
     eaf.to_file(str(tmp_path / "rec.eaf"))
     out, corpus = tmp_path / "out", f"elan --corpus {tmp_path / 'rec.eaf'}"
-    with pytest.raises(DataError, match=r"2 tiers can be meant; name one .*'utt@A' \(A, default-lt, 5 annotations\)"):
+    two = r"2 independent tiers have annotations: 'utt@A', 'utt@B'; name one .*'utt@A' \(A, default-lt, 5 annotations\)"
+    with pytest.raises(DataError, match=two):
         prepare(out, corpus)
-    with pytest.raises(DataError, match="no file has annotations in a tier that 'uttA' names; there are: 'utt@A'"):
-        prepare(out, f"{corpus} --tier uttA")
+    none = "no file has annotations in a tier of --tier uttA --participant A; there are: 'utt@A'"
+    with pytest.raises(DataError, match=none):
+        prepare(out, f"{corpus} --tier uttA --participant A")
+    with pytest.raises(DataError, match=r"tier 'words@A' depends on tier 'utt@A', so .*; name one of them with --tier"):
+        prepare(out, f"{corpus} --tier *@A")
     stats = prepare(out, f"{corpus} --tier_type words")
     texts = sorted(u.txt for of_set in read_lists(out).values() for u in of_set)
     assert texts == [f"w{who}{n}" for who in "ab" for n in range(5)]
@@ -125,6 +129,7 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A", "B"}
     stats = prepare(out, f"{corpus} --tier ' utt@*' --participant 'A '")
     assert stats["tiers"] == {"used": {"utt@A": 5}, "not_used": {"words@A": 5, "utt@B": 5, "words@B": 5}}
+    assert prepare(out, f"{corpus} --participant A")["tiers"] == stats["tiers"], "not the words, which depend on it"
     assert {u.speaker for of_set in read_lists(out).values() for u in of_set} == {"A"}
 
 
@@ -155,7 +160,7 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
         ),
         ("path,text,text\nrec.wav,x,y\n", r"bad.csv:1: several columns have the name text; rename them"),
         (b"PK\x03\x04\x14\x00", r"bad.csv: a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),
-        ("path,text\nhttps://x.org/a.wav,x\n", r"bad.csv:2: audio is a URL, https://x.org/a.wav; download the files"),
+        ("path,text\nhttps://x.org/a.wav,x\n", r"0 usable utterances .* left out: URL 1"),
         ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate the columns by tabs, commas or semicolons"),
         (
             "path,text\nrec.wav,é\n".encode() + b"rec.wav,\xe9\n",
@@ -417,6 +422,15 @@ def test_intervals_that_are_none_are_rejected_and_points_are_counted(tmp_path: P
     assert stats["tiers"] == {"used": {"s": 8}, "not_used": {"events": 1}}
 
 
+def test_codes_of_praat_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_audio(tmp_path / "rec.wav")
+    spans = "".join(f'{n}\n{n + 0.5}\n"ba{n} \\ng\\ae"\n' for n in range(5))
+    text = f'"ooTextFile"\n"TextGrid"\n0\n9\n<exists>\n1\n"IntervalTier"\n"s"\n0\n9\n5\n{spans}'
+    (tmp_path / "rec.TextGrid").write_text(text)
+    prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
+    assert r"5 texts have codes of Praat, such as ba0 \ng\ae; use Convert to Unicode" in caplog.text
+
+
 def test_a_textgrid_loses_no_interval(tmp_path: Path) -> None:
     intervals = [(n, n + 1, f'say ""item [{n}]"" x') for n in range(4)]
     tier = '"IntervalTier"\n"s"\n0\n4\n4\n' + "\n".join(f'{a}\n{b}\n"{text}"' for a, b, text in intervals)
@@ -462,6 +476,35 @@ EAF = f"""<ANNOTATION_DOCUMENT FORMAT="3.0"><!-- no schema --><HEADER/><TIME_ORD
 <ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="u" TIME_SLOT_REF1="begin" TIME_SLOT_REF2="end">
 <ANNOTATION_VALUE>a<!-- comment -->\n\tb</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>
 </TIER></ANNOTATION_DOCUMENT>"""
+
+
+def test_slots_without_a_time_divide_the_span_evenly(tmp_path: Path) -> None:
+    def word(name: str, begin: str, end: str) -> str:
+        times = f'ANNOTATION_ID="{name}" TIME_SLOT_REF1="{begin}" TIME_SLOT_REF2="{end}"'
+        value = f"<ANNOTATION_VALUE>{name}</ANNOTATION_VALUE>"
+        return f"<ANNOTATION><ALIGNABLE_ANNOTATION {times}>{value}</ALIGNABLE_ANNOTATION></ANNOTATION>"
+
+    words = word("v", "s1", "s2") + word("w", "s2", "end") + word("x", "s3", "s4") + word("u2", "begin", "s1")
+    slots = "".join(f'<TIME_SLOT TIME_SLOT_ID="s{n}"/>' for n in (1, 2, 3, 4))
+    text = EAF.replace("</TIME_ORDER>", f"{slots}</TIME_ORDER>")
+    tier = f'<TIER TIER_ID="subdivision">{words}</TIER></ANNOTATION_DOCUMENT>'
+    (tmp_path / "x.eaf").write_text(text.replace("</ANNOTATION_DOCUMENT>", tier))
+    begins = {text: begin for begin, _, text in read_elan(tmp_path / "x.eaf").tiers[-1].spans}
+    assert begins == {"u2": 0.1, "v": pytest.approx(0.1 + 0.8 / 3), "w": pytest.approx(0.1 + 1.6 / 3), "x": None}
+
+
+def test_recordings_of_one_name_are_those_beside_their_files(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "session2"):
+        folder.mkdir(exist_ok=True)
+        write_audio(folder / "rec.wav", seconds=6 if folder == tmp_path else 5)
+        eaf = Eaf()
+        eaf.add_linked_file("./rec.wav")
+        for n in range(5):
+            eaf.add_annotation("default", 1000 * n, 1000 * n + 500 + len(folder.name), f"{folder.name} {n}")
+        eaf.to_file(str(folder / "rec.eaf"))
+    prepare(tmp_path / "out", f"elan --corpus {tmp_path} --no_normalize")
+    found = {(Path(u.wav).parent.name, u.txt.split()[0]) for of in read_lists(tmp_path / "out").values() for u in of}
+    assert found == {(tmp_path.name, tmp_path.name), ("session2", "session2")}
 
 
 def test_words_are_in_the_order_of_their_chain(tmp_path: Path) -> None:
@@ -533,7 +576,7 @@ def test_elan_files_of_other_people(shared_dir: Path) -> None:
     )
     tiers = {tier.name: tier for tier in example.tiers}
     assert all(start < end and text for start, end, text in tiers["W-Spch"].spans)
-    assert tiers["W-IPA"].is_dependent
+    assert tiers["W-IPA"].parent
     assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
     turkish = {tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers}
     assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]

@@ -23,10 +23,10 @@ from wenet_hs.decode.annotation import (
     find_media,
     place_segments,
     read_eaf,
+    tsv_lines,
     write_eaf,
     write_srt,
     write_textgrid,
-    write_tsv,
 )
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
@@ -230,7 +230,7 @@ def test_odd_textgrids(tmp_path: Path, old: str, expected: list[tuple[float, flo
     tiers = {tier.name: list(tier.spans) for tier in grid.tiers}
     assert tiers.pop("old", None) == expected
     assert (grid.end, tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
-    source.write_text(source.read_text().replace("\n\n0\n", "\n\n0.5\n"))
+    source.write_text(source.read_text().replace("\n\n0\n", "\n\n0.5 ! from 3 s\n"))
     with pytest.raises(DataError, match=r"a.TextGrid: begins at 0.5 s, the recording at 0; shift the times to 0 in P"):
         check_tier_names(source, "wenet_hs")
 
@@ -245,11 +245,9 @@ def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
     write_srt(tmp_path / "a.srt", late)
     assert (tmp_path / "a.srt").read_text("utf-8") == "1\n01:00:00,500 --> 01:00:02,200\nend\n\n"
     assert ctm_lines("a b", found.words[:1]) == "a▁b 1 0.6230 0.2770 ŋa 0.9000\n"
-    write_tsv(tmp_path / "a.tsv", [found])
-    rows = [line.split("\t") for line in (tmp_path / "a.tsv").read_text("utf-8").splitlines()]
-    assert rows[0] == ["file", "start", "end", "text", "confidence"]
+    rows = [line.split("\t") for line in tsv_lines(found).splitlines()]
     expected = (["2.000", "2.600", "dù", "0.7500"], ["4.000", "5.000", "", ""])
-    assert rows[2:] == [[str(found.media), *one] for one in expected]
+    assert rows[1:] == [[str(found.media), *one] for one in expected]
 
 
 @settings(max_examples=25, deadline=None)
@@ -315,6 +313,23 @@ def test_new_tiers_have_the_offset_of_the_recording(
     assert caplog.messages == [message]
 
 
+def test_links_and_line_ends_of_a_copy(tmp_path: Path) -> None:
+    links = "".join(f'<MEDIA_DESCRIPTOR RELATIVE_MEDIA_URL="{url}"/>' for url in ("../film/a.mp4", "./Talk.WAV"))
+    value = "<ANNOTATION_VALUE>a&#13;&#10;b</ANNOTATION_VALUE>"
+    head = f"<HEADER>{links}</HEADER><TIME_ORDER/><TIER TIER_ID='old'>{value}</TIER>"
+    source, path = tmp_path / "field" / "talk.eaf", tmp_path / "deep" / "out" / "talk.eaf"
+    for file in (tmp_path / "film/a.mp4", source):
+        file.parent.mkdir()
+        file.write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0">{head}</ANNOTATION_DOCUMENT>')
+    found = recording(tmp_path / "field" / "talk.wav", segment(1, [word("a\bb", 1, 2)]))
+    write_eaf(path, found, "wenet_hs", 0.5, source=source)
+    document = read_eaf(path)
+    urls = [one.get("RELATIVE_MEDIA_URL") for one in document.findall("HEADER/MEDIA_DESCRIPTOR")]
+    assert urls == ["../../film/a.mp4", "../../field/talk.wav"]
+    values = [one.text for one in document.iter("ANNOTATION_VALUE")]
+    assert values[0] == "a\r\nb" and "ab" in values, "what XML cannot hold is left out"
+
+
 def test_the_recording_of_a_file(tmp_path: Path) -> None:
     def eaf(*links: str) -> Path:
         media = "".join(f'<MEDIA_DESCRIPTOR MIME_TYPE="a" {link}/>' for link in links)
@@ -337,6 +352,12 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     for url in ("file:///C:/far.wav", "https://x.org/far.wav"):
         assert find_media(eaf(f'MEDIA_URL="{url}"')) == tmp_path / "far.wav"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/far.wav").touch()
+    both = eaf(f'MEDIA_URL="{tmp_path}/other/far.wav" RELATIVE_MEDIA_URL="./old/far.wav"')
+    assert find_media(both) == tmp_path / "other/far.wav", "a link that exists comes before a search by name"
+    (tmp_path / "talk.part1.wav").touch()
+    assert find_media(eaf('MEDIA_URL="talk.part1"')) == tmp_path / "talk.part1.wav"
     (tmp_path / "talk.TextGrid").write_text(SHORT, "utf-8")
     assert find_media(tmp_path / "talk.TextGrid") == tmp_path / "talk.flac"
     assert find_media(tmp_path / "other.wav") == tmp_path / "other.wav"

@@ -5,7 +5,7 @@ Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
          wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
 
 With --elan, --textgrid, --srt, --ctm or --tsv a recording may last hours. Speech is found, and each segment gets its
-text, its words with their times, and its confidence. An .eaf or .TextGrid stands for the recording in its folder: the
+text, its words with their times, and its confidence. An .eaf or .TextGrid may be given instead of its recording: the
 new tiers are added to a copy of the file, and the file itself is never changed.
 
 A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
@@ -20,23 +20,22 @@ from pathlib import Path
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, progress_bar, search_options
-from wenet_hs.data.annotations import is_annotation
 from wenet_hs.decode.annotation import (
     DEFAULT_LOW_CONFIDENCE,
     DEFAULT_TIER,
+    TSV_HEADER,
     TranscribedRecording,
     check_tier_names,
     ctm_lines,
     find_media,
+    tsv_lines,
     write_eaf,
     write_srt,
     write_textgrid,
-    write_tsv,
 )
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.decode.segments import VADS
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import write_atomic
 from wenet_hs.recognizer import Recognizer, load_model
 
 _SUFFIXES = {"elan": ".eaf", "textgrid": ".TextGrid", "srt": ".srt"}
@@ -77,12 +76,13 @@ def run(args: argparse.Namespace) -> None:
         if args.ctm is not None:
             raise ConfigError("--ctm: this model was trained without CTC and gives no times of words; leave it out")
         print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
-    num_failed, recordings = 0, list[TranscribedRecording]()
+    num_failed = 0
     for path in args.audio:
         try:
             if formats:
-                recordings.append(_annotate(args, recognizer, path))
-                _write_lists(args, recordings)
+                recording = _annotate(args, recognizer, path)
+                _append(args.tsv, tsv_lines(recording), header=TSV_HEADER)
+                _append(args.ctm, ctm_lines(recording.media.stem, recording.words))
             else:
                 _print(args, recognizer, path)
         except DataError as error:
@@ -138,7 +138,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:
     """Transcribe a recording and write its files."""
     media, tier = find_media(path), args.tier or DEFAULT_TIER
-    if is_annotation(path):
+    if any(path.suffix.lower() == output.suffix.lower() for output in _outputs(args, path).values()):
         check_tier_names(path, tier)
     with progress_bar(path.name) as advance:
         options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
@@ -156,12 +156,11 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
     return recording
 
 
-def _write_lists(args: argparse.Namespace, recordings: Sequence[TranscribedRecording]) -> None:
-    """Write the files of all recordings so far."""
-    if args.tsv is not None:
-        write_tsv(args.tsv, recordings)
-    if args.ctm is not None:
-        write_atomic(args.ctm, "".join(ctm_lines(one.media.stem, one.words) for one in recordings))
+def _append(path: Path | None, lines: str, *, header: str = "") -> None:
+    """Add the lines of a recording to a file of all recordings."""
+    if path is not None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(lines if file.tell() else header + lines)
 
 
 if __name__ == "__main__":

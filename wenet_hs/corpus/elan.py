@@ -39,7 +39,8 @@ class Tier:
     kind: str = ""
     """Linguistic type."""
     participant: str = ""
-    is_dependent: bool = False
+    parent: str = ""
+    """The tier that it depends on."""
     is_interval: bool = True
     """False for points of Praat, which cannot be utterances."""
     spans: Sequence[tuple[float | None, float | None, str]] = ()
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that name tiers."""
-    tier_help = "tiers with the transcripts, with * for any characters (default: the only tier that can be meant)"
+    tier_help = "tiers with the transcripts, with * for any characters (default: the only one with annotations)"
     parser.add_argument("--tier", nargs="+", action="extend", default=[], metavar="NAME", help=tier_help)
 
 
@@ -85,16 +86,19 @@ def prepare_files(
     """Write the lists of annotation files. Returns the content of `stats.json`.
 
     Args:
-        wanted: patterns with `*` per attribute of a tier. None at all: the only independent tier name with annotations.
-    Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which one is meant.
+        wanted: patterns with `*` per attribute of a tier. Without a name or type: the only independent tier with
+            annotations, of each wanted participant.
+    Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
     """
     files, unreadable = _read_files(args.corpus, suffix, read)
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
     others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
     if not any(tier.spans for file in used for tier in file.tiers):
-        given = " ".join(pattern for patterns in wanted.values() for pattern in patterns)
-        raise DataError(f"no file has annotations in a tier that {given!r} names; there are: {_describe(files)}")
+        flags = {"name": "--tier", "kind": "--tier_type", "participant": "--participant"}
+        given = " ".join(f"{flags[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
+        found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
+        raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
@@ -125,18 +129,36 @@ def _read_files(
 
 def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence[str]]) -> Callable[[Tier], bool]:
     """Whether a tier is wanted. See `prepare_files`."""
-    if not any(wanted.values()):
-        tiers = [tier for file in files for tier in file.tiers if tier.is_interval and not tier.is_dependent]
-        names = {tier.name for tier in tiers if tier.spans}
-        if len(names) != 1:
-            raise DataError(f"{len(names)} tiers can be meant; name one or several with --tier: {_describe(files)}")
-        wanted = {"name": [*names]}
+    is_by_name = wanted["name"] or wanted.get("kind")
 
     def fits(value: str, patterns: Sequence[str]) -> bool:
         stripped = [pattern.strip() for pattern in patterns]
         return not stripped or value in stripped or any(fnmatchcase(value, pattern) for pattern in stripped)
 
-    return lambda tier: tier.is_interval and all(fits(getattr(tier, name), wanted[name]) for name in wanted)
+    def is_wanted(tier: Tier) -> bool:
+        is_candidate = tier.is_interval and bool(is_by_name or not tier.parent)
+        return is_candidate and all(fits(getattr(tier, name), wanted[name]) for name in wanted)
+
+    names = defaultdict[str, set[str]](set)
+    for file in files:
+        chosen = {tier.name: tier for tier in file.tiers if is_wanted(tier)}
+        parents = {tier.name: tier.parent for tier in file.tiers}
+        if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
+            found = f"{file.path}: tier {both[0][0]!r} depends on tier {both[0][1]!r}, so they have the same speech"
+            raise DataError(f"{found}; name one of them with --tier")
+        for tier in chosen.values():
+            names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
+    if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
+        found = f"{len(several[0])} independent tiers have annotations: {list_names(sorted(map(repr, several[0])))}"
+        raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
+    return is_wanted
+
+
+def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
+    found = list[str]()
+    while (name := parents.get(name, "")) and name not in found:
+        found.append(name)
+    return found
 
 
 def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
@@ -144,10 +166,7 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
     finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
     for file in files:
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
-        try:
-            found = finder.find(file.media, file.path.parent, str(file.path))
-        except DataError as error:  # a URL
-            found = f"URL: {str(error).removeprefix(f'{file.path}: ')}"
+        found = finder.find(file.media, file.path.parent)
         if isinstance(found, str) and spans:
             logger.warning("%s: %s; its %d annotations are left out", file.path, found, len(spans))
         for tier, start, end, txt in spans:
@@ -194,11 +213,13 @@ def read_elan(path: Path) -> AnnotationFile:
 
 def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
     """Raises KeyError, ValueError or CycleError if identifiers are wrong."""
-    seconds = {
+    seconds: dict[str | None, float | None] = {
         one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000 if (value := one.get("TIME_VALUE")) else None
         for one in document.iterfind("TIME_ORDER/TIME_SLOT")
     }
     elements = document.findall("TIER/ANNOTATION/*")
+    for tier in document.iterfind("TIER"):
+        _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
     annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
     if len(annotations) < len(elements):
         raise ValueError("two annotations have one ANNOTATION_ID")
@@ -217,11 +238,24 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
                 name=tier.get("TIER_ID", "").strip(),
                 kind=tier.get("LINGUISTIC_TYPE_REF", "").strip(),
                 participant=tier.get("PARTICIPANT", "").strip(),
-                is_dependent=bool(tier.get("PARENT_REF")),
+                parent=tier.get("PARENT_REF", "").strip(),
                 spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
             )
         )
     return tiers
+
+
+def _interpolate(seconds: dict[str | None, float | None], elements: Sequence[Element]) -> None:
+    """Give slots without a time those that divide the span between two times evenly, as ELAN shows them."""
+    ends = {one.get("TIME_SLOT_REF1"): one.get("TIME_SLOT_REF2") for one in elements}
+    for slot in [slot for slot in ends if seconds.get(slot) is not None]:
+        chain = [slot, ends[slot]]
+        while chain[-1] in ends and seconds.get(chain[-1]) is None and len(chain) <= len(ends):
+            chain.append(ends[chain[-1]])
+        begin, end = seconds[slot], seconds.get(chain[-1])
+        if len(chain) > 2 and begin is not None and end is not None:
+            for number, between in enumerate(chain[1:-1], start=1):
+                seconds[between] = begin + (end - begin) * number / (len(chain) - 1)
 
 
 def _find_places(annotations: Mapping[str, Element]) -> dict[str, tuple[str, tuple[int, ...]]]:

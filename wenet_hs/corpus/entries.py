@@ -160,7 +160,7 @@ def _make_utterances(
         lang = entry.lang or args.lang
         txt = _normalizer(args, lang)(entry.txt)
         reason, is_fault = _fault(entry, txt)
-        path = None if reason else finder.find(entry.audio, entry.folder, entry.where)
+        path = None if reason else finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
             found.append((entry, path, txt))
         else:

@@ -54,7 +54,7 @@ def _read_metadata(
     for path in metadata:
         for row in read_table(path, args, _split_of(args.corpus, path)):
             if isinstance(row, Entry):
-                named.add(finder.find(row.audio, row.folder, row.where))
+                named.add(finder.find(row.audio, row.folder))
             yield row
     for path in audio:
         if path not in named:

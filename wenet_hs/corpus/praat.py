@@ -8,12 +8,19 @@ text files in UTF-8 and UTF-16 are read; binary ones are not.
 """
 
 import argparse
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
 from wenet_hs.data.annotations import read_textgrid
+
+logger = logging.getLogger(__name__)
+
+_CODE = re.compile(r"\\[A-Za-z:?^'`.|][A-Za-z0-9:^'`~,.|/]")
+"""A letter by Praat's backslash codes: `\\ng` is ŋ."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,4 +48,9 @@ def _read(path: Path, speaker_from: str) -> AnnotationFile:
         )
         for tier in read_textgrid(path).tiers
     ]
+    texts = [text for tier in tiers for *_, text in tier.spans]
+    if coded := [text for text in texts if _CODE.search(text)]:
+        logger.warning(
+            "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat", path, len(coded), coded[0]
+        )
     return AnnotationFile(path=path, media=(path.stem,), tiers=tiers)

@@ -75,19 +75,20 @@ class Grid:
     tiers: Sequence[GridTier]
 
 
-_GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\S)')
-"""What is not a comment, by Praat's own rule: quoted strings, flags, and numbers with white space around them."""
+_GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\S)|!.*')
+"""By Praat's own rule: quoted strings, flags, numbers with white space around them, and comments."""
 
 
 def read_textgrid(path: Path) -> Grid:
     """A TextGrid, long or short, UTF-8 or UTF-16.
 
-    Every interval and point that the file declares is there. Raises DataError if one is missing.
+    Every interval and point that the file declares is there. Raises DataError if one is missing, or times do not
+    begin at 0.
     """
     remedy = "save it as text file in Praat"
     try:
         data = path.read_bytes()
-        return _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
+        grid = _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:
@@ -96,6 +97,9 @@ def read_textgrid(path: Path) -> Grid:
         raise DataError(f"{path}: cut off, or not a TextGrid; restore the file, or {remedy}") from error
     except ValueError as error:
         raise DataError(f"{path}: not a TextGrid ({one_line(error)}); {remedy}") from error
+    if grid.start != 0:
+        raise DataError(f"{path}: begins at {grid.start:g} s, the recording at 0; shift the times to 0 in Praat")
+    return grid
 
 
 def _parse_grid(text: str) -> Grid:
@@ -103,8 +107,10 @@ def _parse_grid(text: str) -> Grid:
     if '"TextGrid"' not in text:
         raise ValueError('no "TextGrid" in it')
     found = _GRID_TOKEN.finditer(text, text.index('"TextGrid"') + len('"TextGrid"'))
-    tokens = (one[0] if one[1] is None else one[1].replace('""', '"') for one in found)
+    tokens = (one[0] if one[1] is None else one[1].replace('""', '"') for one in found if one[0][0] != "!")
     start, end, flag = float(next(tokens)), float(next(tokens)), next(tokens)
+    if flag not in ("<exists>", "<absent>"):
+        raise ValueError(f"{flag!r} instead of <exists>")
     tiers = []
     for _ in range(int(next(tokens)) if flag == "<exists>" else 0):
         kind, name, _, _, size = (next(tokens), next(tokens), next(tokens), next(tokens), next(tokens))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from wenet_hs.errors import DataError, list_names
+from wenet_hs.errors import list_names
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".au")
 _UNREADABLE = (".mp4", ".mpg", ".mpeg", ".mov", ".avi", ".m4a", ".wma")
@@ -21,50 +21,42 @@ class MediaFinder:
     def __init__(self, audio_dir: Path | None) -> None:
         """`audio_dir`: the folder to search; None: the folder of each entry."""
         self._audio_dir = audio_dir
-        self._known: dict[tuple[tuple[str, ...], Path], Path | str] = {}
         self._files: dict[Path, dict[str, list[Path]]] = {}
 
-    def find(self, audio: Sequence[str], folder: Path, where: str) -> Path | str:
+    def find(self, audio: Sequence[str], folder: Path) -> Path | str:
         """The file, or why there is none.
 
         Args:
             audio: paths as they are written, the first that is found counts; also of Windows, or without suffix.
             folder: where relative paths begin.
-            where: of the annotation, for the message.
-        Raises: DataError for a URL, unless a file of its name is found.
         """
-        asked = (tuple(audio), folder)
-        if asked not in self._known:
-            names = [name for written in audio if written for name in local_paths(written)]
-            self._known[asked] = self._search(names, folder)
-        found, urls = self._known[asked], [written for written in audio if _URL.match(written)]
-        if urls and isinstance(found, str):
-            raise DataError(f"{where}: audio is a URL, {urls[0]}; download the files, and give their paths")
-        return found
-
-    def _search(self, names: Sequence[Path], folder: Path) -> Path | str:
+        names = [name for written in audio if written for name in local_paths(written)]
         if not names:
             return "no audio is named"
-        roots = [folder] if self._audio_dir is None else [self._audio_dir, folder]
+        roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
+        same = [name for name in names if name.name == names[0].name]  # several links to one file: search none first
+        if found := next(filter(None, (_exact(name, roots) for name in same)), None):
+            return found
         ambiguous = ""
         for name in names:
-            for path in (root / candidate for candidate in _with_suffixes(name) for root in roots):
-                if os.path.isfile(path):  # noqa: PTH113  # False for a name that no disk can hold
-                    return path.absolute()
-            index = self._index(roots[0])
+            if found := _exact(name, roots):
+                return found
+            index = self._index(roots[-1])
             for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
-                found = _most_alike(index.get(_fold(candidate.name), []), name)
-                found = [path for path in found if path.parent == folder.absolute()] or found  # ELAN's rule too
-                if len(found) == 1:
-                    return found[0]
-                if found:
-                    ambiguous = f"{list_names(sorted(map(str, found)), most=2)}; name the folder in the path"
+                alike = _most_alike(index.get(_fold(candidate.name), []), name)
+                alike = [path for path in alike if path.parent == folder.absolute()] or alike  # ELAN's rule too
+                if len(alike) == 1:
+                    return alike[0]
+                if alike:
+                    ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
                     break
         if ambiguous:
             return f"ambiguous: {ambiguous}"
+        if url := next(filter(_URL.match, audio), None):
+            return f"URL: {url}; download the file, and give its path"
         remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
         wanted = dict.fromkeys(name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)" for name in names)
-        return f"missing: no {list_names([*wanted])} in {roots[0]} and its subfolders{remedy}"
+        return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
 
     def _index(self, root: Path) -> dict[str, list[Path]]:
         """The files below a folder by name, without regard to case and Unicode form; links to folders are followed."""
@@ -83,8 +75,15 @@ class MediaFinder:
         return self._files[root]
 
 
+def _exact(name: Path, roots: Sequence[Path]) -> Path | None:
+    """The file at a path below one of the folders; with the suffix of the name, or of audio."""
+    paths = (root / candidate for candidate in _with_suffixes(name) for root in roots)
+    found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
+    return found and found.absolute()
+
+
 def _most_alike(paths: Sequence[Path], written: Path) -> list[Path]:
-    """The paths that agree with the written one in the most folders above the file."""
+    """The paths with the most folders above the file in common with the written one."""
 
     def num_alike(path: Path) -> int:
         pairs = zip(reversed(path.parts[:-1]), reversed(written.parts[:-1]), strict=False)
@@ -109,5 +108,6 @@ def _with_suffixes(path: Path) -> list[Path]:
     """The path, if it may be audio, and the same name with each suffix of audio, in place of its own or after it."""
     is_audio = path.suffix.lower() in AUDIO_SUFFIXES
     own = [path] if is_audio else [path.with_name(path.name + suffix) for suffix in AUDIO_SUFFIXES]
-    others = [path.with_suffix(suffix) for suffix in AUDIO_SUFFIXES] if path.suffix else []
+    is_media = is_audio or path.suffix.lower() in _UNREADABLE  # else the suffix is a part of the name
+    others = [path.with_suffix(suffix) for suffix in AUDIO_SUFFIXES] if is_media else []
     return [*own, *(other for other in others if other != path)]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.build import Experiment
-from wenet_hs.data.audio import segment_duration
+from wenet_hs.data.audio import length_fault, segment_duration
 from wenet_hs.data.features import frame_samples, num_frames, utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.annotation import (
@@ -127,6 +127,8 @@ def _align_long(experiment: Experiment, utterance: Utterance, duration_s: float)
     """The alignment of a long utterance, whose audio, features and encoder output are never in memory as a whole."""
     conf, incomplete = experiment.config.dataset_conf, list[str]()
     try:
+        if reason := length_fault(segment_duration(utterance), duration_s, "the data list"):
+            return f"{utterance.wav}: {reason}"
         ids = _unit_ids(experiment, utterance)
         length = num_frames(round(duration_s * conf.resample_conf.resample_rate), conf)
         _check_frames(experiment, utterance, ids, length)
@@ -238,6 +240,14 @@ def write_ctm(path: Path, alignments: Iterable[AlignedUtterance], *, of_units: b
     write_atomic(path, "".join(lines))
 
 
+def _textgrid_path(folder: Path, key: str) -> Path:
+    return folder / f"{key.replace('/', '%2F')}.TextGrid"
+
+
+def _eaf_path(folder: Path, wav: str) -> Path:
+    return folder / f"{Path(wav).stem}.eaf"
+
+
 def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> None:
     """Write FOLDER/KEY.TextGrid with the tiers `units` and `words`; a `/` in a key becomes `%2F`.
 
@@ -245,12 +255,20 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
     """
     for aligned in alignments:
         end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
-        path = folder / f"{aligned.utterance.key.replace('/', '%2F')}.TextGrid"
-        save_textgrid(path, {"units": aligned.units, "words": aligned.words}, end)
+        save_textgrid(
+            _textgrid_path(folder, aligned.utterance.key), {"units": aligned.units, "words": aligned.words}, end
+        )
 
 
-def check_recordings(utterances: Iterable[Utterance]) -> None:
-    """Raise DataError if `write_eafs` would. An unknown end is set to 1 ms after the start."""
+def check_outputs(utterances: Sequence[Utterance], *, textgrid: Path | None, elan: Path | None) -> None:
+    """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
+    paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
+    paths += [_eaf_path(elan, one.wav) for one in utterances if elan is not None]
+    if existing := [path for path in paths if path.exists()]:
+        raise DataError(f"{existing[0]}: exists already; name another folder")
+    if elan is None:
+        return
+    # an unknown end is 1 ms after the start
     for_elan = [(one, one.start or 0.0, one.end or (one.start or 0.0) + 0.001) for one in utterances]
     _make_recordings(
         (one.wav, TranscribedSegment(start=start, end=end, text="", speaker=one.speaker))
@@ -265,8 +283,7 @@ def write_eafs(folder: Path, alignments: Iterable[AlignedUtterance], *, of_units
     """
     segments = ((one.utterance.wav, _segment(one, of_units=of_units)) for one in alignments)
     for recording in _make_recordings(segments):
-        path = folder / f"{recording.media.stem}.eaf"
-        write_eaf(path, recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
+        write_eaf(_eaf_path(folder, str(recording.media)), recording, DEFAULT_TIER, DEFAULT_LOW_CONFIDENCE)
 
 
 def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list[TranscribedRecording]:

@@ -39,6 +39,7 @@ _EAF_TAGS = (
     *("CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF"),
 )
 _EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _MAX_OVERLAP_S = 0.05  # of two segments in a tier: rounded times, or a margin around the speech
 
 
@@ -155,21 +156,18 @@ def find_media(path: Path) -> Path:
     if not is_annotation(path):
         return path
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
-    found = MediaFinder(None).find(written, path.parent, str(path))
+    found = MediaFinder(None).find(written, path.parent)
     if isinstance(found, str):
         raise DataError(f"{path}: {found}; put the audio file there")
     return found
 
 
 def check_tier_names(path: Path, tier: str) -> None:
-    """Raise DataError if new tiers do not fit into an annotation file: a name exists, or a TextGrid begins after 0."""
+    """Raise DataError if an annotation file has a tier of a new tier's name."""
     if path.suffix.lower() == ".eaf":
         names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
     else:
-        grid = read_textgrid(path)
-        names = [one.name for one in grid.tiers]
-        if grid.start != 0:
-            raise DataError(f"{path}: begins at {grid.start:g} s, the recording at 0; shift the times to 0 in Praat")
+        names = [one.name for one in read_textgrid(path).tiers]
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
         raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")
@@ -201,7 +199,8 @@ def write_eaf(
     used = [one for one in header.findall("PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
     (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[0].text = str(last)
     ElementTree.indent(document, " " * 4)
-    write_atomic(path, ElementTree.tostring(document, "UTF-8", xml_declaration=True) + b"\n")
+    data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
+    write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")  # readers make a newline of \r
 
 
 def _child(element: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -235,10 +234,11 @@ def _new_eaf(tiers: Sequence[_Tier], first: int) -> tuple[ElementTree.Element, i
         eaf.add_tier(tier.name, type_name, tier.parent, part=tier.speaker)
         parent_ids = [] if tier.parent is None else list(eaf.tiers[tier.parent][0])
         for span, row in zip(tier.spans, tier.rows, strict=True):
+            text = _NOT_XML.sub("", span.text)
             if is_aligned:
-                eaf.add_annotation(tier.name, round(1000 * span.start), round(1000 * span.end), span.text)
+                eaf.add_annotation(tier.name, round(1000 * span.start), round(1000 * span.end), text)
             else:
-                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_ids[row], span.text, None, None)
+                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_ids[row], text, None, None)
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
@@ -270,10 +270,11 @@ def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_fold
     """Set the absolute and relative links to files that exist, as seen from `folder`, and add that of the recording."""
     found = dict[ElementTree.Element, Path]()
     for link in header.findall("MEDIA_DESCRIPTOR"):
-        for name in (local.name for written in link_paths(link) for local in local_paths(written)):
-            file = media if name == media.name else old_folder / name
-            if file.is_file():
-                found[link] = file
+        for local in (local for written in link_paths(link) for local in local_paths(written)):
+            if local.name.casefold() == media.name.casefold():
+                found[link] = media
+            for file in filter(Path.is_file, (old_folder / local.name, old_folder / local)):
+                found.setdefault(link, file)
     if media not in found.values():
         mime = "audio/x-wav" if media.suffix.lower() == ".wav" else "audio/*"
         link = ElementTree.Element("MEDIA_DESCRIPTOR", MIME_TYPE=mime)
@@ -336,12 +337,13 @@ def ctm_lines(name: str, parts: Iterable[TimedText]) -> str:
     )
 
 
-def write_tsv(path: Path, recordings: Iterable[TranscribedRecording]) -> None:
-    """Write a line per segment: file, start, end (seconds), text, confidence (empty if there is none)."""
-    lines = ["file\tstart\tend\ttext\tconfidence\n"]
-    for recording in recordings:
-        for one in recording.segments:
-            confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
-            name = one_field(str(recording.media))
-            lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
-    write_atomic(path, "".join(lines))
+TSV_HEADER = "file\tstart\tend\ttext\tconfidence\n"
+
+
+def tsv_lines(recording: TranscribedRecording) -> str:
+    """A line per segment: file, start, end (seconds), text, confidence (empty if there is none)."""
+    name, lines = one_field(str(recording.media)), []
+    for one in recording.segments:
+        confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
+        lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
+    return "".join(lines)
