@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make a small field corpus of SIMULATED speech: long recordings of two speakers, annotated in ELAN.
 
-It has what real ones have: overlapping speech, a silent stretch, annotations without text, a tier of comments, and
-media links of a Windows computer. It is for tests and for trying `examples/own`.
+It has what real ones have: overlapping speech, a silent stretch, annotations without text, dependent annotations
+with a vocabulary, a tier of comments, and media links of a Windows computer. It is for tests and for trying
+`examples/own`.
 
 Example: python tools/field_corpus.py --sentences examples/mini/s0/sentences/es.txt --lang es --out fieldwork
 """
@@ -23,6 +24,7 @@ from wenet_hs.files import read_lines
 RATE = 16_000
 SPEAKERS = {"Ana": ("f2", 60), "Beto": ("m3", 40)}
 """Name → variant of espeak-ng's voice, and pitch."""
+LOUDNESS = ("loud", "quiet")
 COMMENTS = ("[dog barks]", "[laughs]", "?? check with Ana", "")
 
 
@@ -77,17 +79,25 @@ def record(
 
 
 def annotate(name: str, spans: list[tuple[str, int, int, str]], out: Path, draw: random.Random) -> None:
-    """Write the .eaf: a tier per speaker with the participant, and a tier of comments."""
+    """Write the .eaf: per speaker a tier with the participant and a dependent one, and a tier of comments."""
     eaf = Eaf(author="wenet_hs")
     eaf.remove_tier("default")
     eaf.add_linked_file(
         f"file:///C:/Users/Ana/Feldforschung/{name}.wav", f"../../Feldforschung/{name}.wav", "audio/x-wav"
     )
+    eaf.add_language("eng")
+    eaf.add_controlled_vocabulary("loudness")
+    for value in LOUDNESS:
+        eaf.add_cv_entry("loudness", f"cve_{value}", [(value, "eng", f"{value} speech")])
+    eaf.add_linguistic_type("loudness", "Symbolic_Association", timealignable=False)
+    eaf.linguistic_types["loudness"]["CONTROLLED_VOCABULARY_REF"] = "loudness"
     for speaker in SPEAKERS:
         eaf.add_tier(f"utterance@{speaker}", part=speaker)
+        eaf.add_tier(f"loudness@{speaker}", "loudness", f"utterance@{speaker}", part=speaker)
     eaf.add_tier("comments")
     for speaker, begin_ms, end_ms, text in spans:
         eaf.add_annotation(f"utterance@{speaker}", begin_ms, end_ms, "" if draw.random() < 0.02 else text)
+        eaf.add_ref_annotation(f"loudness@{speaker}", f"utterance@{speaker}", begin_ms + 1, draw.choice(LOUDNESS))
         if draw.random() < 0.05:
             eaf.add_annotation("comments", begin_ms, end_ms, draw.choice(COMMENTS))
     eaf.to_file(str(out / f"{name}.eaf"))
