@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # The options and stages that every recipe shares. A run.sh sets its corpus's own options and defaults, sources this
 # file, defines `prepare_data` (stage 0) and calls `run_stages`. It may define `corpus_settings`, which prints settings
-# for training that depend on other options, one per line, and set `base_data`, the lists of the first training.
+# for training that depend on other options, one per line, and set `base_data`, the lists of the first training. It may
+# define `list_options`, which prints options that change the lists, but not the names of their folders.
 #   DATA_OPTIONS="langs hours"   the options that change the data: other values than the defaults get folders of their own
 #   MORE_OPTIONS="pretrain"      other options whose defaults are kept as _default_NAME
 #   base_model=DIR               a trained model from which all heads start, instead of a first training per seed
@@ -120,6 +121,7 @@ _data_options() {
   local _name
   for _name in ${DATA_OPTIONS:-} data_seed; do echo "--$_name ${!_name}"; done
   [ -z "${corpus:-}" ] || echo "--corpus $corpus"
+  ! declare -F list_options > /dev/null || list_options
 }
 
 # Refuses a data folder that was prepared with other options; stage 0 writes them into it.

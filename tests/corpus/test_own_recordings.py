@@ -18,7 +18,7 @@ from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
-from wenet_hs.corpus import table
+from wenet_hs.corpus import entries, table
 from wenet_hs.corpus.elan import read_elan
 from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.errors import ConfigError, DataError
@@ -135,16 +135,45 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
 
 def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
-    words = write_table(tmp_path, [*rows_of(12), Annotation("rec", "s9", 100, 500, "both")])
+    words = write_table(tmp_path, [*rows_of(12), Annotation("rec", "s9", 100, 550, "both")])
     stats = prepare(tmp_path / "out", words)
     overlapping = (tmp_path / "out" / "overlapping.tsv").read_text("utf-8").splitlines()[1:]
     assert overlapping == [
-        "rec-0000000-0000390\trec-0000100-0000500\t0.100\t0.390",
-        "rec-0000100-0000500\trec-0000400-0000790\t0.400\t0.500",
+        "rec-0000000-0000390\trec-0000100-0000550\t0.100\t0.390",
+        "rec-0000100-0000550\trec-0000400-0000790\t0.400\t0.550",
     ]
     assert stats["total"]["left_out"].get("overlaps another annotation") is None
     stats = prepare(tmp_path / "out", f"{words} --drop_overlaps")
     assert stats["total"]["left_out"]["overlaps another annotation"] == 3
+    by_hand = [replace(one, end_ms=one.end_ms + 110) for one in rows_of(12)]  # 0.1 s of the next one
+    assert prepare(tmp_path / "out", f"{write_table(tmp_path, by_hand)} --drop_overlaps")["total"]["left_out"] == {}
+
+
+@pytest.mark.parametrize(("options", "shared"), [("", 0), ("--split_by sentence", 14), ("--split_by none", 14)])
+def test_sets_share_audio_only_on_request_and_it_is_counted(tmp_path: Path, options: str, shared: int) -> None:
+    """Utterances and their words: two tiers of one speaker."""
+    write_audio(tmp_path / "rec.wav", seconds=48)
+    utterances = [Annotation("rec", "s", 1500 * n, 1500 * n + 1200, f"na{n} ba{n}") for n in range(30)]
+    halves = ((0, 0), (1, 600))
+    words = [
+        Annotation("rec", "s", a.start_ms + b, a.start_ms + b + 590, a.text.split()[n])
+        for n, b in halves
+        for a in utterances
+    ]
+    stats = prepare(tmp_path / "out", f"{write_table(tmp_path, [*utterances, *words])} {options}")
+    assert f"{shared} of 30 overlaps in several sets" in stats["sets"]
+    sets = read_lists(tmp_path / "out")
+    spans = {name: [(u.start or 0, u.end or 0) for u in of_set] for name, of_set in sets.items()}
+    common = [a for a in spans["test"] for b in spans["train"] if a[0] < b[1] and b[0] < a[1]]
+    assert bool(common) == bool(shared)
+
+
+def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    both = [replace(one, start_ms=one.start_ms + 100, text=f"x {one.text}", speaker="t") for one in rows_of(30)[:1]]
+    stats = prepare(tmp_path / "out", write_table(tmp_path, [*rows_of(30), *both]))
+    assert stats["sets"].startswith("sets (auto): ") and "no known overlaps" in stats["sets"]
+    assert stats["total"]["left_out"]["its audio is in the test set"] == 1
 
 
 @pytest.mark.parametrize(
@@ -161,7 +190,7 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
         ("path,text,text\nrec.wav,x,y\n", r"bad.csv:1: several columns have the name text; rename them"),
         (b"PK\x03\x04\x14\x00", r"bad.csv: a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),
         ("path,text\nhttps://x.org/a.wav,x\n", r"0 usable utterances .* left out: URL 1"),
-        ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate the columns by tabs, commas or semicolons"),
+        ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons"),
         (
             "path,text\nrec.wav,é\n".encode() + b"rec.wav,\xe9\n",
             r"bad.csv:3: not utf-8: byte 0xe9; save the whole table",
@@ -172,7 +201,7 @@ def test_overlapping_annotations_are_listed_and_left_out_on_request(tmp_path: Pa
         ),
         (
             "path,text,start,end\nrec.wav,x,0,1\nrec.wav,x,1,2\nrec.wav,x,2,3\n",
-            r"all 3 transcripts are 'x'; name the column",
+            r"all 3 transcripts are 'x'; name their column or tier",
         ),
     ],
 )
@@ -187,7 +216,7 @@ def test_a_table_that_cannot_be_used_gets_one_line(tmp_path: Path, content: str 
 def test_wrong_columns_name_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("File name\tOrthography\nrec\tx\n")
     for columns, message in {
-        "text=Ortography": r"did you mean 'Orthography'\? t.tsv has the columns: File name, Orthography",
+        "text=Ortography": r"did you mean Orthography\? t.tsv has the columns: File name, Orthography",
         "txt=Orthography": r"expected CONTENT=NAME with a content of audio, text, speaker",
     }.items():
         args = parse_prepare(f"table --table {tmp_path / 't.tsv'} --out {tmp_path / 'out'} --num_workers 0")
@@ -260,9 +289,7 @@ def test_delimiters_at_line_ends_are_no_column(tmp_path: Path, header_end: str, 
     assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (5, {"columns": 1})
 
 
-def test_what_normalisation_would_hide_is_stated_and_two_scripts_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_normalisation_would_hide_is_stated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     texts = ["mir [laughs]", "mir 12", "mir (x) yεl", "мир один", "mwana yεl", "ε yεl", "mi <b>"]
     annotations = [Annotation("rec", "s", 400 * n, 400 * n + 390, text) for n, text in enumerate(texts)]
@@ -270,24 +297,16 @@ def test_what_normalisation_would_hide_is_stated_and_two_scripts_too(
     stats = prepare(tmp_path / "out", write_table(tmp_path, annotations))
     assert "3 transcripts have notes in brackets, such as '[laughs]' in all.csv:2; what is in them" in caplog.text
     assert "1 transcripts have digits, such as '12' in all.csv:3; write numbers as they are spoken" in caplog.text
-    [remark] = [line for line in caplog.messages if line.startswith("xx: ")]
-    assert remark.startswith(
-        "xx: letters of several scripts: 73% Latin, 17% Cyrillic, 10% Greek; ε U+03B5 in 43% of the"
-    )
-    assert (
-        stats["sets"]
-        == "sets (auto): 1 of 1 speakers, 0 of 7 sentences in several sets; 0 utterances left out for that"
-    )
+    common = "1 of 1 speakers, 0 of 7 sentences, no known overlaps"
+    assert stats["sets"] == f"sets (auto): {common} in several sets; 0 utterances left out for that"
     assert caplog.messages[-1] == stats["sets"]
 
 
-def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     words = write_table(tmp_path, rows_of(6))
     prepare(tmp_path / "out", words)
     prepare(tmp_path / "out", f"{words} --seed 3")
-    assert f"{tmp_path}/out: replaces lists that were made with other options: seed 0" in caplog.messages
     before = read_lists(tmp_path / "out")
     (tmp_path / "other.csv").write_text((tmp_path / "all.csv").read_text())
     with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv.; give another --out, or"):
@@ -353,9 +372,111 @@ def test_auto_leaves_out_at_most_a_tenth_in_all(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *lines]))
     stats = prepare(tmp_path / "out", f"table --table {tmp_path}/t.csv --check_audio exists")
     assert stats["total"]["utterances"] == {"train": 160, "dev": 20, "test": 20}
-    assert stats["sets"] == (
-        "sets (auto: sentence): no known speakers, 0 of 20 sentences in several sets; 0 utterances left out for that"
-    )
+    common = "no known speakers, 0 of 20 sentences, 1 of 1 overlaps"
+    assert stats["sets"] == f"sets (auto: sentence): {common} in several sets; 0 utterances left out for that"
+
+
+def test_utterances_of_unknown_speaker_are_for_training(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [replace(one, speaker=one.speaker if n % 4 else "") for n, one in enumerate(rows_of(30))]
+    prepare(tmp_path / "out", f"{write_table(tmp_path, rows)} --split_by speaker")
+    speakers = {name: {u.speaker for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()}
+    assert None in speakers["train"] and sum(map(len, speakers.values())) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("test1", "test"), ("train-clean-100", "train"), ("train_clean", "train"), (" dev_other ", "dev")]
+    + [("Validation", "dev"), ("val.2", "dev"), ("eval", "test"), ("trainer", None), ("val smith", None), ("", None)],
+)
+def test_usual_names_of_sets(name: str, found: str | None) -> None:
+    assert entries.find_split(name) == found
+
+
+def test_sets_of_a_table_are_kept_or_ignored(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    names = ["dev_other"] * 2 + ["test1"] * 3 + ["train-clean-100"] * 7
+    rows = "".join(f"rec.wav,t{n},{n},{n + 0.5},{name}\n" for n, name in enumerate(names))
+    (tmp_path / "t.csv").write_text(f"path,text,start,end,subset\n{rows}")
+    prepared = f"table --table {tmp_path / 't.csv'}"
+    assert prepare(tmp_path / "out", prepared)["total"]["utterances"] == {"train": 7, "dev": 2, "test": 3}
+    stats = prepare(tmp_path / "out", f"{prepared} --columns split=")
+    assert stats["total"]["utterances"] == {"train": 10, "dev": 1, "test": 1}
+
+
+def test_recordings_of_one_stem_have_different_names(tmp_path: Path) -> None:
+    names = {"a.wav": "a", "x/b.wav": "x_b", "y/b.wav": "y_b", "3.wav": "3.wav", "3.flac": "3.flac"}
+    names |= {"c_d.wav": "c_d", "x/c d.wav": "x_c_d"}
+    names |= {"p/q_r.wav": "p_q_r.wav-1", "p_q/r.wav": "p_q_r.wav-2", "q_r.wav": "q_r", "r.wav": "r"}
+    found = entries._recording_names({tmp_path / name for name in names})
+    assert {str(path.relative_to(tmp_path)): name for path, name in found.items()} == names
+
+
+def test_json_lines_in_another_encoding_and_lines_that_are_no_objects(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [
+        json.dumps({"path": "rec", "text": f"é{n}", "start": n, "end": n + 0.5}, ensure_ascii=False) for n in range(5)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join([*rows, '"text"', "[" * 20_000]), "cp1252")
+    words = f"table --table {tmp_path / 't.jsonl'}"
+    with pytest.raises(DataError, match="t.jsonl:1: not utf-8: byte 0xe9"):
+        prepare(tmp_path / "out", words)
+    prepare(tmp_path / "out", f"{words} --encoding cp1252")
+    assert {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {f"é{n}" for n in range(5)}
+    found = rejected(tmp_path / "out")
+    assert found["t.jsonl:6"] == "not a JSON object" and found["t.jsonl:7"].startswith("not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [("", "hola tú"), ("--no_normalize", "Hola, tú"), ("--unit phone", "Hola, tú")]
+)
+def test_text_is_normalised_unless_it_is_phones(tmp_path: Path, options: str, text: str) -> None:
+    write_audio(tmp_path / "rec.wav")
+    both = [Annotation("rec", who, 0, 300, f"{who} Hola,  tú") for who in "yx"]
+    prepare(tmp_path / "out", f"{write_table(tmp_path, [*rows_of(5)[1:], *both])} {options}")
+    texts = {u.key: u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert [texts[f"rec-0000000-0000300-{who}"] for who in "xy"] == [f"{who} {text}" for who in "xy"]
+
+
+def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
+    with pytest.raises(DataError, match="too few for a recogniser"):
+        prepare(tmp_path / "out", write_table(tmp_path, [replace(one, recording="gone") for one in rows_of(6)]))
+    assert not (tmp_path / "out" / "stats.json").exists() and len(rejected(tmp_path / "out")) == 6
+
+
+def test_a_table_is_parsed_once_if_it_has_one_delimiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, calls = table._parse, list[tuple[str, bool]]()
+    monkeypatch.setattr(table, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
+    write_audio(tmp_path / "rec.wav")
+    prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
+    assert calls == [(",", True)]
+
+
+def test_kaldi_languages_relative_paths_and_open_ends(tmp_path: Path) -> None:
+    for name in ("train_clean", "test1"):
+        folder = tmp_path / "data" / name
+        write_audio(folder / f"{name}.wav")
+        ends = [*range(1, 8), -1]
+        lines = {"wav.scp": [f"r {name}.wav"], "text": [f"{name}{n} text {n} {name}" for n in range(8)]}
+        lines["segments"] = [f"{name}{n} r {n} {end}" for n, end in enumerate(ends)]
+        lines["utt2lang"] = [f"{name}{n} ca" for n in range(8)]
+        for file, of_file in lines.items():
+            (folder / file).write_text("\n".join(of_file) + "\n")
+    stats = prepare(tmp_path / "out", f"kaldi --corpus {tmp_path / 'data'}")
+    assert stats["total"]["utterances"] == {"train": 7, "dev": 1, "test": 8} and stats["total"]["rejected"] == {}
+    last = next(u for u in read_lists(tmp_path / "out")["test"] if u.key == "test17")
+    assert (last.lang, last.start, last.end, last.duration) == ("ca", 7.0, None, 5.0)
+
+
+def test_kaldi_recordings_without_transcript_are_no_faults(tmp_path: Path) -> None:
+    write_audio(tmp_path / "a.wav", seconds=0.5)
+    (tmp_path / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a.wav\n" for n in range(20)))
+    (tmp_path / "text").write_text("".join(f"u{n} text {n}\n" for n in range(10)))
+    stats = prepare(tmp_path / "out", f"kaldi --corpus {tmp_path}")
+    assert (stats["total"]["left_out"], stats["total"]["rejected"]) == ({"no transcript": 10}, {})
+    assert [*rejected(tmp_path / "out")] == [f"u{n}" for n in range(10, 20)]
 
 
 def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
@@ -386,7 +507,8 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> 
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
     stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
-    assert stats["total"]["rejected"] == {"missing": 2, "repeated": 1}
+    assert stats["total"]["rejected"] == {"missing": 1, "repeated": 1}
+    assert stats["total"]["left_out"] == {"no transcript": 1}
     with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):
         prepare(tmp_path / "none", f"kaldi --corpus {tmp_path / 'nothing'}")
 

@@ -127,9 +127,12 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
         f"{checkout}/given/train.yaml",
     )
     assert not [one for one in adapted if one.startswith("encoder_conf")], "the size of the given model stays"
-    for code, expected in ((2, 0), (1, 1), (130, 130)):
+    for code, expected in ((3, 0), (2, 2), (130, 130)):
         (checkout / "bin" / "wenet-hs").write_text(f'#!/bin/sh\n[ "$1" != check ] || exit {code}\n')
         call(checkout, "own", *options, "--stop_stage", "0", code=expected)
+    for other in (("--prepare", "--tier words"), ("--unit", "phone")):
+        error, _ = call(checkout, "own", *options, *other, code=2)
+        assert "other options (--elan x/fieldwork" in error and f", not {' '.join(other)}; give another" in error
     error, _ = call(checkout, "own", "--elan", "elsewhere", "--stage", "4", code=2)
     assert error.endswith("data-elsewhere/stats.json; run stage 0 first\n")
     error, _ = call(checkout, "own", *options, "--kaldi", "y", code=2)

@@ -3,7 +3,7 @@
 
 Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
 
-It only reads. Faults are utterances that training leaves out: the exit code is then 2. Remarks may be mistakes, and
+It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may be mistakes, and
 the exit code is 0. docs/own-data.md explains every kind.
 """
 
@@ -21,6 +21,7 @@ from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
+from wenet_hs.score.tables import format_columns
 
 _KEYS_WIDTH = 60
 
@@ -62,7 +63,9 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))]))
     if faulty := checked.keys(is_fault=True):
         lists = list_names([str(path) for path in args.lists])
-        raise DataError(f"{lists}: {len(faulty):,} utterances have faults; correct them, or leave them out")
+        error = DataError(f"{lists}: {len(faulty):,} utterances have faults; correct them, or leave them out")
+        error.exit_code = 3  # the check itself is complete
+        raise error
 
 
 def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
@@ -79,19 +82,17 @@ def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
 
 def _summary(checked: Checked) -> Iterator[str]:
     """One line per kind, faults first, and the total."""
-    num, widths = sum(map(len, checked.sets.values())), [0, 0]
-    rows = dict[str, tuple[str, str]]()
+    num, rows = sum(map(len, checked.sets.values())), list[tuple[str, ...]]()
     for kind, found in checked.findings.items():
         keys = [one.key for one in found[:3]]
         while len(keys) > 1 and len(", ".join(keys)) > _KEYS_WIDTH:
             keys.pop()
-        rows[kind] = f"{len(found):>8,} {len(found) / num:>6.1%}", ", ".join(keys)
-        widths = [max(widths[0], len(kind)), max(widths[1], len(rows[kind][1]))]
+        rows.append((kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind].advice))
+    lines = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
     for is_fault, rule in ((True, FAULT_RULE), (False, REMARK_RULE)):
-        of_class = [(kind, *row) for kind, row in rows.items() if KINDS[kind].is_fault == is_fault]
+        of_class = [f"  {line}" for kind, line in lines.items() if KINDS[kind].is_fault == is_fault]
         yield f"{'faults' if is_fault else 'remarks'} ({rule}): {'' if of_class else 'none'}".rstrip()
-        for kind, counts, examples in of_class:
-            yield f"  {kind:<{widths[0]}} {counts}  {examples:<{widths[1]}}  {KINDS[kind].advice}"
+        yield from of_class
     faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)
     only = len(remarked - faulty)
     yield f"total: {num:,} utterances, {len(faulty):,} with faults, {only:,} only with remarks"

@@ -144,17 +144,13 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
     return sets
 
 
-_IMPORTERS = {".csv": "table", ".tsv": "table", ".eaf": "elan", ".textgrid": "praat"}
-
-
 def _check_is_list(path: Path) -> None:
-    """Raise DataError for a folder, a table, an annotation file or a text."""
+    """Raise DataError for a folder, a table or another text: one line, whatever its number of lines."""
     if path.is_dir():
         found = " ".join(map(str, sorted(path.glob("**/data.list")))) or "a data.list; `wenet-hs prepare` makes it"
         raise DataError(f"{path}: a folder; give {found}")
-    importer = _IMPORTERS.get(path.suffix.lower(), "")
-    if path.is_file() and (importer or next(filter(str.strip, iterate_lines(path)), "{").lstrip()[0] not in "{["):
-        command = f"`wenet-hs prepare {importer or 'table|kaldi|folder|elan|praat'}`"
+    if path.is_file() and next(filter(str.strip, iterate_lines(path)), "{").lstrip()[0] not in "{[":
+        command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
         raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
 
 
@@ -289,8 +285,6 @@ def seconds_per_unit(utterance: Utterance, unit: Unit) -> float:
 
 # ---- what utterances have in common
 
-_MIN_OVERLAP_S = 0.1
-
 
 def find_shared(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
     """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too."""
@@ -312,7 +306,7 @@ def find_overlapping(sets: Sets) -> Iterator[Finding]:
     """Segments of one recording and one speaker that overlap by more than 0.1 s; equal ones are the same audio."""
     name_of = {u.key: name for name, u in _each(sets)}
     for earlier, later, start, end in find_overlaps([u for _, u in _each(sets)], by_speaker=True):
-        if end - start > _MIN_OVERLAP_S and (earlier.start, earlier.end) != (later.start, later.end):
+        if (earlier.start, earlier.end) != (later.start, later.end):
             details = f"{end - start:.2f} s of it are also in {earlier.key}"
             yield Finding(name_of[later.key], later.key, "overlapping segments", details, end - start)
 

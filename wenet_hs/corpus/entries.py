@@ -9,6 +9,7 @@ import argparse
 import json
 import logging
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.letters import DIGITS, TAG, check_letters
+from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
 from wenet_hs.corpus.splits import hold_out, hold_out_groups
 from wenet_hs.data.media import MediaFinder
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 UNDETERMINED = "und"
 """ISO 639-2 code of an undetermined language."""
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
     **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
@@ -60,6 +61,12 @@ class Entry:
     end: float | None = None
     split: str | None = None
     """The set it was given to, by any usual name."""
+
+
+def find_split(name: str) -> str | None:
+    """The set of a name such as `test`, `test1`, `train-clean-100` or `dev_other`; None for another name."""
+    found = re.match(r"([a-z]+)(?:[-_.\d].*)?$", name.strip().lower())
+    return _SPLIT_NAMES.get(found[1]) if found else None
 
 
 def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
@@ -109,7 +116,7 @@ def prepare_entries(
     usable, overlaps = _overlapping(usable, args)
     rejected += overlaps
     write_rejected(args.out, rejected)  # the reasons, also if the next steps refuse the rest
-    _check_transcripts(args, usable)
+    _check_transcripts(usable)
     splits, left_out, sets = _make_splits(args, usable, given, rejected)
     rejected += left_out
     facts |= {"sets": sets, "num_incomplete": checker.count_incomplete(splits)}
@@ -120,18 +127,14 @@ def prepare_entries(
 
 
 def _check_earlier_lists(out: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse to replace the lists of another corpus; state which options of the same corpus differ."""
+    """Refuse to replace the lists of another corpus."""
     try:
         earlier = json.loads((out / "stats.json").read_text("utf-8"))
     except (OSError, ValueError):  # no complete lists
         return
-    names = ("corpus", "source")
-    if any(earlier.get(name, facts[name]) != facts[name] for name in names):
-        found = " ".join(str(earlier[name]) for name in names if name in earlier)
+    found = " ".join(str(earlier[name]) for name in ("corpus", "source") if name in earlier)
+    if found != f"{facts['corpus']} {facts['source']}":
         raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
-    changed = [f"{name} {value}" for name, value in earlier["options"].items() if facts["options"].get(name) != value]
-    if changed:
-        logger.info("%s: replaces lists that were made with other options: %s", out, ", ".join(changed))
 
 
 def _check_shares(args: argparse.Namespace) -> None:
@@ -177,7 +180,7 @@ def _make_utterances(
             continue
         seen[key] = entry.where
         if entry.split is not None:
-            given[key] = SPLIT_NAMES[entry.split.strip().lower()]
+            given[key] = find_split(entry.split) or ""
         utterances.append(
             Utterance(
                 key=key, wav=str(path), txt=txt, lang=lang, speaker=entry.speaker, start=entry.start, end=entry.end
@@ -215,7 +218,7 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
     start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
         return f"times: from {start:g} to {end:g} s", True
-    if entry.split is not None and entry.split.strip().lower() not in SPLIT_NAMES:
+    if entry.split is not None and not find_split(entry.split):
         return f"set: {entry.split!r} is not train, dev or test", True
     return None, True
 
@@ -242,15 +245,17 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
 
 
 def _recording_names(paths: set[Path]) -> dict[Path, str]:
-    """The stem of each file, or its path from the common folder if another file has this stem too."""
-    counts = Counter(path.stem for path in paths)
-    if all(count == 1 for count in counts.values()):
-        return {path: path.stem for path in paths}
-    root = Path(commonpath([path.parent for path in paths]))
-    return {
-        path: path.stem if counts[path.stem] == 1 else "_".join(path.relative_to(root).with_suffix("").parts)
-        for path in paths
-    }
+    """The stem of each file. Where several have it: the path from the common folder, with suffix, with a number."""
+    root = commonpath([path.parent for path in paths]) if paths else ""
+    below = {path: path.relative_to(root) for path in sorted(paths)}
+    left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
+    names, made = dict[Path, str](), dict[Path, str]()
+    for index in range(3):
+        made = {path: "_".join(" ".join(forms[index].parts).split()) for path, forms in left.items()}
+        counts = Counter([*names.values(), *made.values()])
+        names |= {path: name for path, name in made.items() if counts[name] == 1}
+        left = {path: forms for path, forms in left.items() if path not in names}
+    return names | {path: f"{made[path]}-{number}" for number, path in enumerate(left, start=1)}
 
 
 # ---- checks of all utterances together
@@ -258,38 +263,25 @@ def _recording_names(paths: set[Path]) -> dict[Path, str]:
 
 def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
-    lines, keys = [], set()
-    for earlier, later, start, end in find_overlaps(utterances):
-        lines.append(f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n")
-        keys |= {earlier.key, later.key}
+    found = list(find_overlaps(utterances))
+    keys = {u.key for pair in found for u in pair[:2]}
+    lines = (f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n" for earlier, later, start, end in found)
     write_atomic(args.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
     if keys:
         done = "they are left out" if args.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
         logger.info(
             "%s: %d annotations overlap others of their recording; %s", args.out / "overlapping.tsv", len(keys), done
         )
-    dropped = [u for u in utterances if u.key in keys] if args.drop_overlaps else []
-    rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped]
-    return [u for u in utterances if not (args.drop_overlaps and u.key in keys)], rejected
+    dropped = {u.key: u for u in utterances if args.drop_overlaps and u.key in keys}
+    rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped.values()]
+    return [u for u in utterances if u.key not in dropped], rejected
 
 
-def _check_transcripts(args: argparse.Namespace, utterances: Sequence[Utterance]) -> None:
-    """Raise DataError if all transcripts are equal; state the scripts of each language that has several."""
-    by_lang: dict[str, dict[str, str]] = defaultdict(dict)
-    for u in utterances:
-        by_lang[u.lang or ""][u.key] = u.txt
+def _check_transcripts(utterances: Sequence[Utterance]) -> None:
+    """Raise DataError if all transcripts are equal."""
     texts = {u.txt for u in utterances}
     if len(utterances) > 1 and len(texts) == 1:
-        raise DataError(
-            f"all {len(utterances)} transcripts are {texts.pop()!r}; name the column or tier of the transcripts"
-        )
-    for lang, of_lang in by_lang.items():
-        found, remark = check_letters(of_lang, args.unit)
-        if remark:
-            logger.info("%s: %s", lang, remark)
-        for key, details in list(found.items())[:1]:
-            message = "%s: %d transcripts have unusual letters, such as %s: %s; `wenet-hs check` lists them"
-            logger.info(message, lang, len(found), key, details[0])
+        raise DataError(f"all {len(utterances)} transcripts are {texts.pop()!r}; name their column or tier")
 
 
 # ---- sets
@@ -324,44 +316,62 @@ def _make_splits(
     return splits, left_out + lost, line
 
 
-_GROUPS: dict[str, tuple[str, Callable[[Utterance], str]]] = {
-    "auto": ("utterances", lambda u: u.key),
-    "speaker": ("known speakers", lambda u: u.speaker or u.key),
-    "sentence": ("different sentences", lambda u: u.txt),
-    "none": ("utterances", lambda u: u.key),
-}
-
-
 def _hold_out_sets(
     args: argparse.Namespace, utterances: Sequence[Utterance], names: Sequence[str]
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
     """The named sets and train, the utterances in none, and the rule that was used.
 
-    `auto`: no common speaker and sentence, if that costs at most `_MAX_LOSS` of the utterances in all. Otherwise whole
-    sentences, or single utterances if there are fewer sentences than sets.
+    `auto`: no common speaker, sentence and audio, if that costs at most `_MAX_LOSS` of the utterances in all. Otherwise
+    whole sentences and no common audio at this cost, whole chains of overlaps, whole sentences, single utterances.
     """
-    for rule in ("auto", "sentence", "none") if args.split_by == "auto" else (args.split_by,):
-        what, group_of = _GROUPS[rule]
-        num_groups = len({group_of(u) for u in utterances if rule != "speaker" or u.speaker})
-        made, rest, lost = dict[str, list[Utterance]](), list(utterances), list[Rejected]()
+    chains = _chains(utterances)
+    groups: dict[str, tuple[str, Callable[[Utterance], str]]] = {
+        "speaker": ("known speakers", lambda u: u.speaker or ""),
+        "sentence": ("different sentences", lambda u: u.txt),
+        "overlaps": ("utterances without overlap", lambda u: chains.get(u.key, u.key)),
+    }
+    rules = [(args.split_by, False)]
+    if args.split_by == "auto":
+        rules = [("auto", True), ("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
+    for rule, is_apart in rules:
+        what, group_of = groups.get(rule, ("utterances", lambda u: u.key))
+        unknown = [u for u in utterances if rule == "speaker" and not u.speaker]
+        rest = [u for u in utterances if rule != "speaker" or u.speaker]
+        made, lost, num_groups = dict[str, list[Utterance]](), list[Rejected](), len({group_of(u) for u in rest})
         for keep, name in zip(range(len(names), 0, -1), names if num_groups > len(names) else (), strict=False):
             size = max(1, round(getattr(args, f"{name}_share") * len(utterances)))
+            left_out = list[tuple[Utterance, str]]()
             if rule == "auto":
                 made[name], rest, left_out = hold_out(rest, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
-                lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
             else:
                 made[name], rest = hold_out_groups(rest, size, group_of, keep=keep, seed=args.seed, purpose=name)
+            if is_apart:
+                common = {chains.get(u.key) for u in made[name]} - {None}
+                left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
+                rest = [u for u in rest if chains.get(u.key) not in common]
+            lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
         if made and len(lost) <= _MAX_LOSS * len(utterances):
-            return {**made, "train": rest}, lost, rule if rule == args.split_by else f"{args.split_by}: {rule}"
+            used = rule if rule == args.split_by else f"{args.split_by}: {rule}"
+            return {**made, "train": rest + unknown}, lost, used
     found = f"{num_groups} {what} for {1 + len(names)} sets"
     raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
 
 
+def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
+    """Key of each utterance that overlaps others of its recording → key of the first one in their chain."""
+    first = dict[str, str]()
+    for earlier, later, _, _ in find_overlaps(utterances):
+        first[later.key] = first.setdefault(earlier.key, earlier.key)
+    return first
+
+
 def _describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
-    """The numbers of speakers and sentences that several sets have."""
+    """The numbers of speakers, sentences and chains of overlapping utterances that several sets have."""
+    chains = _chains([u for us in splits.values() for u in us])
+    contents = {name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()}
     common = []
-    for what, field in (("speakers", "speaker"), ("sentences", "txt")):
-        num_sets = Counter(one for us in splits.values() for one in {getattr(u, field) for u in us} - {None})
+    for index, what in enumerate(("speakers", "sentences", "overlaps")):
+        num_sets = Counter(one for us in contents.values() for one in {u[index] for u in us} - {None})
         num_common = sum(num > 1 for num in num_sets.values())
         common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no known {what}")
     return ", ".join(common)

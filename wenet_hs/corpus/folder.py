@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import entries
-from wenet_hs.corpus.entries import SPLIT_NAMES, Entry
+from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table import add_column_arguments, read_table
 from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder
@@ -103,4 +103,4 @@ def _without_partner(path: Path, corpus: Path, reason: str) -> Rejected:
 
 def _split_of(corpus: Path, path: Path) -> str | None:
     """The first folder on the way to the file that has the name of a set."""
-    return next((part for part in path.relative_to(corpus).parts[:-1] if part.lower() in SPLIT_NAMES), None)
+    return next((part for part in path.relative_to(corpus).parts[:-1] if find_split(part)), None)

@@ -4,7 +4,7 @@
 Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
 
 Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
-train_clean belongs to train.
+train_clean belongs to train, test1 to test.
 """
 
 import argparse
@@ -30,14 +30,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read(corpus: Path) -> Iterator[Entry | Rejected]:
-    if (corpus / "wav.scp").is_file():
-        yield from read_kaldi(corpus)
-        return
-    folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
+    is_one = (corpus / "wav.scp").is_file()
+    folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
     if not folders:
         raise DataError(f"{corpus}: no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi")
-    for folder in folders:
-        yield from read_kaldi(folder, folder.name.partition("_")[0])
+    for folder, split in folders.items():
+        yield from read_kaldi(folder, split)
 
 
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
@@ -45,15 +43,12 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
 
     Raises DataError when a file is missing, or audio is the output of a command.
     """
-    recordings = {name: value for name, value, _ in _fields(folder / "wav.scp")}
+    recordings = _read_map(folder / "wav.scp")
     for name, value in recordings.items():
         if value.endswith("|"):
             remedy = "run it once per recording, and write the path of the file that it makes"
             raise DataError(f"{folder / 'wav.scp'}: {name}: a command, {value[:60]!r}; {remedy}")
-    segments: dict[str, str] | None = None
-    if (folder / "segments").is_file():
-        segments = {name: value for name, value, _ in _fields(folder / "segments")}
-    speakers, langs = (_optional(folder / name) for name in ("utt2spk", "utt2lang"))
+    segments, speakers, langs = (_read_map(folder / name) for name in ("segments", "utt2spk", "utt2lang"))
     used = set()
     for key, txt, number in _fields(folder / "text"):
         where = f"{folder.name}/text:{number}"
@@ -62,14 +57,14 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             continue
         used.add(key)
         try:
-            recording, start, end = (key, None, None) if segments is None else _segment(segments[key])
+            recording, start, end = _segment(segments[key]) if segments else (key, None, None)
             audio = recordings[recording]
         except KeyError as error:
-            missing = "segments" if error.args[0] == key and segments is not None else "wav.scp"
+            missing = "segments" if segments and key not in segments else "wav.scp"
             yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
             continue
         except ValueError:
-            yield Rejected(key, "", f"segments: expected `recording start end`, found {segments[key]!r}", "")  # type: ignore[index]
+            yield Rejected(key, "", f"segments: expected `recording start end`, found {segments[key]!r}", "")
             continue
         # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
         audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
@@ -85,8 +80,8 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             end=end,
             split=split,
         )
-    for key in (segments or recordings).keys() - used:
-        yield Rejected(key, "", "missing: it is not in text", "")
+    for key in sorted((segments or recordings).keys() - used):
+        yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 
 
 def _fields(path: Path) -> Iterator[tuple[str, str, int]]:
@@ -97,7 +92,8 @@ def _fields(path: Path) -> Iterator[tuple[str, str, int]]:
             yield name, rest[0].rstrip() if rest else "", number
 
 
-def _optional(path: Path) -> dict[str, str]:
+def _read_map(path: Path) -> dict[str, str]:
+    """The rest of each line by its name; nothing if there is no such file."""
     return {name: value for name, value, _ in _fields(path)} if path.is_file() else {}
 
 

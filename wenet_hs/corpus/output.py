@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 SPLITS = ("train", "dev", "test")
 _IMPLAUSIBLE = 6.0
 """Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the median."""
+_MIN_OVERLAP_S = 0.1
+"""Ends that are set by hand differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,6 @@ def write_corpus(
     """
     _check_keys(splits)
     total = _count(splits, rejected)
-    (out / "stats.json").unlink(missing_ok=True)
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
@@ -117,7 +118,8 @@ def write_corpus(
 
 
 def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
-    """Write rejected.tsv, faulty clips first."""
+    """Write rejected.tsv, faulty clips first. From here on the folder is not complete, so stats.json is removed."""
+    (out / "stats.json").unlink(missing_ok=True)
     rows = sorted(rejected, key=lambda clip: not clip.is_fault)
     lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
     write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
@@ -144,7 +146,7 @@ def find_implausible(utterances: Sequence[Utterance], unit: Literal["char", "pho
 def find_overlaps(
     utterances: Sequence[Utterance], *, by_speaker: bool = False
 ) -> Iterator[tuple[Utterance, Utterance, float, float]]:
-    """The utterances that begin before an earlier one of their recording ends.
+    """The utterances that begin more than 0.1 s before an earlier one of their recording ends.
 
     Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
     """
@@ -156,8 +158,9 @@ def find_overlaps(
     for segments in groups.values():
         last, *others = sorted(segments, key=lambda one: one[:3])
         for segment in others:
-            if segment[0] < last[1]:
-                yield last[3], segment[3], segment[0], min(last[1], segment[1])
+            end = min(last[1], segment[1])
+            if round(end - segment[0], 3) > _MIN_OVERLAP_S:
+                yield last[3], segment[3], segment[0], end
             last = max(last, segment, key=lambda one: one[1])
 
 

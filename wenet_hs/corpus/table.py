@@ -6,7 +6,8 @@ Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --
 
 Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
 transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss); split;
-id. Delimiter, quoting and encoding are detected and printed. Other columns are ignored.
+id. `--columns "split="` ignores this column. Delimiter, quoting and encoding are detected and printed. Other columns
+are ignored.
 """
 
 import argparse
@@ -15,11 +16,11 @@ import difflib
 import io
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
@@ -73,7 +74,8 @@ def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
     """
-    table = _read_json_lines(path) if path.suffix in (".jsonl", ".json") else _read_delimited(path, args.encoding)
+    read = _read_json_lines if path.suffix in (".jsonl", ".json") else _read_delimited
+    table = read(path, args.encoding)
     columns = _find_columns(path, table.header, args.columns)
     used = ", ".join(f"{name!r} is the {content}" for content, name in columns.items())
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), used)
@@ -104,8 +106,7 @@ def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -
         )
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(NamedTuple):
     form: str
     """What was detected, for the user."""
     header: Sequence[str]
@@ -132,38 +133,31 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
         name = next((by_lower[name] for name in names if name in by_lower), None)
         if name is not None:
             found[content] = name
-    for pair in _split_pairs(chosen):
-        content, _, name = pair.partition("=")
-        if content not in COLUMNS or not name:
+    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", chosen.strip())):  # a name may have spaces
+        content, equals, name = pair.partition("=")
+        if content not in COLUMNS or not equals:
             raise ConfigError(f"--columns {pair!r}: expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
-        if name not in header:
-            near = difflib.get_close_matches(name, header, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
+        if name and name not in header:
+            guess = _guess([name], by_lower)
             raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
         found[content] = name
+    found = {content: name for content, name in found.items() if name}
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
     if missing:
-        usual = [name for content in missing for name in COLUMNS[content]]
-        similar = {by_lower[one] for name in usual for one in difflib.get_close_matches(name, by_lower, 1, 0.65)}
-        similar -= {*found.values()}
-        guess = f"did you mean {list_names(sorted(similar))}? " if similar else ""
+        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
+        guess = _guess([name for content in missing for name in COLUMNS[content]], others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
         raise DataError(f'{path}:1: no column of {", ".join(missing)}; {guess}name them: --columns "{flag}", of: {has}')
     return found
 
 
-def _split_pairs(text: str) -> list[str]:
-    """The words of --columns; a word without `=` belongs to the name before it, which has a space."""
-    pairs: list[str] = []
-    for word in text.split():
-        if "=" in word or not pairs:
-            pairs.append(word)
-        else:
-            pairs[-1] += f" {word}"
-    return pairs
+def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
+    """`did you mean …? ` with the columns that have similar names, or nothing."""
+    near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
+    return f"did you mean {list_names(sorted(near))}? " if near else ""
 
 
 # ---- reading
@@ -193,9 +187,10 @@ def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
 
 def _read_delimited(path: Path, encoding: str | None) -> _Table:
     text, encoding = _decode(path, encoding)
-    candidates = []
-    for delimiter in _DELIMITERS:
-        for is_quoted in (True, False):
+    first = text.lstrip().partition("\n")[0]
+    best: tuple[tuple[float, int, bool, int], str, list[tuple[int, list[str]]]] | None = None
+    for delimiter in filter(first.__contains__, _DELIMITERS):
+        for is_quoted in (True, False) if '"' in text else (True,):
             try:
                 rows = _parse(text, delimiter, is_quoted)
             except csv.Error:  # a quotation mark that is a part of the text
@@ -204,21 +199,17 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
                 num_fitting = sum(len(row) == len(rows[0][1]) for _, row in rows)
                 # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
                 rank = (num_fitting / len(rows), len(rows), is_quoted, len(rows[0][1]))
-                candidates.append((rank, is_quoted, delimiter, rows))
-    if not candidates:
-        first = text.partition("\n")[0][:80]
-        raise DataError(f"{path}:1: found one column, {first!r}; separate the columns by tabs, commas or semicolons")
-    _, is_quoted, delimiter, rows = max(candidates, key=lambda one: one[0])
-    width = len(rows[0][1])
+                best = (rank, delimiter, rows) if best is None or rank > best[0] else best
+    if best is None:
+        raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
+    (_, _, is_quoted, _), delimiter, rows = best
     header = [name.strip() for name in rows[0][1]]
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
     values: list[tuple[int, dict[str, Any] | str]] = []
     for number, row in rows[1:]:
-        fits = len(row) == width
-        values.append(
-            (number, dict(zip(header, row, strict=True)) if fits else f"columns: {len(row)}, the header has {width}")
-        )
+        reason = f"columns: {len(row)}, the header has {len(header)}"
+        values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
     quoting = ", quoted" if is_quoted and '"' in text else ""
     return _Table(f"{_DELIMITERS[delimiter]}-separated{quoting}, {encoding}", header, values)
 
@@ -241,18 +232,19 @@ def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[s
     return rows
 
 
-def _read_json_lines(path: Path) -> _Table:
-    text, encoding = _decode(path, None)
+def _read_json_lines(path: Path, encoding: str | None) -> _Table:
+    text, encoding = _decode(path, encoding)
     if text.lstrip().startswith("["):
         raise DataError(f"{path}:1: a JSON array; write one JSON object per line")
     rows: list[tuple[int, dict[str, Any] | str]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
+        reason = "not a JSON object"
         try:
             record = json.loads(line)
-        except ValueError as error:
-            record = f"not JSON: {error}"
-        rows.append((number, record if isinstance(record, dict | str) else "not a JSON object"))
+        except (RecursionError, ValueError) as error:  # lists in lists in lists …
+            record, reason = None, f"not JSON: {error}"
+        rows.append((number, record if isinstance(record, dict) else reason))
     header = list(dict.fromkeys(name for _, row in rows if isinstance(row, dict) for name in row))
     return _Table(f"JSON Lines, {encoding}", header, rows)

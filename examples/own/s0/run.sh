@@ -32,9 +32,11 @@ MORE_OPTIONS="size"
 # shellcheck source=tools/recipe.sh
 . "$here/../../../tools/recipe.sh"
 
+kind_of_unit() { if [ "$unit" = phone ]; then echo phone; else echo char; fi; }
+list_options() { echo "--prepare $prepare"; echo "--unit $(kind_of_unit)"; }
 prepare_data() {
-  local _form _given=() _options=() _kind=char _code
-  [ "$unit" != phone ] || _kind=phone
+  local _form _given=() _options=() _kind _code
+  _kind=$(kind_of_unit)
   for _form in corpus elan praat kaldi folder; do [ -z "${!_form}" ] || _given+=("$_form"); done
   [ ${#_given[@]} = 1 ] || _fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
   _form=${_given[0]}
@@ -42,7 +44,7 @@ prepare_data() {
   if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
   wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
   wenet-hs check "$data"/{train,dev,test}/data.list --unit "$_kind" --out "$data/check.tsv" --html "$data/check.html" \
-    || { _code=$?; [ "$_code" = 2 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
+    || { _code=$?; [ "$_code" = 3 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
 # SIZE: width of the encoder, blocks, dropout, steps of the first part and of the second.
