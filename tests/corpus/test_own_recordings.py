@@ -188,6 +188,10 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
             r"no column of audio, text; did you mean fille, tekst\? name them: .*, of: fille, tekst, speaker",
         ),
         ("path,text,text\nrec.wav,x,y\n", r"bad.csv:1: several columns have the name text; rename them"),
+        (
+            "sep=,\r\npath,sentence,text\r\nrec.wav,x,y\r\n",
+            r"several columns can be the transcript: 'text', 'sentence'; name it: --columns \"text=…\"",
+        ),
         (b"PK\x03\x04\x14\x00", r"bad.csv: a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),
         ("path,text\nhttps://x.org/a.wav,x\n", r"0 usable utterances .* left out: URL 1"),
         ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons"),
@@ -197,11 +201,11 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
         ),
         (
             "path,text\nrec.wav,x\n",
-            r"1 usable utterances for train, test, dev: too few for a recogniser; left out: none",
+            r"1 usable utterances for train, test, dev: too few for a recogniser; give more data",
         ),
         (
             "path,text,start,end\nrec.wav,x,0,1\nrec.wav,x,1,2\nrec.wav,x,2,3\n",
-            r"all 3 transcripts are 'x'; name their column or tier",
+            r"bad.csv: all 3 transcripts are 'x'; name the column or tier",
         ),
     ],
 )
@@ -245,7 +249,7 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert "a segment from 11 to 13 s does not lie in its 12.00 s" in found["u10"]
     assert found["u11"] == "empty transcript after normalisation: '?!'"
     assert found["u12"] == "times: 'one' is not a number of seconds, mm:ss or h:mm:ss"
-    assert found["t.tsv:15"] == "columns: 3, the header has 5"
+    assert found["t.tsv:15"] == "wrong number of columns: 3, the header has 5"
     assert found["u14"].startswith("missing: no none.wav in")
     texts = {u.key: (u.txt, u.start) for of_set in read_lists(tmp_path / "out").values() for u in of_set}
     assert texts["u15"] == ("quote in text", 1.5)
@@ -286,7 +290,10 @@ def test_delimiters_at_line_ends_are_no_column(tmp_path: Path, header_end: str, 
     rows = "".join(f"rec.wav,t{n},{n},{n + 0.5}{row_end}\n" for n in range(5))
     (tmp_path / "t.csv").write_text(f"path,text,start,end{header_end}\n{rows}rec.wav,t,5,6,more\n")
     stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
-    assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (5, {"columns": 1})
+    assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (
+        5,
+        {"wrong number of columns": 1},
+    )
 
 
 def test_what_normalisation_would_hide_is_stated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -493,6 +500,21 @@ def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:
     ):
         words = write_table(tmp_path, [Annotation("rec", "s", a.start_ms, a.end_ms, a.text) for a in rows_of(30)])
         prepare(tmp_path / "out", f"{words} --split_by speaker")
+
+
+def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_difference(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    half = [Annotation("rec", "s" * (n % 2), a.start_ms, a.end_ms, a.text) for n, a in enumerate(rows_of(20))]
+    (tmp_path / "t.tsv").write_text(
+        "audio\ttext\tspeaker\tstart\tend\tlang\n"
+        + "".join(
+            f"rec.wav\t{a.text}\t{a.speaker}\t{a.start_ms / 1000}\t{a.end_ms / 1000}\t{('mdw', 'MDW')[n % 3 == 0]}\n"
+            for n, a in enumerate(half)
+        )
+    )
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'}")
+    assert "of 1 speakers (10 utterances have no speaker), " in stats["sets"]
+    assert list(stats["langs"]) == ["MDW"]
 
 
 def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> None:

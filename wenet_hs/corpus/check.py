@@ -205,7 +205,7 @@ _OF_REASON = {
     "missing": "missing audio",
     "cut off": "cut-off audio",
     "damaged": "cut-off audio",
-    "a segment": "outside the audio",
+    "outside": "outside the audio",
 }
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from os.path import commonpath
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize as normalize_unicode
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.letters import DIGITS, TAG
@@ -107,7 +108,7 @@ def prepare_entries(
     _check_shares(args)
     named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
     options = {name: getattr(args, name) for name in named}
-    facts = {"corpus": form, "source": str(getattr(args, "table", None) or args.corpus), **facts, "options": options}
+    facts = {"corpus": form, "source": _source(args), **facts, "options": options}
     _check_earlier_lists(args.out, facts)
     utterances, given, rejected = _make_utterances(args, entries)
     checker = audio_check.make_checker(args)
@@ -116,7 +117,10 @@ def prepare_entries(
     usable, overlaps = _overlapping(usable, args)
     rejected += overlaps
     write_rejected(args.out, rejected)  # the reasons, also if the next steps refuse the rest
-    _check_transcripts(usable)
+    texts = {u.txt for u in usable}
+    if len(usable) > 1 and len(texts) == 1:
+        found = f"all {len(usable)} transcripts are {texts.pop()!r}"
+        raise DataError(f"{_source(args)}: {found}; name the column or tier of the transcripts")
     splits, left_out, sets = _make_splits(args, usable, given, rejected)
     rejected += left_out
     facts |= {"sets": sets, "num_incomplete": checker.count_incomplete(splits)}
@@ -124,6 +128,10 @@ def prepare_entries(
     langs |= {clip.lang: {} for clip in rejected}
     limit = args.max_rejected
     return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=limit, unit=args.unit)
+
+
+def _source(args: argparse.Namespace) -> str:
+    return str(getattr(args, "table", None) or args.corpus)
 
 
 def _check_earlier_lists(out: Path, facts: Mapping[str, Any]) -> None:
@@ -156,16 +164,17 @@ def _make_utterances(
     finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
     found: list[tuple[Entry, Path, str]] = []
     rejected: list[Rejected] = []
+    spelling = dict[str, str]()  # a code in upper and lower case is one language
     for entry in entries:
+        lang = spelling.setdefault((entry.lang or args.lang).casefold(), entry.lang or args.lang)
         if isinstance(entry, Rejected):
-            rejected.append(replace(entry, lang=entry.lang or args.lang))
+            rejected.append(replace(entry, lang=lang))
             continue
-        lang = entry.lang or args.lang
         txt = _normalizer(args, lang)(entry.txt)
         reason, is_fault = _fault(entry, txt)
         path = None if reason else finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
-            found.append((entry, path, txt))
+            found.append((replace(entry, lang=lang), path, txt))
         else:
             rejected.append(
                 Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason or str(path), lang, is_fault)
@@ -174,7 +183,7 @@ def _make_utterances(
     utterances, given = [], {}
     seen: dict[str, str] = {}
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
-        lang = entry.lang or args.lang
+        lang = entry.lang or ""
         if key in seen:
             rejected.append(Rejected(entry.where, str(path), f"repeated: the name {key} is at {seen[key]} too", lang))
             continue
@@ -219,7 +228,7 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
         return f"times: from {start:g} to {end:g} s", True
     if entry.split is not None and not find_split(entry.split):
-        return f"set: {entry.split!r} is not train, dev or test", True
+        return f"unknown set: {entry.split!r} is not train, dev or test", True
     return None, True
 
 
@@ -240,7 +249,7 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
     keys = []
     for base, (entry, _, _) in zip(bases, found, strict=True):
         speaker = f"-{entry.speaker}" if len(speakers[base]) > 1 and not entry.key and entry.speaker else ""
-        keys.append("_".join(f"{base}{speaker}".split()))
+        keys.append("_".join(normalize_unicode("NFC", f"{base}{speaker}").split()))  # macOS writes names in NFD
     return keys
 
 
@@ -277,13 +286,6 @@ def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> t
     return [u for u in utterances if u.key not in dropped], rejected
 
 
-def _check_transcripts(utterances: Sequence[Utterance]) -> None:
-    """Raise DataError if all transcripts are equal."""
-    texts = {u.txt for u in utterances}
-    if len(utterances) > 1 and len(texts) == 1:
-        raise DataError(f"all {len(utterances)} transcripts are {texts.pop()!r}; name their column or tier")
-
-
 # ---- sets
 
 
@@ -298,14 +300,13 @@ def _make_splits(
     without = [u for u in utterances if u.key not in given]
     if not given:
         splits["train"], without = without, []
-    left_out = [Rejected(u.key, u.wav, "set: none is given, others have one", u.lang or "") for u in without]
+    left_out = [Rejected(u.key, u.wav, "no set: others have one", u.lang or "") for u in without]
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
-        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(rejected).items()) or "none"
-        raise DataError(
-            f"{args.out}: {found}: too few for a recogniser; left out: {kinds}; repair these, or give more data"
-        )
+        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(rejected).items())
+        why = f"left out: {kinds}, see {args.out / 'rejected.tsv'}; repair these, or " if kinds else ""
+        raise DataError(f"{_source(args)}: {found}: too few for a recogniser; {why}give more data")
     rule, lost = "given", list[Rejected]()
     if absent:
         made, lost, rule = _hold_out_sets(args, splits["train"], absent)
@@ -374,4 +375,7 @@ def _describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
         num_sets = Counter(one for us in contents.values() for one in {u[index] for u in us} - {None})
         num_common = sum(num > 1 for num in num_sets.values())
         common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no known {what}")
+    num_unknown = sum(u.speaker is None for us in splits.values() for u in us)
+    if 0 < num_unknown < sum(map(len, splits.values())):
+        common[0] += f" ({num_unknown} utterances have no speaker)"
     return ", ".join(common)

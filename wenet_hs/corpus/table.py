@@ -129,10 +129,10 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     """Content → name of its column."""
     found: dict[str, str] = {}
     by_lower = {name.strip().lower(): name for name in reversed(header)}
+    several = dict[str, list[str]]()
     for content, names in COLUMNS.items():
-        name = next((by_lower[name] for name in names if name in by_lower), None)
-        if name is not None:
-            found[content] = name
+        if fitting := [by_lower[name] for name in names if name in by_lower]:
+            found[content], several[content] = fitting[0], fitting
     for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", chosen.strip())):  # a name may have spaces
         content, equals, name = pair.partition("=")
         if content not in COLUMNS or not equals:
@@ -140,7 +140,10 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
         if name and name not in header:
             guess = _guess([name], by_lower)
             raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
-        found[content] = name
+        found[content], several[content] = name, [name]
+    if len(several.get("text", ())) > 1:
+        of_text = list_names([repr(name) for name in several["text"]])
+        raise DataError(f'{path}:1: several columns can be the transcript: {of_text}; name it: --columns "text=…"')
     found = {content: name for content, name in found.items() if name}
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
@@ -187,6 +190,7 @@ def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
 
 def _read_delimited(path: Path, encoding: str | None) -> _Table:
     text, encoding = _decode(path, encoding)
+    text = re.sub(r"\Asep=.\r?\n", "", text)  # a note for Excel
     first = text.lstrip().partition("\n")[0]
     best: tuple[tuple[float, int, bool, int], str, list[tuple[int, list[str]]]] | None = None
     for delimiter in filter(first.__contains__, _DELIMITERS):
@@ -208,7 +212,7 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
         raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
     values: list[tuple[int, dict[str, Any] | str]] = []
     for number, row in rows[1:]:
-        reason = f"columns: {len(row)}, the header has {len(header)}"
+        reason = f"wrong number of columns: {len(row)}, the header has {len(header)}"
         values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
     quoting = ", quoted" if is_quoted and '"' in text else ""
     return _Table(f"{_DELIMITERS[delimiter]}-separated{quoting}, {encoding}", header, values)

@@ -260,11 +260,13 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     first_s = 0.0 if start is None else start
     last_s = duration_s if end is None else end
     if not 0.0 <= first_s < min(last_s, duration_s) or last_s > duration_s + 0.1:  # annotated ends are rounded
-        segment = f"a segment from {first_s:g} to {last_s:g} s"
+        segment = f"outside the audio: a segment from {first_s:g} to {last_s:g} s"
         raise SourceError(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise SourceError(f"a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT)
+        raise SourceError(
+            f"outside the audio: a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT
+        )
     return first, last
 
 
