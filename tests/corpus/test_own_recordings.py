@@ -197,7 +197,7 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
         ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons"),
         (
             "path,text\nrec.wav,é\n".encode() + b"rec.wav,\xe9\n",
-            r"bad.csv:3: not utf-8: byte 0xe9; save the whole table",
+            r"bad.csv:3: not utf-8: byte 0xe9; save it as UTF-8, or name its encoding",
         ),
         (
             "path,text\nrec.wav,x\n",
@@ -373,6 +373,19 @@ def test_folders_names_in_any_unicode_form_and_files_without_partner(
     assert rejected(tmp_path / "out") == expected
 
 
+def test_transcripts_in_another_encoding(tmp_path: Path) -> None:
+    for n in range(4):
+        write_audio(tmp_path / f"{n}.wav", seconds=0.3)
+        (tmp_path / f"{n}.txt").write_bytes(b"a\xe9" + str(n).encode())
+    with pytest.raises(DataError, match="left out: unreadable 4, see .*rejected.tsv; repair these, or give more data"):
+        prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
+    assert rejected(tmp_path / "out")["0.txt"].endswith(
+        "save it as UTF-8, or name its encoding, such as --encoding cp1252"
+    )
+    prepare(tmp_path / "out", f"folder --corpus {tmp_path} --encoding cp1252")
+    assert {u.txt for of in read_lists(tmp_path / "out").values() for u in of} == {f"aé{n}" for n in range(4)}
+
+
 def test_auto_leaves_out_at_most_a_tenth_in_all(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     lines = [f"rec.wav,t{n % 20},{n / 20},{n / 20 + 0.2}" for n in range(200)]
@@ -517,7 +530,7 @@ def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_diffe
     assert list(stats["langs"]) == ["MDW"]
 
 
-def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> None:
+def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "data" / "train"
     write_audio(tmp_path / "a b.wav", seconds=0.5)
     folder.mkdir(parents=True)
@@ -528,7 +541,9 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"wav.scp: v: a command, 'sox x.mp3 -t wav - \|'; run it once per recording"):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
+    (folder / "utt2spk").write_text("u0 A\nu1\nnobody B\n")
     stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    assert "utt2spk: 2 lines have no use, such as that of 'nobody'" in caplog.text
     assert stats["total"]["rejected"] == {"missing": 1, "repeated": 1}
     assert stats["total"]["left_out"] == {"no transcript": 1}
     with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):

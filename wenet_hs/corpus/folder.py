@@ -18,7 +18,7 @@ from typing import Any
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.table import add_column_arguments, read_table
+from wenet_hs.corpus.table import add_column_arguments, decode_text, read_table
 from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder
 from wenet_hs.errors import DataError
 
@@ -78,9 +78,9 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
             continue
         where = str(text.relative_to(corpus))
         try:
-            lines = list(filter(str.strip, text.read_text("utf-8-sig").splitlines()))
-        except UnicodeDecodeError as error:
-            yield Rejected(where, str(path), f"not UTF-8: byte {error.start} of {text.name}", "")
+            lines = list(filter(str.strip, decode_text(text, args.encoding)[0].splitlines()))
+        except DataError as error:
+            yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:')}", "")
             continue
         several += [where] if len(lines) > 1 else []
         yield Entry(

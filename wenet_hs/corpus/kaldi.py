@@ -8,6 +8,7 @@ train_clean belongs to train, test1 to test.
 """
 
 import argparse
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,11 +78,17 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             txt=txt,
             key=key,
             lang=langs.get(key),
-            speaker=speakers.get(key),
+            speaker=speakers.get(key) or None,
             start=start,
             end=end,
             split=split,
         )
+    in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
+    unused = {"utt2spk": {key for key in speakers if key not in used or not speakers[key]}}
+    unused["wav.scp"] = recordings.keys() - in_segments if segments else set()
+    for name, keys in unused.items():
+        if keys:
+            logger.warning("%s: %d lines have no use, such as that of %r", folder / name, len(keys), min(keys))
     for key in sorted((segments or recordings).keys() - used):
         yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 

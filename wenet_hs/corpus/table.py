@@ -6,7 +6,7 @@ Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --
 
 Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
 transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss); split;
-id. `--columns "split="` ignores this column. Delimiter, quoting and encoding are detected and printed. Other columns
+id. `--columns "split="` ignores this column. Delimiter and quoting are detected and printed. Other columns
 are ignored.
 """
 
@@ -60,7 +60,7 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of how a table is read."""
     columns_help = f'names of columns, such as "audio=File text=Words"; contents: {" ".join(COLUMNS)}'
     parser.add_argument("--columns", default="", metavar='"CONTENT=NAME …"', help=columns_help)
-    encoding_help = "of the table (default: UTF-8, or UTF-16 with a byte order mark)"
+    encoding_help = "of the text files (default: UTF-8, or UTF-16 with a byte order mark)"
     parser.add_argument("--encoding", help=encoding_help)
 
 
@@ -166,12 +166,12 @@ def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
 # ---- reading
 
 
-def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
+def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
     """The text of a file, and its encoding."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check --table") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if content[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"):  # .xlsx, .ods, .docx, .numbers; .xls, .doc
         raise DataError(f"{path}: a file of a spreadsheet or word processor; save it there as CSV in UTF-8")
     if encoding is None:
@@ -182,14 +182,14 @@ def _decode(path: Path, encoding: str | None) -> tuple[str, str]:
         raise ConfigError(f"--encoding {encoding}: Python knows no such encoding; examples: utf-8, cp1252") from error
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
-        remedy = "save the whole table as UTF-8, or name its encoding, such as --encoding cp1252"
+        remedy = "save it as UTF-8, or name its encoding, such as --encoding cp1252"
         raise DataError(
             f"{path}:{number}: not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}; {remedy}"
         ) from error
 
 
 def _read_delimited(path: Path, encoding: str | None) -> _Table:
-    text, encoding = _decode(path, encoding)
+    text, encoding = decode_text(path, encoding)
     text = re.sub(r"\Asep=.\r?\n", "", text)  # a note for Excel
     first = text.lstrip().partition("\n")[0]
     best: tuple[tuple[float, int, bool, int], str, list[tuple[int, list[str]]]] | None = None
@@ -237,7 +237,7 @@ def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[s
 
 
 def _read_json_lines(path: Path, encoding: str | None) -> _Table:
-    text, encoding = _decode(path, encoding)
+    text, encoding = decode_text(path, encoding)
     if text.lstrip().startswith("["):
         raise DataError(f"{path}:1: a JSON array; write one JSON object per line")
     rows: list[tuple[int, dict[str, Any] | str]] = []
