@@ -3,6 +3,7 @@
 
 import ast
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -49,25 +50,31 @@ FILES = {
 }
 
 
+def _imports(parent: ast.AST, place: str = "") -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    """The imports among the statements below a node, and whether they are in a `function` or for `typing`."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(parent, name, ()):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node, place
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _imports(node, "function")
+            elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                yield from _imports(node, "typing")
+            else:
+                yield from _imports(node, place)
+
+
 def _module(name: str) -> Module:
-    module, tree = Module(), ast.parse(FILES[name].read_text("utf-8"))
-    in_functions, for_typing = set[ast.AST](), set[ast.AST]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            in_functions.update(ast.walk(node))
-        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            for_typing.update(ast.walk(node))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
+    module = Module()
+    for node, place in _imports(ast.parse(FILES[name].read_text("utf-8"))):
         start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         for package, _, rest in ((start + alias.name).partition(".") for alias in node.names):
             target = rest if rest in FILES else rest.rpartition(".")[0]  # `from a.b import c`: a.b.c, or a.b
             if package == "wenet_hs" and target:  # not `from wenet_hs import __version__`
                 module.imports[target] = node.lineno
-                if node not in for_typing:
-                    (module.in_functions if node in in_functions else module.at_top).append(target)
-            elif node not in in_functions | for_typing and package not in {"wenet_hs", *sys.stdlib_module_names}:
+                if place != "typing":
+                    (module.in_functions if place else module.at_top).append(target)
+            elif not place and package not in {"wenet_hs", *sys.stdlib_module_names}:
                 module.libraries.add(package)
     return module
 
