@@ -150,7 +150,7 @@ _announce() {  # prints the expected time of each training, once
 }
 
 _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails (`wait -n` can miss one that ended early)
-  local _process
+  local _process _since=$SECONDS
   while true; do
     for _process in "${!running[@]}"; do
       kill -0 "$_process" 2> /dev/null && continue
@@ -159,7 +159,7 @@ _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fai
     done
     _announce
     [ ${#running[@]} -gt "$1" ] || return 0
-    sleep 0.2
+    if [ $((SECONDS - _since)) -lt 3 ]; then sleep 0.03; else sleep 0.5; fi  # most wait for minutes, tests do not
   done
 }
 
