@@ -66,5 +66,5 @@ prepare_table() {
   prepare "data-$table/units.txt" 3 "${options[@]}"
 }
 
-shared=(--threads 1 --modes "ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint")
+shared=(--modes "ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint")
 run_tables

@@ -25,7 +25,6 @@ head=softmax                  # softmax, hsoftmax, class, adaptive: one experime
 modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
 base_override=by_size         # settings of the first part of training, as "key=value key=value"; "": none
 config=$here/../../../conf/own.yaml  # YAML of the experiment
-threads=auto                  # cores of each training; auto: all cores, divided by the trainings at a time
 average_num=5                 # checkpoints whose mean is the final model
 DATA_OPTIONS="elan praat kaldi folder lang"
 MORE_OPTIONS="size"
