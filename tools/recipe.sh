@@ -29,7 +29,7 @@ inventory=                    # known units of each language (wenet-hs units --i
 place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
 jobs=2                        # trainings at a time (one at a time if nproc is above 1)
-threads=${threads:-1}         # cores of each training; auto: all cores, divided by the trainings at a time
+threads=${threads:-1}         # cores of each training
 data=                         # folder for lists, units, trees (default: data, or data-OPTION where options differ)
 exp=                          # folder for experiments (default: exp, or exp-OPTION likewise)
 results=                      # folder for a small results file of each experiment, for the tables of a study
@@ -98,7 +98,7 @@ _check_options() {
   for _one in nproc jobs; do
     [[ ${!_one} =~ ^[1-9][0-9]*$ ]] || _fail "--$_one ${!_one}: must be a whole number from 1 on"
   done
-  [[ $threads =~ ^(auto|[1-9][0-9]*)$ ]] || _fail "--threads $threads: must be a whole number from 1 on, or auto"
+  [[ $threads =~ ^[1-9][0-9]*$ ]] || _fail "--threads $threads: must be a whole number from 1 on"
 }
 
 # The folder of one experiment: exp/hsoftmax, or with what differs from the defaults, exp/hsoftmax-brown-bpe_500-seed778.
@@ -262,11 +262,6 @@ cmvn=$data/global_cmvn$(_suffix config)
 decoded=$eval_set${inventory:+-inventory}${place_unseen:+-$place_unseen}  # folder of the results in each experiment
 metric=$([ "$unit" = phone ] && echo per || echo cer)
 [ "$nproc" = 1 ] || jobs=1
-if [ "$threads" = auto ]; then
-  threads=$(($(wc -w <<< "${head:-base}") * $(wc -w <<< "$seeds")))  # the number of trainings
-  threads=$(($(command nproc) / (threads < jobs ? threads : jobs)))
-  threads=$((threads > 0 ? threads : 1))
-fi
 ranks=(wenet-hs)              # starts a command that shares its work: one process, or one per rank
 [ "$nproc" = 1 ] || ranks=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main)
 read -ra more <<< "$override"; read -ra mode_list <<< "$modes"

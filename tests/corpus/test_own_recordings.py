@@ -172,7 +172,7 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     both = [replace(one, start_ms=one.start_ms + 100, text=f"x {one.text}", speaker="t") for one in rows_of(30)[:1]]
     stats = prepare(tmp_path / "out", write_table(tmp_path, [*rows_of(30), *both]))
-    assert stats["sets"].startswith("sets (auto): ") and "no known overlaps" in stats["sets"]
+    assert stats["sets"].startswith("sets (auto): ") and "no overlaps" in stats["sets"]
     assert stats["total"]["left_out"]["its audio is in the test set"] == 1
 
 
@@ -304,7 +304,7 @@ def test_what_normalisation_would_hide_is_stated(tmp_path: Path, caplog: pytest.
     stats = prepare(tmp_path / "out", write_table(tmp_path, annotations))
     assert "3 transcripts have notes in brackets, such as '[laughs]' in all.csv:2; what is in them" in caplog.text
     assert "1 transcripts have digits, such as '12' in all.csv:3; write numbers as they are spoken" in caplog.text
-    common = "1 of 1 speakers, 0 of 7 sentences, no known overlaps"
+    common = "1 of 1 speakers, 0 of 7 sentences, no overlaps"
     assert stats["sets"] == f"sets (auto): {common} in several sets; 0 utterances left out for that"
     assert caplog.messages[-1] == stats["sets"]
 

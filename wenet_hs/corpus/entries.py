@@ -103,7 +103,7 @@ def prepare_entries(
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
 
-    Raises DataError when an audio path is a URL, all transcripts are equal, or too few utterances are left.
+    Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     _check_shares(args)
     named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
@@ -331,6 +331,7 @@ def _hold_out_sets(
         "sentence": ("different sentences", lambda u: u.txt),
         "overlaps": ("utterances without overlap", lambda u: chains.get(u.key, u.key)),
     }
+    sizes = {name: max(1, round(getattr(args, f"{name}_share") * len(utterances))) for name in names}
     rules = [(args.split_by, False)]
     if args.split_by == "auto":
         rules = [("auto", True), ("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
@@ -338,24 +339,38 @@ def _hold_out_sets(
         what, group_of = groups.get(rule, ("utterances", lambda u: u.key))
         unknown = [u for u in utterances if rule == "speaker" and not u.speaker]
         rest = [u for u in utterances if rule != "speaker" or u.speaker]
-        made, lost, num_groups = dict[str, list[Utterance]](), list[Rejected](), len({group_of(u) for u in rest})
-        for keep, name in zip(range(len(names), 0, -1), names if num_groups > len(names) else (), strict=False):
-            size = max(1, round(getattr(args, f"{name}_share") * len(utterances)))
-            left_out = list[tuple[Utterance, str]]()
-            if rule == "auto":
-                made[name], rest, left_out = hold_out(rest, size, seed=args.seed, purpose=name, max_loss=_MAX_LOSS)
-            else:
-                made[name], rest = hold_out_groups(rest, size, group_of, keep=keep, seed=args.seed, purpose=name)
-            if is_apart:
-                common = {chains.get(u.key) for u in made[name]} - {None}
-                left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
-                rest = [u for u in rest if chains.get(u.key) not in common]
-            lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
-        if made and len(lost) <= _MAX_LOSS * len(utterances):
+        num_groups = len({group_of(u) for u in rest})
+        if num_groups <= len(names):
+            continue
+        held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, args.seed)
+        if len(lost) <= _MAX_LOSS * len(utterances):
             used = rule if rule == args.split_by else f"{args.split_by}: {rule}"
-            return {**made, "train": rest + unknown}, lost, used
+            return {**held, "train": rest + unknown}, lost, used
     found = f"{num_groups} {what} for {1 + len(names)} sets"
     raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
+
+
+def _hold_out_by(
+    rule: str,
+    utterances: Sequence[Utterance],
+    sizes: Mapping[str, int],
+    group_of: Callable[[Utterance], str],
+    chains: Mapping[str, str],
+    seed: int,
+) -> tuple[dict[str, list[Utterance]], list[Utterance], list[Rejected]]:
+    """The sets of these sizes, the rest, and the utterances in neither. No two share one of the `chains`."""
+    held, rest, lost = dict[str, list[Utterance]](), list(utterances), list[Rejected]()
+    for index, (name, size) in enumerate(sizes.items()):
+        left_out = list[tuple[Utterance, str]]()
+        if rule == "auto":
+            held[name], rest, left_out = hold_out(rest, size, seed=seed, purpose=name, max_loss=_MAX_LOSS)
+        else:
+            held[name], rest = hold_out_groups(rest, size, group_of, keep=len(sizes) - index, seed=seed, purpose=name)
+        common = {chains.get(u.key) for u in held[name]} - {None}
+        left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
+        rest = [u for u in rest if chains.get(u.key) not in common]
+        lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
+    return held, rest, lost
 
 
 def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
@@ -371,10 +386,10 @@ def _describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
     chains = _chains([u for us in splits.values() for u in us])
     contents = {name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()}
     common = []
-    for index, what in enumerate(("speakers", "sentences", "overlaps")):
+    for index, (what, none) in enumerate((("speakers", "known speakers"), ("sentences",) * 2, ("overlaps",) * 2)):
         num_sets = Counter(one for us in contents.values() for one in {u[index] for u in us} - {None})
         num_common = sum(num > 1 for num in num_sets.values())
-        common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no known {what}")
+        common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no {none}")
     num_unknown = sum(u.speaker is None for us in splits.values() for u in us)
     if 0 < num_unknown < sum(map(len, splits.values())):
         common[0] += f" ({num_unknown} utterances have no speaker)"

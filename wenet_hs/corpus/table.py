@@ -190,7 +190,7 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
 
 def _read_delimited(path: Path, encoding: str | None) -> _Table:
     text, encoding = decode_text(path, encoding)
-    text = re.sub(r"\Asep=.\r?\n", "", text)  # a note for Excel
+    text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
     first = text.lstrip().partition("\n")[0]
     best: tuple[tuple[float, int, bool, int], str, list[tuple[int, list[str]]]] | None = None
     for delimiter in filter(first.__contains__, _DELIMITERS):

@@ -135,8 +135,9 @@ def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]],
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = 0.0\nxmax = {end_s!r}"]
     lines += ["tiers? <exists>", f"size = {len(found)}", "item []:"]
     for number, tier in enumerate(found, start=1):
-        labels = ("IntervalTier", "intervals", "text") if tier.is_interval else ("TextTier", "points", "mark")
-        kind, plural, label = labels
+        kind, plural, label = (
+            ("IntervalTier", "intervals", "text") if tier.is_interval else ("TextTier", "points", "mark")
+        )
         spans, name = _fill(tier.spans, end_s) if tier.is_interval else tier.spans, tier.name.replace('"', '""')
         lines += [f"    item [{number}]:", f'        class = "{kind}"', f'        name = "{name}"']
         lines += ["        xmin = 0.0", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]

@@ -120,7 +120,7 @@ def read_audio_file(
                 file.seek(first)
             waveform = _read_mono(file, last - first)
         except soundfile.LibsndfileError as error:
-            raise SourceError(f"damaged or cut off ({error.error_string.strip()})") from error
+            raise SourceError(f"damaged or cut off: {error.error_string.strip().removeprefix('Error : ')}") from error
         if len(waveform) < last - first:
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
             missing_s += check_length(present_s, file.frames / rate)

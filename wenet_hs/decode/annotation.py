@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from pympi.Elan import Eaf, to_adocument
@@ -251,10 +251,13 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     slots[:] = sorted(times, key=times.__getitem__)
 
 
+_Timed = TypeVar("_Timed", TranscribedSegment, TimedText)
+
+
 def _shift_times(recording: TranscribedRecording, origin_ms: int, path: Path) -> TranscribedRecording:
     """The recording in ELAN's times, which begin at `origin_ms`. What ends before is left out, with a warning."""
 
-    def shift(parts: Iterable[Any]) -> list[Any]:
+    def shift(parts: Iterable[_Timed]) -> list[_Timed]:
         moved = [replace(one, start=one.start - origin_ms / 1000, end=one.end - origin_ms / 1000) for one in parts]
         return [replace(one, start=max(0.0, one.start)) for one in moved if round(one.end, 3) > 0]
 
