@@ -148,6 +148,8 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
+    if "start" not in found:
+        found.pop("duration", None)  # that of the file
     if missing:
         others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
         guess = _guess([name for content in missing for name in COLUMNS[content]], others)
