@@ -13,11 +13,13 @@ import torch
 from command_line import Capsys, error_line, run_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_folders import write_model_folder
 
 from wenet_hs.bin import lm as command
 from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
 from wenet_hs.decode.language_model import LanguageModel, TextModel
 from wenet_hs.decode.lm import load_language_model
@@ -331,5 +333,12 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
         assert error_line(run_line(command, line), capsys).startswith(message)
     with pytest.raises(DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"):
         load_language_model(Path("m"), make_tokenizer("phone", UnitTable.from_units(["a", "b"])))
+    for path, kind, message in [
+        (write_model_folder(corpus / "asr"), LmConfig, "`encoder` is a setting of a recogniser; give the file or"),
+        (Path("m"), ExperimentConfig, "`rnn` is a setting of a language model; give the file or"),
+    ]:
+        with pytest.raises(ConfigError, match=message) as caught:
+            load_config(path / "train.yaml", (), kind)
+        assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"--lm n: no such file; give the folder of `lm train` or an n-gram model"):
         load_language_model(Path("n"), make_tokenizer("phone", TABLE))
