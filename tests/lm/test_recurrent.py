@@ -7,6 +7,7 @@ import lzma
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, So
 from wenet_hs.lm.build import load_lm
 from wenet_hs.lm.model import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
-from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
+from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -229,6 +230,25 @@ def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     assert math.log(scores["perplexity"]) == pytest.approx(losses[-1], rel=1e-5)
     assert run_line(command, f"sample --model_dir {head} --count 3 --max_units 9") == 0
     assert {*capsys.readouterr().out.split()} <= {*WORDS, "⁇"}
+
+
+def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_from_none(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = []
+
+    def record(*arguments: Any) -> Any:
+        found = head_inputs(*arguments)
+        states.append((arguments[2], found[2].detach()))
+        return found
+
+    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", record)
+    assert train("m") == 0
+    first_of_epoch = len(states) // 2
+    for step, (before, _) in enumerate(states):
+        expected = states[step - 1][1] if step % first_of_epoch else torch.zeros(2, 8)
+        assert torch.equal(before, expected), step
+    assert all(after.abs().max() > 0 for _, after in states)
 
 
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
