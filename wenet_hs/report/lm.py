@@ -6,6 +6,7 @@ A table is a folder of results files `SYSTEM-seedN.json` with a `table.yaml`, wh
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -24,9 +25,9 @@ from wenet_hs.text.tokenizer import Tokenizer
 FORMAT = "wenet_hs.lm_results/1"
 SETS = ("valid", "test")
 """Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
-
-
 TEXTS = "texts.json"
+_FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
+"""The folders of absolute paths, which are of one machine and are not in results files."""
 
 
 class LmTable(BaseModel):
@@ -72,7 +73,7 @@ def write_lm_results(model_dir: Path, folder: Path) -> Path:
     }
     target = folder / f"{facts['system']}-seed{config.seed}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(target, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(target, _FOLDERS.sub("", json.dumps(facts, indent=1, ensure_ascii=False)) + "\n")
     return target
 
 
