@@ -17,7 +17,8 @@ def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Non
         name: {"perplexity": perplexity * factor, "bits_per_unit": 7.5} for name, factor in (("valid", 1), ("test", 2))
     }
     content = {"format": FORMAT, "system": system, "seed": seed, "provenance": {"processor": "P", "torch": "2"}}
-    content |= {"steps": 100, "seconds": 3600, "scores": scores}
+    settings = {"head": system, "optim_conf.lr": 0.001 if seed == 0 else 0.002, "grad_clip": 1.0}
+    content |= {"steps": 100, "seconds": 3600, "scores": scores, "settings": settings}
     folder.mkdir(exist_ok=True)
     (folder / f"{system}-seed{seed}.json").write_text(json.dumps(content))
 
@@ -43,7 +44,14 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
     assert "1 of 4 units are not in units.txt" in error_line(2, capsys)
     (tmp_path / "test.txt").write_text("one one two three four\n")
     assert run_line(lm, line) == 0
-    assert run_line(lm, f"report --tables {tmp_path}/a {tmp_path}/b --markdown {tmp_path}/R.md") == 0
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "table.yaml").write_text("title: C\nsystems: {flat: softmax}\n")
+    assert run_line(lm, f"report --tables {tmp_path}/c --markdown {tmp_path}/R.md") == 2
+    assert "c: no results of the systems in table.yaml; run the recipe with" in error_line(2, capsys)
+    assert run_line(lm, f"report --tables {tmp_path}/c {tmp_path}/a {tmp_path}/b --markdown {tmp_path}/R.md") == 0
+    text = (tmp_path / "R.md").read_text()
+    assert text.startswith("## A\n") and "## C" not in text
+    assert text.count(". Not equal in all trainings: optim_conf.lr.\n") == 2
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "R.md").read_text().splitlines()]
     assert ["", "train.txt", "test.txt"] in rows
     assert ["units with line ends", "7", "6"] in rows
