@@ -23,17 +23,17 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
 from wenet_hs.decode.language_model import LanguageModel, TextModel
-from wenet_hs.decode.lm import load_language_model
+from wenet_hs.decode.lm import RecurrentLm, RecurrentTextModel, load_language_model
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.build import LmExperiment, load_lm
 from wenet_hs.lm.model import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train import run
 from wenet_hs.tree import NaryTree, Tree
 
@@ -99,6 +99,28 @@ def test_each_unit_is_a_target_once_after_the_unit_before_it(num_units: int, bat
                 assert before[position] == (2 if unit == 10 else unit - 1), (row, position)
     later = list(text.batches(batch_size, num_steps, start=1))
     assert all(torch.equal(one.targets, two.targets) for one, two in zip(later, batches[1:], strict=True))
+
+
+def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path: Path) -> None:
+    table = UnitTable(("<blank>", "<unk>", "<sos>", "<eos>", "a", "b"), SpecialIds(0, 1, 2, 3))
+    (tmp_path / "a.txt").write_text("a b\n")
+    tokenizer = make_tokenizer("word", table)
+    (batch,) = read_running_text([tmp_path / "a.txt"], tokenizer).batches(1, 3)
+    assert batch.inputs.tolist() == [[3, 4, 5]] and batch.targets.tolist() == [[4, 5, 3]]
+    model = small_lm(SoftmaxHead(8, len(table)))
+    after_end, _ = model(torch.tensor([[3]]), model.start(1))
+    found = LmExperiment(LmConfig(), tokenizer, model, tmp_path)
+    states, ids = RecurrentLm(found, tokenizer).start(1), torch.arange(6)[None]
+    expected = model.head.log_probs(after_end[0]).detach()
+    scores = RecurrentLm(found, tokenizer).score(states, ids)[0, 3:]
+    assert scores.tolist() == pytest.approx(expected[0, 3:].tolist())
+    (score,) = RecurrentTextModel(found, tokenizer).score_texts([[]])
+    assert score == pytest.approx(float(expected[0, 3]))
+    first = [next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n)) for n in range(9)]
+    noise = [torch.Generator().manual_seed(n) for n in range(9)]
+    weights = expected[0].index_fill(0, torch.tensor([0]), -torch.inf).softmax(-1)
+    drawn = [int(torch.multinomial(weights, 1, generator=one)) for one in noise]
+    assert first == [[] if unit == 3 else [unit] for unit in drawn]
 
 
 # ---- scores
