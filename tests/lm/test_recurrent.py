@@ -27,7 +27,7 @@ from wenet_hs.decode.lm import RecurrentLm, RecurrentTextModel, load_language_mo
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.lm.build import LmExperiment, load_lm
+from wenet_hs.lm.build import LmExperiment, build_lm, load_lm
 from wenet_hs.lm.model import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
@@ -35,6 +35,8 @@ from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train import run
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
+from wenet_hs.train.optim import learning_rate
 from wenet_hs.tree import NaryTree, Tree
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
@@ -139,6 +141,23 @@ def test_the_score_of_a_text_is_the_sum_over_its_units_for_every_head(
     expected = -model.head.log_probs(hidden[0]).detach().double().gather(1, torch.tensor(units[1:])[:, None]).sum()
     assert total == pytest.approx(float(expected), rel=1e-5)
     assert model.head.log_probs(hidden[0]).exp().sum(-1).sub(1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("gru", 1), ("gru", 2), ("lstm", 1), ("lstm", 2)])
+def test_the_state_has_the_input_of_the_head(kind: str, layers: int) -> None:
+    model = small_lm(kind=kind, layers=layers)
+    hidden, state = model(torch.tensor([[3, 4, 5], [6, 7, 8]]), model.start(2))
+    assert torch.equal(model.head_input(state), hidden[:, -1])
+
+
+def test_training_drops_input_vectors_and_inputs_of_the_head() -> None:
+    model, inputs = RnnLm(SoftmaxHead(50, 10), kind="gru", embedding_size=40, num_layers=1, dropout_rate=0.3), []
+    model.rnn.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    hidden, _ = model.train()(torch.ones(20, 20, dtype=torch.long), model.start(20))
+    for values in (inputs[0], hidden):
+        assert float((values == 0).float().mean()) == pytest.approx(0.3, abs=0.02)
+    hidden, _ = model.eval()(torch.ones(20, 20, dtype=torch.long), model.start(20))
+    assert not bool((hidden == 0).any()) and not bool((inputs[1] == 0).any())
 
 
 def test_scores_of_a_uniform_model_are_those_of_its_number_of_units(tmp_path: Path) -> None:
@@ -252,6 +271,50 @@ def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     assert math.log(scores["perplexity"]) == pytest.approx(losses[-1], rel=1e-5)
     assert run_line(command, f"sample --model_dir {head} --count 3 --max_units 9") == 0
     assert {*capsys.readouterr().out.split()} <= {*WORDS, "⁇"}
+
+
+FLAT = ["head=softmax", "head_conf=null", "rnn_conf.sparse_grad=false", "rnn_conf.dropout_rate=0", "max_epoch=1"]
+
+
+def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path) -> None:
+    assert train("m", *FLAT, "text_conf.num_steps=13", "grad_clip=0.6") == 0
+    config = load_config(Path("m/train.yaml"), (), LmConfig)
+    torch.manual_seed(config.seed)
+    model = build_lm(config, TABLE, Path("m"))
+    optimizer, state, norms = torch.optim.Adam(model.parameters()), model.start(2), []
+    text = read_running_text([Path("train.txt")], make_tokenizer("word", TABLE))
+    for step, batch in enumerate(text.batches(2, 13), start=1):
+        hidden, after = model(batch.inputs, state)
+        logits = model.head.output(hidden).flatten(0, 1)
+        torch.nn.functional.cross_entropy(logits, batch.targets.flatten(), ignore_index=-1).backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.6)))
+        optimizer.param_groups[0]["lr"] = learning_rate(step, config)
+        optimizer.step()
+        optimizer.zero_grad()
+        state = after.detach()
+    assert min(norms) < 0.6 < max(norms), norms
+    found = torch.load("m/final.pt")
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    bad, step = {3}, itertools.count(1)
+
+    def spoil(*arguments: Any) -> Any:
+        hidden, targets, after = head_inputs(*arguments)
+        return hidden * (math.nan if next(step) in bad else 1), targets, after
+
+    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", spoil)
+    assert train("m", *FLAT, "log_interval=1") == 0
+    found = {record["step"]: record["skipped_steps"] for record in records("m", "train")}
+    assert (found[2], found[4], found[max(found)]) == (0, 1, 1)
+    assert all(bool(value.isfinite().all()) for value in torch.load("m/final.pt").values())
+    bad.update(range(1000))
+    capsys.readouterr()
+    assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(train("n", *FLAT), capsys)
 
 
 def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_from_none(
