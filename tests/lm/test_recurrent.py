@@ -317,23 +317,26 @@ def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training
     assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(train("n", *FLAT), capsys)
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
 def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_from_none(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, is_reset: bool
 ) -> None:
     states = []
 
     def record(*arguments: Any) -> Any:
         found = head_inputs(*arguments)
-        states.append((arguments[2], found[2].detach()))
+        begins = arguments[1].inputs[:, :1] == TABLE.special.eos
+        states.append((arguments[2], found[2].detach(), begins))
         return found
 
     monkeypatch.setattr("wenet_hs.lm.train.head_inputs", record)
-    assert train("m") == 0
+    assert train("m", f"text_conf.reset_at_sentences={is_reset}") == 0
     first_of_epoch = len(states) // 2
-    for step, (before, _) in enumerate(states):
+    for step, (before, _, begins) in enumerate(states):
         expected = states[step - 1][1] if step % first_of_epoch else torch.zeros(2, 8)
-        assert torch.equal(before, expected), step
-    assert all(after.abs().max() > 0 for _, after in states)
+        assert torch.equal(before, expected.masked_fill(begins, 0.0) if is_reset else expected), step
+    assert all(after.abs().max() > 0 for _, after, _ in states)
+    assert 0 < sum(int(begins.sum()) for *_, begins in states) < len(states)
 
 
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
@@ -431,6 +434,7 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
     capsys.readouterr()
     for line, message in [
         ("score --model_dir none --text valid.txt", "none: no such folder; give the --model_dir of a training"),
+        ("score --model_dir . --text valid.txt", "train.yaml: no such file; `wenet-hs lm train --model_dir .`"),
         ("score --model_dir m --text none.txt", "none.txt: cannot be read (No such file or directory)"),
         ("sample --model_dir m --temperature 0", "--temperature 0: must be greater than 0 and finite; 1 is the model"),
         ("sample --model_dir m --count 0", "--count 0: must be at least 1"),
