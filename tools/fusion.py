@@ -28,8 +28,10 @@ def main() -> None:
     add("--weights", nargs="+", required=True, help="weights to try on the dev set")
     add("--out", type=Path, required=True, help="Markdown to write")
     args = parser.parse_args()
-    rows = [_row(args, head, mode) for head in args.head for mode in args.modes]
     names = [_name(lm) for lm in args.lm]
+    if len({*names}) < len(names):
+        parser.error(f"--lm: {' '.join(names)}: give at most one n-gram model and one recurrent model")
+    rows = [_row(args, head, mode) for head in args.head for mode in args.modes]
     header = ["recogniser", "mode", "no language model", *(f"{name} (weight)" for name in names)]
     text = (
         "## With language models of the training sentences (simulated speech)\n\n"
@@ -53,7 +55,7 @@ def _row(args: argparse.Namespace, head: str, mode: str) -> list[str]:
 def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | None, weight: str | None) -> float:
     """The macro average of a decoding, in %; what was decoded before is used again."""
     data = args.data / part
-    result = args.exp / head / (part if lm is None else f"{part}-{_name(lm)}-{weight}")
+    result = args.exp / head / f"{part}-{'no-lm' if lm is None else f'{_name(lm)}-{weight}'}"  # not that of run.sh
     options = ["--modes", *args.modes] + ([] if lm is None else ["--lm", str(lm), "--lm_weight", str(weight)])
     score = result / mode / "fusion.json"
     if not (result / mode / "text").is_file():

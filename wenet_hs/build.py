@@ -367,7 +367,7 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
             raise CheckpointError(f"{path}: changed since the training (sha256 in train.yaml); put the old file back")
 
 
-def in_folder(model_dir: Path, *names: str) -> Path:
+def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
     """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
     base_names = [Path(name).name for name in names]
     for name in base_names:
@@ -375,7 +375,7 @@ def in_folder(model_dir: Path, *names: str) -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         raise CheckpointError(f"{model_dir}: no such folder; give the --model_dir of a training")
-    command = f"wenet-hs {'average' if base_names[0] == 'final.pt' else 'train'} --model_dir {model_dir}"
+    command = f"wenet-hs {'average' if base_names[0] == 'final.pt' else made_by} --model_dir {model_dir}"
     what_to_do = f"`{command}` writes it, or copy it from the original folder of the model"
     raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")
 

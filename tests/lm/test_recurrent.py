@@ -7,31 +7,36 @@ import lzma
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from command_line import Capsys, error_line, run_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_folders import write_model_folder
 
 from wenet_hs.bin import lm as command
 from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
 from wenet_hs.decode.language_model import LanguageModel, TextModel
-from wenet_hs.decode.lm import load_language_model
+from wenet_hs.decode.lm import RecurrentLm, RecurrentTextModel, load_language_model
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.build import LmExperiment, build_lm, load_lm
 from wenet_hs.lm.model import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
-from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
+from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train import run
+from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
+from wenet_hs.train.optim import learning_rate
 from wenet_hs.tree import NaryTree, Tree
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
@@ -98,6 +103,28 @@ def test_each_unit_is_a_target_once_after_the_unit_before_it(num_units: int, bat
     assert all(torch.equal(one.targets, two.targets) for one, two in zip(later, batches[1:], strict=True))
 
 
+def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path: Path) -> None:
+    table = UnitTable(("<blank>", "<unk>", "<sos>", "<eos>", "a", "b"), SpecialIds(0, 1, 2, 3))
+    (tmp_path / "a.txt").write_text("a b\n")
+    tokenizer = make_tokenizer("word", table)
+    (batch,) = read_running_text([tmp_path / "a.txt"], tokenizer).batches(1, 3)
+    assert batch.inputs.tolist() == [[3, 4, 5]] and batch.targets.tolist() == [[4, 5, 3]]
+    model = small_lm(SoftmaxHead(8, len(table)))
+    after_end, _ = model(torch.tensor([[3]]), model.start(1))
+    found = LmExperiment(LmConfig(), tokenizer, model, tmp_path)
+    states, ids = RecurrentLm(found, tokenizer).start(1), torch.arange(6)[None]
+    expected = model.head.log_probs(after_end[0]).detach()
+    scores = RecurrentLm(found, tokenizer).score(states, ids)[0, 3:]
+    assert scores.tolist() == pytest.approx(expected[0, 3:].tolist())
+    (score,) = RecurrentTextModel(found, tokenizer).score_texts([[]])
+    assert score == pytest.approx(float(expected[0, 3]))
+    first = [next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n)) for n in range(9)]
+    noise = [torch.Generator().manual_seed(n) for n in range(9)]
+    weights = expected[0].index_fill(0, torch.tensor([0]), -torch.inf).softmax(-1)
+    drawn = [int(torch.multinomial(weights, 1, generator=one)) for one in noise]
+    assert first == [[] if unit == 3 else [unit] for unit in drawn]
+
+
 # ---- scores
 
 
@@ -114,6 +141,23 @@ def test_the_score_of_a_text_is_the_sum_over_its_units_for_every_head(
     expected = -model.head.log_probs(hidden[0]).detach().double().gather(1, torch.tensor(units[1:])[:, None]).sum()
     assert total == pytest.approx(float(expected), rel=1e-5)
     assert model.head.log_probs(hidden[0]).exp().sum(-1).sub(1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("gru", 1), ("gru", 2), ("lstm", 1), ("lstm", 2)])
+def test_the_state_has_the_input_of_the_head(kind: str, layers: int) -> None:
+    model = small_lm(kind=kind, layers=layers)
+    hidden, state = model(torch.tensor([[3, 4, 5], [6, 7, 8]]), model.start(2))
+    assert torch.equal(model.head_input(state), hidden[:, -1])
+
+
+def test_training_drops_input_vectors_and_inputs_of_the_head() -> None:
+    model, inputs = RnnLm(SoftmaxHead(50, 10), kind="gru", embedding_size=40, num_layers=1, dropout_rate=0.3), []
+    model.rnn.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    hidden, _ = model.train()(torch.ones(20, 20, dtype=torch.long), model.start(20))
+    for values in (inputs[0], hidden):
+        assert float((values == 0).float().mean()) == pytest.approx(0.3, abs=0.02)
+    hidden, _ = model.eval()(torch.ones(20, 20, dtype=torch.long), model.start(20))
+    assert not bool((hidden == 0).any()) and not bool((inputs[1] == 0).any())
 
 
 def test_scores_of_a_uniform_model_are_those_of_its_number_of_units(tmp_path: Path) -> None:
@@ -229,6 +273,72 @@ def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     assert {*capsys.readouterr().out.split()} <= {*WORDS, "⁇"}
 
 
+FLAT = ["head=softmax", "head_conf=null", "rnn_conf.sparse_grad=false", "rnn_conf.dropout_rate=0", "max_epoch=1"]
+
+
+def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path) -> None:
+    assert train("m", *FLAT, "text_conf.num_steps=13", "grad_clip=0.6") == 0
+    config = load_config(Path("m/train.yaml"), (), LmConfig)
+    torch.manual_seed(config.seed)
+    model = build_lm(config, TABLE, Path("m"))
+    optimizer, state, norms = torch.optim.Adam(model.parameters()), model.start(2), []
+    text = read_running_text([Path("train.txt")], make_tokenizer("word", TABLE))
+    for step, batch in enumerate(text.batches(2, 13), start=1):
+        hidden, after = model(batch.inputs, state)
+        logits = model.head.output(hidden).flatten(0, 1)
+        torch.nn.functional.cross_entropy(logits, batch.targets.flatten(), ignore_index=-1).backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.6)))
+        optimizer.param_groups[0]["lr"] = learning_rate(step, config)
+        optimizer.step()
+        optimizer.zero_grad()
+        state = after.detach()
+    assert min(norms) < 0.6 < max(norms), norms
+    found = torch.load("m/final.pt")
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    bad, step = {3}, itertools.count(1)
+
+    def spoil(*arguments: Any) -> Any:
+        hidden, targets, after = head_inputs(*arguments)
+        return hidden * (math.nan if next(step) in bad else 1), targets, after
+
+    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", spoil)
+    assert train("m", *FLAT, "log_interval=1") == 0
+    found = {record["step"]: record["skipped_steps"] for record in records("m", "train")}
+    assert (found[2], found[4], found[max(found)]) == (0, 1, 1)
+    assert all(bool(value.isfinite().all()) for value in torch.load("m/final.pt").values())
+    bad.update(range(1000))
+    capsys.readouterr()
+    assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(train("n", *FLAT), capsys)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_from_none(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, is_reset: bool
+) -> None:
+    states = []
+
+    def record(*arguments: Any) -> Any:
+        found = head_inputs(*arguments)
+        begins = arguments[1].inputs[:, :1] == TABLE.special.eos
+        states.append((arguments[2], found[2].detach(), begins))
+        return found
+
+    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", record)
+    assert train("m", f"text_conf.reset_at_sentences={is_reset}") == 0
+    first_of_epoch = len(states) // 2
+    for step, (before, _, begins) in enumerate(states):
+        expected = states[step - 1][1] if step % first_of_epoch else torch.zeros(2, 8)
+        assert torch.equal(before, expected.masked_fill(begins, 0.0) if is_reset else expected), step
+    assert all(after.abs().max() > 0 for _, after, _ in states)
+    assert 0 < sum(int(begins.sum()) for *_, begins in states) < len(states)
+
+
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
@@ -324,6 +434,7 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
     capsys.readouterr()
     for line, message in [
         ("score --model_dir none --text valid.txt", "none: no such folder; give the --model_dir of a training"),
+        ("score --model_dir . --text valid.txt", "train.yaml: no such file; `wenet-hs lm train --model_dir .`"),
         ("score --model_dir m --text none.txt", "none.txt: cannot be read (No such file or directory)"),
         ("sample --model_dir m --temperature 0", "--temperature 0: must be greater than 0 and finite; 1 is the model"),
         ("sample --model_dir m --count 0", "--count 0: must be at least 1"),
@@ -331,5 +442,12 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
         assert error_line(run_line(command, line), capsys).startswith(message)
     with pytest.raises(DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"):
         load_language_model(Path("m"), make_tokenizer("phone", UnitTable.from_units(["a", "b"])))
+    for path, kind, message in [
+        (write_model_folder(corpus / "asr"), LmConfig, "`encoder` is a setting of a recogniser; give the file or"),
+        (Path("m"), ExperimentConfig, "`rnn` is a setting of a language model; give the file or"),
+    ]:
+        with pytest.raises(ConfigError, match=message) as caught:
+            load_config(path / "train.yaml", (), kind)
+        assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"--lm n: no such file; give the folder of `lm train` or an n-gram model"):
         load_language_model(Path("n"), make_tokenizer("phone", TABLE))

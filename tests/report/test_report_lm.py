@@ -7,7 +7,9 @@ from pathlib import Path
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import lm
-from wenet_hs.report.lm import FORMAT
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import dump_config
+from wenet_hs.report.lm import FORMAT, write_lm_results
 
 
 def write_result(folder: Path, system: str, seed: int, perplexity: float) -> None:
@@ -15,7 +17,8 @@ def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Non
         name: {"perplexity": perplexity * factor, "bits_per_unit": 7.5} for name, factor in (("valid", 1), ("test", 2))
     }
     content = {"format": FORMAT, "system": system, "seed": seed, "provenance": {"processor": "P", "torch": "2"}}
-    content |= {"steps": 100, "seconds": 3600, "scores": scores}
+    settings = {"head": system, "optim_conf.lr": 0.001 if seed == 0 else 0.002, "grad_clip": 1.0}
+    content |= {"steps": 100, "seconds": 3600, "scores": scores, "settings": settings}
     folder.mkdir(exist_ok=True)
     (folder / f"{system}-seed{seed}.json").write_text(json.dumps(content))
 
@@ -41,7 +44,14 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
     assert "1 of 4 units are not in units.txt" in error_line(2, capsys)
     (tmp_path / "test.txt").write_text("one one two three four\n")
     assert run_line(lm, line) == 0
-    assert run_line(lm, f"report --tables {tmp_path}/a {tmp_path}/b --markdown {tmp_path}/R.md") == 0
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "table.yaml").write_text("title: C\nsystems: {flat: softmax}\n")
+    assert run_line(lm, f"report --tables {tmp_path}/c --markdown {tmp_path}/R.md") == 2
+    assert "c: no results of the systems in table.yaml; run the recipe with" in error_line(2, capsys)
+    assert run_line(lm, f"report --tables {tmp_path}/c {tmp_path}/a {tmp_path}/b --markdown {tmp_path}/R.md") == 0
+    text = (tmp_path / "R.md").read_text()
+    assert text.startswith("## A\n") and "## C" not in text
+    assert text.count(". Not equal in all trainings: optim_conf.lr.\n") == 2
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in (tmp_path / "R.md").read_text().splitlines()]
     assert ["", "train.txt", "test.txt"] in rows
     assert ["units with line ends", "7", "6"] in rows
@@ -50,6 +60,24 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
     assert ["softmax", "90.00", "180.00", "7.50", "100", "1.0", "0", "1.50", "2.00"] in rows
     assert ["a tree", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1", "–", "–"] in rows
     assert ["the same", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1"] in rows
+
+
+def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(tmp_path: Path) -> None:
+    folder = tmp_path / "exp" / "tree-seed777"
+    command = f"wenet-hs lm train --train_text {tmp_path}/train.txt --override_config head_conf.tree={tmp_path}/t.json"
+    dump_config(LmConfig(), folder / "train.yaml", provenance={"command": command, "processor": "P/2"})
+    points = [{"kind": "valid", "step": n, "loss": 5.0 - n, "perplexity": 9, "seconds": n} for n in (1, 2)]
+    points.insert(1, {"kind": "train", "step": 1, "loss": 0.5})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    score = {"model": str(folder), "text": [f"{tmp_path}/test.txt"], "perplexity": 8.5}
+    (folder / "test.json").write_text(json.dumps(score))
+    target = write_lm_results(folder, tmp_path / "results")
+    assert target.name == "tree-seed777.json" and str(tmp_path) not in target.read_text()
+    found = json.loads(target.read_text())
+    assert found["provenance"]["command"].endswith("--train_text train.txt --override_config head_conf.tree=t.json")
+    assert found["provenance"]["processor"] == "P/2"
+    assert (found["steps"], found["seconds"], [point["loss"] for point in found["curve"]]) == (2, 2, [4.0, 3.0])
+    assert found["scores"] == {"test": {"model": "tree-seed777", "text": ["test.txt"], "perplexity": 8.5}}
 
 
 def test_flags_that_do_not_fit_together_are_one_line(tmp_path: Path, capsys: Capsys) -> None:

@@ -41,6 +41,8 @@ class TextConf(Section):
     """Parts of the text that are read side by side."""
     num_steps: Count = 50
     """Units of each part per batch, and so of truncated back-propagation. The state is carried to the next batch."""
+    reset_at_sentences: bool = False
+    """Whether a part whose batch begins with a sentence starts it from the empty state, as recognition does."""
     keep_empty_lines: bool = False
     """Whether an empty line is a sentence without units, as in the WikiText benchmarks; false: it is left out."""
 

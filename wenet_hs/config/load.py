@@ -127,6 +127,10 @@ def load_config(
     Settings that conflict with each other are faults once all their sections are valid.
     """
     settings = read_yaml(path)
+    other, what = ("rnn", "language model") if kind is ExperimentConfig else ("encoder", "recogniser")
+    if other in settings.values:
+        wanted = "recogniser" if kind is ExperimentConfig else "language model"
+        raise ConfigError(f"{path}: `{other}` is a setting of a {what}; give the file or folder of a {wanted}")
     for override in overrides:
         _apply_override(settings, override)
     ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}

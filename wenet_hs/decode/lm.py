@@ -103,13 +103,13 @@ class RecurrentLm(LanguageModel):
         ids = [own.special.unk if (unit_id := found.get(index)) is None else unit_id for index in range(len(table))]
         ids[table.special.eos] = own.special.eos
         self._device = self._model.embedding.weight.device
-        self._ids_V, self._sos = torch.tensor(ids, device=self._device), own.special.sos
+        self._ids_V, self._eos = torch.tensor(ids, device=self._device), own.special.eos
         self._size = self._model.start(1).size(1)
 
     @torch.no_grad()
     def start(self, count: int) -> Tensor:
-        sos = torch.tensor([self._sos], device=self._device)
-        return self._step(self._model.start(1), sos).expand(count, -1)
+        eos = torch.tensor([self._eos], device=self._device)
+        return self._step(self._model.start(1), eos).expand(count, -1)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         return states[:, self._size :].gather(1, ids.to(states.device)).to(ids.device)
@@ -135,7 +135,7 @@ class RecurrentTextModel(TextModel):
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
         model, own = self._experiment.model, self._experiment.tokenizer
         device, special = model.embedding.weight.device, own.table.special
-        units = [[special.sos, *own.encode(self._tokenizer.decode(ids)), special.eos] for ids in texts]
+        units = [[special.eos, *own.encode(self._tokenizer.decode(ids)), special.eos] for ids in texts]
         rows = [torch.tensor(one, device=device) for one in units]
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence([row[1:] for row in rows], batch_first=True, padding_value=-1)

@@ -31,11 +31,12 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
-    path = in_folder(model_dir, "train.yaml")
+    path = in_folder(model_dir, "train.yaml", made_by="lm train")
     config = load_config(path, (), LmConfig)
     check_routes(config, torch.device(device))
     check_files(model_dir, config)
-    table, tokenizer = read_units(config, in_folder(model_dir, "units.txt"), where=str(path))
+    units = in_folder(model_dir, "units.txt", made_by="lm train")
+    table, tokenizer = read_units(config, units, where=str(path))
     model = build_lm(config, table, model_dir)
     weights = in_folder(model_dir, "final.pt")
     load_weights(model, load_state(weights), str(weights))

@@ -83,7 +83,7 @@ def sample_sentences(
         max_units: a longer sentence is ended there.
     """
     generator = torch.Generator().manual_seed(seed)
-    state, unit = model.start(1), special.sos
+    state, unit = model.start(1), special.eos
     for _ in range(count):
         sentence: list[int] = []
         while len(sentence) < max_units:

@@ -34,7 +34,7 @@ class TextBatch(NamedTuple):
     """A part of the running text per row."""
 
     inputs: Tensor
-    """(B, T) int64: the unit before each target; before the first one of the text `<sos>`."""
+    """(B, T) int64: the unit before each target; before the first one of the text the end of sentence."""
     targets: Tensor
     """(B, T) int64, -1 behind the end of the text."""
 
@@ -45,7 +45,8 @@ class RunningText:
 
     ids: NDArray[np.int32]
     """(N,), memory-mapped: each sentence and an end of sentence."""
-    sos: int
+    eos: int
+    """The end of sentence, also before the first sentence: a `<sos>` of its own would be an input once per epoch."""
     num_sentences: int
     num_empty: int
     """Lines without units: sentences too with `keep_empty_lines`, else left out."""
@@ -77,7 +78,7 @@ class RunningText:
             columns = np.arange(first, min(first + num_steps, length))
             at_BT = begins[:, None] + columns
             targets_BT = np.where(at_BT < len(self.ids), self.ids[np.minimum(at_BT, len(self.ids) - 1)], -1)
-            before_BT = np.where(at_BT == 0, self.sos, self.ids[np.clip(at_BT - 1, 0, len(self.ids) - 1)])
+            before_BT = np.where(at_BT == 0, self.eos, self.ids[np.clip(at_BT - 1, 0, len(self.ids) - 1)])
             yield TextBatch(torch.from_numpy(before_BT).long(), torch.from_numpy(targets_BT).long())
 
     def _part_length(self, batch_size: int) -> int:
@@ -125,4 +126,4 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
         *(names, num_units, num_sentences, num_empty, "kept" if keep_empty_lines else "left out"),
         *(num_unknown, 100 * num_unknown / num_units),
     )
-    return RunningText(ids_N, special.sos, num_sentences, num_empty, num_unknown, num_characters)
+    return RunningText(ids_N, special.eos, num_sentences, num_empty, num_unknown, num_characters)

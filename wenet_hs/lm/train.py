@@ -152,7 +152,11 @@ class LmTask(Task):
         lr = learning_rate(progress.step, self.config, **times)
         for group in state.optimizer.param_groups:
             group["lr"] = lr
-        hidden_ND, targets_N, after_BS = head_inputs(state.model, batch, state.carried["state"])
+        state_BS = state.carried["state"]
+        if self.config.text_conf.reset_at_sentences:
+            begins_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
+            state_BS = state_BS.masked_fill(begins_B1, 0.0)
+        hidden_ND, targets_N, after_BS = head_inputs(state.model, batch, state_BS)
         if self._sampled is None:
             loss_N = state.model.head.nll(hidden_ND, targets_N)
         else:

@@ -2,7 +2,7 @@
 # WikiText-2, or any text: language models over words that differ only in the output layer (Jiang et al. 2017).
 #   ./run.sh --corpus /data/wikitext-2                 all systems; run it again to go on, trainings with results are skipped
 #   ./run.sh --corpus /data/wikitext-2 --systems "softmax hsoftmax-brown" --seeds "1 2"
-#   ./run.sh --corpus /data/ptb --data data-ptb --exp exp-ptb --results results-ptb
+#   ./run.sh --corpus /data/ptb --data data-ptb --exp exp-ptb --results lm_results/tables_ptb --override scheduler_conf.total_steps=9300
 # Stages: 0 units, 1 trees, 2 training and scores, 3 RESULTS.md. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,7 +58,7 @@ train_and_score() {  # SYSTEM-seedN
       "tokenizer_conf.symbol_table_path=$data/units.txt" "seed=${1##*-seed}" $(options_of "${1%-seed*}") $override \
     && wenet-hs lm score --model_dir "$exp/$1" --text "$valid" --json "$exp/$1/valid.json" \
     && wenet-hs lm score --model_dir "$exp/$1" --text "$test" --json "$exp/$1/test.json" \
-    && wenet-hs lm report --exp "$exp/$1" --results "$results"; } > "$exp/$1.log" 2>&1 || { echo "$1 failed: see $exp/$1.log" >&2; return 1; }
+    && wenet-hs lm report --exp "$exp/$1" --results "$results"; } >> "$exp/$1.log" 2>&1 || { echo "$1 failed: see $exp/$1.log" >&2; return 1; }
 }
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
