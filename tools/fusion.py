@@ -58,13 +58,21 @@ def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | 
     result = args.exp / head / f"{part}-{'no-lm' if lm is None else f'{_name(lm)}-{weight}'}"  # not that of run.sh
     options = ["--modes", *args.modes] + ([] if lm is None else ["--lm", str(lm), "--lm_weight", str(weight)])
     score = result / mode / "fusion.json"
-    if not (result / mode / "text").is_file():
+    if not _is_newer(result / mode / "text", lm):
         model = ["--model_dir", str(args.exp / head), "--test_data", str(data / "data.list")]
         _run("recognize", *model, "--result_dir", str(result), *options)
-    if not score.is_file():
+    if not _is_newer(score, result / mode / "text"):
         files = ["--ref", str(data / "text"), "--hyp", str(result / mode / "text"), "--json", str(score)]
         _run("score", "--metric", "cer", "--by", "lang", "--data_list", str(data / "data.list"), *files)
     return 100 * float(json.loads(score.read_text("utf-8"))["macro"]["rate"])
+
+
+def _is_newer(path: Path, source: Path | None) -> bool:
+    """Whether the file exists and was written after its source: a language model's file or folder, or a text."""
+    if not path.is_file():
+        return False
+    file = source / "final.pt" if source is not None and source.is_dir() else source
+    return file is None or path.stat().st_mtime >= file.stat().st_mtime
 
 
 def _name(lm: Path) -> str:

@@ -266,7 +266,9 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
     assert {(u.end or 0) - (u.start or 0) for u in found} == {0.5} and len(found) == 8
     (tmp_path / "t.csv").write_text("path,text,end\n" + "".join(f"rec.wav,t{n},{n + 1}\n" for n in range(5)))
     assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
-    (tmp_path / "t.csv").write_text("path,text,end,duration\n" + "".join(f"rec.wav,t{n},{n + 1},8 s\n" for n in range(5)))
+    (tmp_path / "t.csv").write_text(
+        "path,text,end,duration\n" + "".join(f"rec.wav,t{n},{n + 1},8 s\n" for n in range(5))
+    )
     assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5  # the length of the file
     (tmp_path / "t.csv").write_text("path,text,start\nrec.wav,x,1\n")
     with pytest.raises(DataError, match=r't.csv:1: no column of end; name them: --columns "end=…"'):

@@ -298,6 +298,18 @@ def test_training_is_adam_on_the_clipped_gradient_of_the_mean_loss(corpus: Path)
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
 
 
+def test_a_cosine_schedule_without_an_end_ends_with_the_last_epoch(corpus: Path, capsys: Capsys) -> None:
+    schedule = ["scheduler=warmup_cosine", "scheduler_conf.warmup_steps=5", "log_interval=1"]
+    assert train("m", *FLAT, *schedule, "text_conf.num_steps=13", "max_epoch=2") == 0
+    steps = records("m", "train")
+    text = read_running_text([Path("train.txt")], make_tokenizer("word", TABLE))
+    assert steps[-1]["step"] == 2 * text.num_batches(2, 13) and steps[-1]["lr"] == 0 < steps[-2]["lr"]
+    fault = "scheduler_conf.warmup_steps: 500, but 2 epochs have "
+    assert error_line(
+        train("n", *FLAT, *schedule, "max_epoch=2", "scheduler_conf.warmup_steps=500"), capsys
+    ).startswith(fault)
+
+
 def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

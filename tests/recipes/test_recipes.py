@@ -205,14 +205,14 @@ def test_wikitext(tmp_path: Path) -> None:
     for name, repeats in (("train", 30), ("valid", 3), ("test", 4)):
         (tmp_path / f"wiki.{name}.txt").write_text((lines + "\n") * repeats, "utf-8")
     folders = [part for name in ("data", "exp", "results") for part in (f"--{name}", str(tmp_path / name))]
-    small = "scheduler_conf.total_steps=30 scheduler_conf.warmup_steps=5 rnn_conf.hidden_size=16 text_conf.batch_size=2"
+    small = "max_epoch=2 scheduler_conf.warmup_steps=5 rnn_conf.hidden_size=16 text_conf.batch_size=2"
     systems = "hsoftmax-brown hsoftmax-embedding nce softmax"
     options = ["--corpus", str(tmp_path), "--systems", systems, *folders, "--override", f"{small} optim_conf.lr=0.02"]
     run_recipe("wikitext", *options, "--stop_stage", "2")
     for system in systems.split():
         found = json.loads((tmp_path / f"results/{system}-seed1.json").read_text("utf-8"))
         assert 1 < found["scores"]["test"]["perplexity"] < 13, "a uniform model has 13"
-        assert found["scores"]["test"]["num_units"] == 140 and found["curve"][-1]["step"] == 30
+        assert found["scores"]["test"]["num_units"] == 140 and found["curve"][-1]["step"] == 22
     assert "stage 2" in run_recipe("wikitext", *options, "--stage", "2", "--stop_stage", "2").stdout
     run_recipe("wikitext", *options, "--systems", "tree", code=2)
     run_recipe("wikitext", "--corpus", str(tmp_path / "none"), code=2)

@@ -128,8 +128,10 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     (study / "other/table.yaml").write_text(TABLE + "also: [..]\n")
     assert [row.difference for row in compare_study(read_table(study / "other"))] == [row.difference for row in rows]
     (tmp_path / "intro.md").write_text("Findings.\n")
-    assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md") == 0
+    (tmp_path / "more.md").write_text("## Another command's table\n")
+    assert run_line(command, f"{line} --summary --intro {tmp_path}/intro.md --more {tmp_path}/more.md") == 0
     summary = (tmp_path / "R.md").read_text("utf-8")
+    assert summary.endswith("## Another command's table\n")
     assert "Findings." in summary and "## A study (simulated speech)\n" in summary
     assert "Trainings" not in summary and "flat softmax | tree" in summary
     capsys.readouterr()

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
     add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
+    add("--more", type=Path, nargs="+", default=[], metavar="FILE", help="Markdown files after the --tables")
     add("--summary", action="store_true", help="of the --tables only rates, and comparisons in the first two modes")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
@@ -60,8 +61,9 @@ def run(args: argparse.Namespace) -> None:
     if args.exp:
         _write_page(args)
     if args.tables:
-        intro = "\n".join(read_lines(args.intro)) if args.intro else ""
-        write_markdown(args.markdown, args.tables, command=_command(), intro=intro, is_summary=args.summary)
+        intro, *more = ("\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more))
+        texts = {"intro": intro, "more": "\n\n".join(more)}
+        write_markdown(args.markdown, args.tables, command=_command(), is_summary=args.summary, **texts)
         print(args.markdown)
 
 

@@ -2,7 +2,7 @@
 """All settings of a recurrent language model."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -59,6 +59,8 @@ class LmConfig(TrainingConfig):
     """The loss in training: of the head, or estimated from noise units with `head: softmax`. Validation is exact."""
     sampling_conf: SamplingConf = Field(default_factory=SamplingConf)
     text_conf: TextConf = Field(default_factory=TextConf)
+
+    has_equal_epochs: ClassVar[bool] = True
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.loss != "exact" and self.head != "softmax":

@@ -6,7 +6,7 @@ A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `_H
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -300,6 +300,8 @@ class TrainingConfig(Section):
     """Seed of the initial weights, the order of the data and every augmentation."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """What wrote this file: versions, commit, command line, machine. For information only."""
+    has_equal_epochs: ClassVar[bool] = False
+    """Whether the number of steps follows from `max_epoch`, so that `warmup_cosine` needs no other end."""
 
     _head_selects = field_validator("head_conf", mode="before")(_read_head)
     _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
@@ -309,7 +311,8 @@ class TrainingConfig(Section):
         if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
             yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
         yield from self._optimizer_conflicts("head_conf", _is_sparse(self.head_conf))
-        if self.scheduler == "warmup_cosine" and schedule.total_steps is None and self.max_minutes is None:
+        is_without_end = schedule.total_steps is None and self.max_minutes is None
+        if self.scheduler == "warmup_cosine" and is_without_end and not self.has_equal_epochs:
             yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
         if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
             yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"

@@ -84,6 +84,7 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
             f"{', '.join(map(str, options.train_data))}: {len(texts[0])} units, but text_conf.batch_size is "
             f"{config.text_conf.batch_size}; give more text, or lower it"
         )
+    config = _with_end(config, texts[0])
     torch.manual_seed(config.seed)
     model = build_lm(config, table, options.model_dir).to(device)
     sampled = None
@@ -96,6 +97,18 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
     fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
     state = TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint, seed=config.seed)
     return LmTask(config, state, texts[0], texts[1], sampled)
+
+
+def _with_end(config: LmConfig, text: RunningText) -> LmConfig:
+    """The config with `total_steps` for a schedule whose end is not given: after `max_epoch`."""
+    schedule, conf = config.scheduler_conf, config.text_conf
+    if config.scheduler != "warmup_cosine" or schedule.total_steps is not None or config.max_minutes is not None:
+        return config
+    total_steps = config.max_epoch * text.num_batches(conf.batch_size, conf.num_steps)
+    if total_steps <= schedule.warmup_steps:
+        found = f"{schedule.warmup_steps}, but {config.max_epoch} epochs have {total_steps} steps"
+        raise ConfigError(f"scheduler_conf.warmup_steps: {found}; lower it, or give more text")
+    return config.model_copy(update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})})
 
 
 def _set_bias(model: RnnLm, counts: Tensor) -> None:

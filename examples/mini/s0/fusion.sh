@@ -16,7 +16,12 @@ out=$here/results/fusion.md
 . "$here/../../../tools/parse_options.sh"
 PATH="$here/../../../.venv/bin:$PATH"
 
-for set in train dev; do cut -d ' ' -f 2- "$data/$set/text" > "$data/$set.txt"; done
+cut -d ' ' -f 2- "$data/dev/text" > "$data/dev.txt"
+cut -d ' ' -f 2- "$data/train/text" | python -c '  # the lists are in the order of the languages
+import random, sys
+sentences = sys.stdin.readlines()
+random.Random(0).shuffle(sentences)
+sys.stdout.writelines(sentences)' > "$data/train.txt"
 wenet-hs lm ngram --data_list "$data/train/data.list" --order 5 --discount_fallback --out "$data/units.arpa"
 # shellcheck disable=SC2086  # settings are words
 wenet-hs lm train --config "$here/../../../conf/lm.yaml" --train_text "$data/train.txt" --valid_text "$data/dev.txt" \

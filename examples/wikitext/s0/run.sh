@@ -2,7 +2,7 @@
 # WikiText-2, or any text: language models over words that differ only in the output layer (Jiang et al. 2017).
 #   ./run.sh --corpus /data/wikitext-2                 all systems; run it again to go on, trainings with results are skipped
 #   ./run.sh --corpus /data/wikitext-2 --systems "softmax hsoftmax-brown" --seeds "1 2"
-#   ./run.sh --corpus /data/ptb --data data-ptb --exp exp-ptb --results lm_results/tables_ptb --override scheduler_conf.total_steps=9300
+#   ./run.sh --corpus /data/ptb --data data-ptb --exp exp-ptb --results lm_results/tables_ptb
 # Stages: 0 units, 1 trees, 2 training and scores, 3 RESULTS.md. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
