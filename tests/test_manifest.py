@@ -153,6 +153,7 @@ def test_compressed_text(tmp_path: Path, name: str, compress: Callable[[bytes], 
     path, content = tmp_path / name, compress("\ufeffé b\r\n\nc\n".encode())
     path.write_bytes(content)
     assert [(s.key, s.txt) for s in read_sentences(path)] == [(f"{path}:1", "é b"), (f"{path}:3", "c")]
+    assert [s.txt for s in read_sentences(path, keep_empty_lines=True)] == ["é b", "", "c"]
     middle = len(content) // 2
     damaged = content[:middle] + bytes(255 - byte for byte in content[middle:])
     for written, reason in ((content[:-9], "Compressed (data|file) ended before"), (b"text", "."), (damaged, fault)):

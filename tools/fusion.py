@@ -58,7 +58,8 @@ def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | 
     result = args.exp / head / f"{part}-{'no-lm' if lm is None else f'{_name(lm)}-{weight}'}"  # not that of run.sh
     options = ["--modes", *args.modes] + ([] if lm is None else ["--lm", str(lm), "--lm_weight", str(weight)])
     score = result / mode / "fusion.json"
-    if not _is_newer(result / mode / "text", lm):
+    sources = [args.exp / head / "final.pt", data / "data.list", *([] if lm is None else [_file_of(lm)])]
+    if not _is_newer(result / mode / "text", *sources):
         model = ["--model_dir", str(args.exp / head), "--test_data", str(data / "data.list")]
         _run("recognize", *model, "--result_dir", str(result), *options)
     if not _is_newer(score, result / mode / "text"):
@@ -67,12 +68,13 @@ def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | 
     return 100 * float(json.loads(score.read_text("utf-8"))["macro"]["rate"])
 
 
-def _is_newer(path: Path, source: Path | None) -> bool:
-    """Whether the file exists and was written after its source: a language model's file or folder, or a text."""
-    if not path.is_file():
-        return False
-    file = source / "final.pt" if source is not None and source.is_dir() else source
-    return file is None or path.stat().st_mtime >= file.stat().st_mtime
+def _is_newer(path: Path, *sources: Path) -> bool:
+    """Whether the file exists and was written after its sources."""
+    return path.is_file() and all(path.stat().st_mtime >= source.stat().st_mtime for source in sources)
+
+
+def _file_of(lm: Path) -> Path:
+    return lm / "final.pt" if lm.is_dir() else lm
 
 
 def _name(lm: Path) -> str:

@@ -375,8 +375,8 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         raise CheckpointError(f"{model_dir}: no such folder; give the --model_dir of a training")
-    command = f"wenet-hs {'average' if base_names[0] == 'final.pt' else made_by} --model_dir {model_dir}"
-    what_to_do = f"`{command}` writes it, or copy it from the original folder of the model"
+    command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
+    what_to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")
 
 

@@ -2,6 +2,7 @@
 """Reading and writing of `data.list` (one utterance per line as JSON) and of `text` (`key transcript` per line)."""
 
 import json
+import logging
 import math
 import re
 import unicodedata
@@ -12,6 +13,8 @@ from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
+
+logger = logging.getLogger(__name__)
 
 _REMEDIES = {
     "key": 'give each utterance a unique name, "key": "…"',
@@ -64,16 +67,21 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     return list(iterate_data_list(path))
 
 
-def read_sentences(path: Path | str) -> list[Utterance]:
-    """The lines of a text file (also .gz, .xz) as utterances without audio; empty lines are left out, text becomes NFC.
+def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
+    """The lines of a text file (also .gz, .xz) as utterances without audio; text becomes NFC.
 
+    `keep_empty_lines`: they are sentences without units; otherwise they are left out.
     Raises DataError if the file cannot be read or has no sentence.
     """
-    lines = enumerate((unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)), start=1)
-    sentences = [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in lines if line]
-    if not sentences:
+    lines = [unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)]
+    if not any(lines):
         raise DataError(f"{path}: contains no sentences; write one per line")
-    return sentences
+    if lines[0].startswith('{"'):
+        raise DataError(f"{path}:1: JSON, not text; give a data.list as --data_list")
+    if num_empty := lines.count(""):
+        logger.info("%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out")
+    kept = [(number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines]
+    return [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in kept]
 
 
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:

@@ -72,6 +72,10 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
     tree = built("--tokenizer word --text 1.txt 2.txt")
     assert tree.frequencies.tolist() == [0, 1, 3, 3, 2, 1, 0]
     assert tree.options == {"weighting": "pooled", "tokenizer": "word", "text": "1.txt 2.txt", "num_utterances": 3}
+    tree = built("--tokenizer word --text 1.txt 2.txt --keep_empty_lines")
+    assert tree.frequencies.tolist() == [0, 1, 4, 3, 2, 1, 0] and tree.options["num_utterances"] == 4
+    assert build("--tokenizer word --text data.list") == 2
+    assert "data.list:1: JSON, not text; give a data.list as --data_list" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -230,6 +234,7 @@ def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
         ("build --save_embeddings y", "--save_embeddings: --kind huffman does not use it, embedding does; leave it"),
         ("build --kind embedding --embeddings none.txt", "none.txt: cannot be read"),
         ("build --kind embedding --checkpoint none.pt", "none.pt: no such file; `wenet-hs train` writes"),
+        ("build --keep_empty_lines", "--keep_empty_lines: has no effect with --data_list; leave it out"),
         ("build --text x --weighting per_language", "--weighting per_language: --text has no languages; use --data"),
         ("import --original .", "tree_struct: cannot be read"),
         ("import --original . --add_missing", "--add_missing: belongs to --gensim; leave it out with --original"),

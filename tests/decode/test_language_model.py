@@ -122,7 +122,8 @@ def test_a_file_without_unk_and_with_pruned_contexts(tmp_path: Path) -> None:
 
 
 ERRORS = [
-    (("\\data\\", "data"), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
+    (("\\end\\", ""), r"lm.arpa: ends before \\end\\; give a complete n-gram model in ARPA format"),
+    (("\\data\\", "data"), r"lm.arpa: has no line \\data\\; give a complete n-gram model in ARPA format"),
     (("ngram 2=5", "ngram 3=5"), r"lm.arpa:4: expected `ngram 2=COUNT`, found 'ngram 3=5'"),
     (("ngram 2=5", "ngram 2=6"), r"lm.arpa:\d+: 5 n-grams, but the header has 6; the file is damaged"),
     (("ngram 2=5", "ngram 2=4"), r"lm.arpa:\d+: expected \\3-grams:, found '-0.35.ta a"),

@@ -415,7 +415,7 @@ def total_of(model: RnnLm, words: Sequence[str]) -> float:
     ("text", "message"),
     [
         ("\n\n", "train.txt: contains no sentences; write one per line"),
-        ("ein zwei drei\n", "train.txt: 3 of 4 units are not in units.txt; give the text that units.txt was made from"),
+        ("ein zwei drei\n", "train.txt: 3 of 4 units are not in the unit table; give text of this language and kind"),
         ("one\n", "train.txt: 2 units, but text_conf.batch_size is 3; give more text, or lower it"),
     ],
 )
@@ -452,6 +452,10 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
         ("sample --model_dir m --count 0", "--count 0: must be at least 1"),
     ]:
         assert error_line(run_line(command, line), capsys).startswith(message)
+    Path("m/final.pt").rename("final.pt")
+    fault = error_line(run_line(command, "score --model_dir m --text valid.txt"), capsys)
+    assert fault.startswith("m/final.pt: no such file; `wenet-hs lm train --model_dir m` writes it")
+    Path("final.pt").rename("m/final.pt")
     with pytest.raises(DataError, match="m: knows none of the 2 units of the recogniser, or has no <unk>; train it"):
         load_language_model(Path("m"), make_tokenizer("phone", UnitTable.from_units(["a", "b"])))
     for path, kind, message in [

@@ -150,7 +150,7 @@ UNREADABLE = ": not a readable NumPy file of numbers and text ("
         ("x.txt", "é 1 2\ne\u0301 3 4\n", ":2: 'é' occurs a second time; keep one"),
         ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: the first line says 9 vectors, but there are 2; copy the file again"),
         ("x.txt", "2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
-        ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":2: 2 numbers, expected a unit and 1 numbers"),
+        ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":1: vectors of one number; a table of units is no file of vectors"),
         ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save word2vec's binary form as text"),
         ("x.txt", None, ": cannot be read (No such file"),
         ("x.npy", None, UNREADABLE + "[Errno 2] No such file"),

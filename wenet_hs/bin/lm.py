@@ -110,6 +110,8 @@ def _score(args: argparse.Namespace) -> None:
         write_atomic(args.json, json.dumps(facts | scores, indent=1) + "\n")
     per = f"{scores['bits_per_unit']:.3f} bits per unit | {scores['bits_per_character']:.3f} bits per character"
     print(f"perplexity {scores['perplexity']:.2f} | {per} | {len(text)} units, {text.num_unknown} of them <unk>")
+    if text.num_unknown:
+        print("<unk> has no characters: bits per character are comparable only between models of one unit table")
 
 
 def _add_sample_arguments(parser: argparse.ArgumentParser) -> None:

@@ -153,12 +153,17 @@ def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
     text_help = "plain text instead, one sentence per line; .gz and .xz are decompressed"
     source.add_argument("--text", type=Path, nargs="+", metavar="FILE", help=text_help)
+    empty_help = "an empty line of --text is a sentence without units, as in the WikiText benchmarks"
+    parser.add_argument("--keep_empty_lines", action="store_true", help=empty_help)
 
 
 def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
     """The utterances of --data_list, or the sentences of --text."""
     if args.text:
-        return [sentence for path in args.text for sentence in read_sentences(path)]
+        keep = args.keep_empty_lines
+        return [sentence for path in args.text for sentence in read_sentences(path, keep_empty_lines=keep)]
+    if args.keep_empty_lines:
+        raise ConfigError("--keep_empty_lines: has no effect with --data_list; leave it out")
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
 
 

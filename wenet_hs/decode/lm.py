@@ -255,7 +255,8 @@ class _ArpaReader:
 
     def _next_line(self) -> str:
         if self._line_number == len(self._lines):
-            raise DataError(f"{self._path}: ends before \\end\\; give a complete n-gram model in ARPA format")
+            found = "ends before \\end\\" if "\\data\\" in self._lines else "has no line \\data\\"
+            raise DataError(f"{self._path}: {found}; give a complete n-gram model in ARPA format")
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
@@ -270,7 +271,9 @@ class _ArpaReader:
         """Read `log10 probability, words, log10 backoff`; the backoff may be missing."""
         has_backoff = len(fields) == order + 2
         if len(fields) not in (order + 1, order + 2) or (has_backoff and is_highest and order > 1):
-            raise self._error(f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields")
+            raise self._error(
+                f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields; the file is damaged"
+            )
         log_prob = self._number(fields[0])
         if log_prob > 0:
             raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")

@@ -38,7 +38,7 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
     units = in_folder(model_dir, "units.txt", made_by="lm train")
     table, tokenizer = read_units(config, units, where=str(path))
     model = build_lm(config, table, model_dir)
-    weights = in_folder(model_dir, "final.pt")
+    weights = in_folder(model_dir, "final.pt", made_by="lm train")
     load_weights(model, load_state(weights), str(weights))
     return LmExperiment(config, tokenizer, model.to(device).eval(), model_dir)
 

@@ -22,11 +22,10 @@ from torch import Tensor
 from wenet_hs.errors import DataError
 from wenet_hs.files import iterate_lines
 from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.units import MOST_UNKNOWN
 
 logger = logging.getLogger(__name__)
 
-MOST_UNKNOWN = 0.2
-"""If the share of `<unk>` is larger, text and unit table do not belong together. WikiText-2 has 2.6 %."""
 _BUFFER = 1_000_000  # units that are in memory before they are written
 
 
@@ -88,7 +87,7 @@ class RunningText:
 def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False) -> RunningText:
     """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
 
-    Raises DataError if a file cannot be read, there is no unit, or more than `MOST_UNKNOWN` of the units are unknown.
+    Raises DataError if a file cannot be read, there is no unit, or a share of `MOST_UNKNOWN` of the units is unknown.
     """
     special = tokenizer.table.special
     num_sentences = num_empty = num_unknown = num_characters = 0
@@ -116,10 +115,10 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
             raise DataError(f"{names}: contains no sentences; write one per line")
         file.flush()
         ids_N = np.memmap(file, np.int32, "r", shape=(num_units,))  # keeps the file, which has no name, until the end
-    if num_unknown > MOST_UNKNOWN * num_units:
+    if num_unknown >= MOST_UNKNOWN * num_units:
         raise DataError(
-            f"{names}: {num_unknown:,} of {num_units:,} units are not in units.txt; give the text that units.txt was "
-            "made from, or the same --tokenizer"
+            f"{names}: {num_unknown:,} of {num_units:,} units are not in the unit table; give text of this "
+            "language and kind of units, or a table with more units"
         )
     logger.info(
         "%s: %d units in %d sentences; %d empty lines %s; %d units (%.2f %%) are <unk>",

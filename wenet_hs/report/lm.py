@@ -6,6 +6,7 @@ A table is a folder of results files `SYSTEM-seedN.json` with a `table.yaml`, wh
 """
 
 import json
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.lm.text import read_running_text
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "wenet_hs.lm_results/1"
 SETS = ("valid", "test")
@@ -113,6 +116,13 @@ def _table(folder: Path) -> str:
         raise ConfigError(f"{folder / 'table.yaml'}: {where}: {first['msg']}; correct it") from error
     found = [_read(path) for path in sorted((folder / spec.results).glob("*-seed*.json"))]
     results = [one for one in found if one["system"] in spec.systems]
+    names = {one["system"] for one in found}
+    for what, missing in (
+        ("results, but are not in it", names - {*spec.systems}),
+        ("no results", {*spec.systems} - names),
+    ):
+        if missing:
+            logger.info("%s: systems that have %s: %s", folder / "table.yaml", what, list_names(sorted(missing)))
     if not results:
         return ""
     of_system = {name: [one for one in results if one["system"] == name] for name in spec.systems}

@@ -17,6 +17,8 @@ UNK = "<unk>"
 SOS_EOS = "<sos/eos>"
 SOS = "<sos>"
 EOS = "<eos>"
+MOST_UNKNOWN = 0.5
+"""If so large a share of a text is `<unk>`, text and unit table do not belong together. WikiText-2 has 2.6 %."""
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
 
 
@@ -116,7 +118,7 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
         # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
         if not unit or " " in unit or not (digits.isascii() and digits.isdigit()):
-            faults.append(f"{path}:{number}: expected `unit id`, found {line!r}; write two fields on each line")
+            faults.append(f"{path}:{number}: expected `unit id`, found {line[:60]!r}; write two fields on each line")
             continue
         unit_id = int(digits)
         if (first := line_of_unit.setdefault(_nfc(unit), number)) != number:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.units import MOST_UNKNOWN
 from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
 WEIGHTINGS = ("pooled", "per_language")
-MOST_UNKNOWN = 0.2
-"""If the share of unknown units is larger, transcripts and unit table do not belong together."""
+_MUCH_UNKNOWN = 0.05
 ALL = "(all)"
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 
@@ -37,7 +37,7 @@ def unit_frequencies(
     language (the paper's equation 2), so that each language has the same weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
     Raises ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance;
-        more than `MOST_UNKNOWN` of the units are unknown.
+        a share of `MOST_UNKNOWN` of the units is unknown.
     """
     if weighting not in WEIGHTINGS:
         raise ConfigError(f"--weighting: must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
@@ -58,15 +58,15 @@ def unit_frequencies(
         frequencies[ids] += counts / counts.sum()
     unk, total = tokenizer.table.special.unk, pooled.sum()
     num_unknown = 0.0 if unk is None else pooled[unk]
-    if num_unknown / total > MOST_UNKNOWN:
+    if num_unknown >= MOST_UNKNOWN * total:
         raise DataError(
             f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%}) of the transcripts are not in the "
             "unit table; give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
         )
     if num_unknown:
-        logger.warning(
-            "%d of %d units (%.2f %%) are not in the unit table and count as <unk>; if that is much, "
-            "units.txt or --tokenizer belongs to other data",
+        logger.log(
+            logging.WARNING if num_unknown > _MUCH_UNKNOWN * total else logging.INFO,
+            "%d of %d units (%.2f %%) are <unk>: in the text, or because they are not in the unit table",
             *(num_unknown, total, 100 * num_unknown / total),
         )
     return pooled if weighting == "pooled" else frequencies

@@ -222,6 +222,8 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                 if len(numbers) != dim or not dim:
                     what = f"expected a unit and {dim or 'its'} numbers, separated by spaces"
                     raise ValueError(f"{len(numbers)} numbers, {what}")
+                if dim == 1:
+                    raise ValueError("vectors of one number; a table of units is no file of vectors")
                 name = unicodedata.normalize("NFC", name)
                 if name not in wanted:
                     continue

@@ -48,7 +48,7 @@ build_tree() {  # KIND
     wenet-hs embed --text "$train" --units "$data/units-vectors.txt" --out "$data/vectors.txt"
     _options=(--embeddings "$data/vectors.txt")
   fi
-  wenet-hs tree build --kind "$1" --tokenizer word --units "$data/units.txt" --text "$train" --out "$data/tree-$1.json" "${_options[@]}"
+  wenet-hs tree build --kind "$1" --keep_empty_lines --tokenizer word --units "$data/units.txt" --text "$train" --out "$data/tree-$1.json" "${_options[@]}"
 }
 
 train_and_score() {  # SYSTEM-seedN
@@ -63,6 +63,7 @@ train_and_score() {  # SYSTEM-seedN
 
 at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
 
+[ -d "$corpus" ] || { echo "$0: --corpus '$corpus': no such folder; give the folder with train, valid and test" >&2; exit 2; }
 train=$(find_text train)
 valid=$(find_text valid)
 test=$(find_text test)
@@ -81,6 +82,7 @@ if at 2 "training and scores"; then
   for seed in $seeds; do for system in $systems; do [ -f "$results/$system-seed$seed.json" ] || printf '%s\0' "$system-seed$seed"; done; done \
     | xargs -0r -P "$jobs" -n 1 bash -c 'train_and_score "$@"' _
 fi
-if at 3 "results" && [ -f "$results/table.yaml" ]; then
+if at 3 "results"; then
+  [ -f "$results/table.yaml" ] || { echo "no $results/table.yaml, so no table (docs/recognition.md)"; exit 0; }
   (cd "$here" && wenet-hs lm report --tables lm_results/*/ --intro lm_results/intro.md --markdown RESULTS.md)
 fi
