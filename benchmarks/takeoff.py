@@ -58,6 +58,7 @@ CAUSES = {
 """Variants of conf/mini.yaml with SLOW and 5,000 steps, on Mboshi."""
 CAUSE_STEPS, CAUSE_SEEDS = 800, (1, 2)
 MBOSHI_DEV = 60
+_FIGURES = "Training loss of each seed. The straight lines are the plateau and 0.5 nats below it."
 
 
 @dataclass(frozen=True)
@@ -186,15 +187,19 @@ def tabulate(runs: Sequence[Run], work: Path) -> tuple[str, list[dict[str, Any]]
 
 
 def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
-    """One SVG per data set: the training CTC loss of each seed above the steps. Returns Markdown images."""
+    """One SVG per data set: the training CTC loss of each seed above the steps. Returns Markdown images.
+
+    What is more than a nat above the plateau is left out, so that the plateau can be seen.
+    """
     images = []
     for number, (name, of_name, validations) in enumerate(group_runs(runs, work), start=1):
         curves = [(run, read_curves(folder_of(run, work) / "metrics.jsonl")["train"]) for run in of_name]
-        lines = [
-            Line(points=[(record["step"], record["loss_ctc"]) for record in records], colour=run.seed - 1)
-            for run, records in curves
-        ]
         plateau, end = validations[0]["plateau_ctc"], of_name[0].steps
+        points = [
+            [(one["step"], one["loss_ctc"]) for one in records if one["loss_ctc"] < plateau + 1]
+            for _, records in curves
+        ]
+        lines = [Line(points=of, colour=run.seed - 1) for (run, _), of in zip(curves, points, strict=True)]
         levels = plateau, plateau - TAKE_OFF_NATS
         lines += [Line(points=[(0, level), (end, level)], colour=0, faint=True) for level in levels]
         path = out.with_name(f"{out.name}_{number}.svg")
@@ -226,7 +231,13 @@ def main() -> None:
     (recipe_table, recipe_facts), (cause_table, cause_facts) = (tabulate(of, args.work) for of in (recipes, causes))
     images = draw_curves(recipes, args.work, args.out) if args.out else []
     text = "\n\n".join(
-        [recipe_table, *images, "What decides it, on Mboshi with speed perturbation and dropout 0.1:", cause_table]
+        [
+            recipe_table,
+            _FIGURES,
+            *images,
+            "What decides it, on Mboshi with speed perturbation and dropout 0.1:",
+            cause_table,
+        ]
     )
     title = "Take-off of CTC: validation loss in nats per target after a fifth of the steps"
     publish(title, text, {"recipes": recipe_facts, "causes": cause_facts}, device="cpu", out=args.out)
