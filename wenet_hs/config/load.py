@@ -44,6 +44,10 @@ _CONSTANTS: dict[str, Scalar] = {
 _OVERRIDE = re.compile(r"\s*([^\s=]+)(?:\s*=\s*|\s+)(.*)", re.DOTALL)
 
 
+_MODELS = {"encoder": "recogniser", "rnn": "language model"}
+"""A section that only one kind of config has → what it describes."""
+
+
 class Place(NamedTuple):
     """Where a setting is: a file and a line, or an override."""
 
@@ -127,10 +131,10 @@ def load_config(
     Settings that conflict with each other are faults once all their sections are valid.
     """
     settings = read_yaml(path)
-    other, what = ("rnn", "language model") if kind is ExperimentConfig else ("encoder", "recogniser")
+    own, other = ("encoder", "rnn") if kind is ExperimentConfig else ("rnn", "encoder")
     if other in settings.values:
-        wanted = "recogniser" if kind is ExperimentConfig else "language model"
-        raise ConfigError(f"{path}: `{other}` is a setting of a {what}; give the file or folder of a {wanted}")
+        found = f"`{other}` is a setting of a {_MODELS[other]}"
+        raise ConfigError(f"{path}: {found}; give the file or folder of a {_MODELS[own]}")
     for override in overrides:
         _apply_override(settings, override)
     ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}

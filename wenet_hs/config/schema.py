@@ -311,8 +311,8 @@ class TrainingConfig(Section):
         if self.tokenizer == "bpe" and self.tokenizer_conf.bpe_path is None:
             yield "tokenizer_conf.bpe_path", "missing; tokenizer: bpe needs its sentencepiece model"
         yield from self._optimizer_conflicts("head_conf", _is_sparse(self.head_conf))
-        is_without_end = schedule.total_steps is None and self.max_minutes is None
-        if self.scheduler == "warmup_cosine" and is_without_end and not self.has_equal_epochs:
+        has_end = schedule.total_steps is not None or self.max_minutes is not None or self.has_equal_epochs
+        if self.scheduler == "warmup_cosine" and not has_end:
             yield "scheduler_conf.total_steps", "missing; scheduler: warmup_cosine needs it, or max_minutes"
         if self.scheduler == "warmup_cosine" and (schedule.total_steps or sys.maxsize) <= schedule.warmup_steps:
             yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
