@@ -30,7 +30,7 @@ COMMANDS = {
     "shards": "pack a data list into tars",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
-    "lm": "estimate an n-gram language model",
+    "lm": "train, score and sample language models",
     "recognize": "decode a data list",
     "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",

@@ -4,12 +4,21 @@
 Dimension key: N rows, D width, V units.
 """
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
-from wenet_hs.nn.cpu import Linear
+from wenet_hs.nn.cpu import Linear, linear
 from wenet_hs.nn.layers import select_rows
+
+MANY_UNITS = 4096
+"""From this number of units the loss and its gradient are computed by `_SoftmaxCost`."""
+BLOCK_VALUES = 2**20
+"""Scores that `_SoftmaxCost` turns into probabilities at a time, so that they stay in the cache."""
 
 
 class SoftmaxHead(OutputHead):
@@ -33,7 +42,12 @@ class SoftmaxHead(OutputHead):
         return F.log_softmax(scores_NV, dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
+        weight = self.output.weight
+        if self.num_units < MANY_UNITS or weight.dtype != hidden_ND.dtype or not self._wants_gradient(hidden_ND):
+            return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
+        given = (hidden_ND, weight, self.output.bias, targets_N, on_target, on_all)
+        cost_N: Tensor = _SoftmaxCost.apply(*given)  # type: ignore[no-untyped-call]
+        return cost_N
 
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
@@ -46,3 +60,56 @@ class SoftmaxHead(OutputHead):
         fixed_NV = log_probs_NV.detach()
         nll_N, is_best_N = weighted_cost(fixed_NV, targets_N, 1.0, 0.0), fixed_NV.argmax(-1) == targets_N
         return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)
+
+
+class _SoftmaxCost(torch.autograd.Function):
+    """`weighted_cost` of softmax(W·h + b). Of all (N, V) values only exp(score - best score) is kept for the gradient.
+
+    The gradient of the cost with respect to the scores is (on_target + on_all·V)·p - on_target·1[target] - on_all. Here
+    p = e / Σe is never formed: row factors are applied to matrices of width D.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor,
+        targets_N: Tensor,
+        on_target: float,
+        on_all: float,
+    ) -> Tensor:
+        exp_NV = linear(hidden_ND, weight_VD, bias_V)
+        cost_N, sum_N = hidden_ND.new_empty(len(hidden_ND)), hidden_ND.new_empty(len(hidden_ND))
+        block = max(1, BLOCK_VALUES // len(weight_VD))
+        parts = (torch.split(tensor, block) for tensor in (exp_NV, targets_N, cost_N, sum_N))
+        for scores, targets, cost, total in zip(*parts, strict=True):
+            scores -= scores.amax(-1, keepdim=True)
+            torch.mul(scores.gather(-1, targets[:, None])[:, 0], -on_target, out=cost)
+            if on_all:
+                cost -= on_all * scores.sum(-1)
+            torch.sum(scores.exp_(), dim=-1, out=total)
+        cost_N += (on_target + on_all * len(weight_VD)) * sum_N.log()
+        ctx.save_for_backward(hidden_ND, weight_VD, targets_N, exp_NV, sum_N)
+        ctx.on_target, ctx.on_all = on_target, on_all
+        return cost_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_ND, weight_VD, targets_N, exp_NV, sum_N = ctx.saved_tensors
+        scale_N = grad_N * (ctx.on_target + ctx.on_all * len(weight_VD)) / sum_N
+        target_N1, all_N1 = ctx.on_target * grad_N[:, None], ctx.on_all * grad_N[:, None]
+        hidden_grad = weight_grad = bias_grad = None
+        if ctx.needs_input_grad[0]:
+            hidden_grad = linear(exp_NV, weight_VD.t()) * scale_N[:, None] - target_N1 * weight_VD[targets_N]
+            if ctx.on_all:
+                hidden_grad -= all_N1 * weight_VD.sum(0)
+        if ctx.needs_input_grad[1]:
+            weight_grad = linear((hidden_ND * scale_N[:, None]).t(), exp_NV.t()).t()
+            weight_grad.index_add_(0, targets_N, hidden_ND * -target_N1)
+            if ctx.on_all:
+                weight_grad -= (all_N1 * hidden_ND).sum(0)
+        if ctx.needs_input_grad[2]:
+            bias_grad = (scale_N @ exp_NV).index_add_(0, targets_N, -target_N1[:, 0]) - all_N1.sum()
+        return hidden_grad, weight_grad, bias_grad, None, None, None

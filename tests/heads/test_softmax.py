@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The softmax's loss for many units: the cost and its gradients are those of the plain computation."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from wenet_hs.heads import softmax
+from wenet_hs.heads.softmax import SoftmaxHead
+
+ROWS, DIM, UNITS = 11, 6, 23
+
+
+@pytest.fixture(autouse=True)
+def _few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "MANY_UNITS", UNITS)
+    monkeypatch.setattr(softmax, "BLOCK_VALUES", 3 * UNITS)
+
+
+def head_and_rows(dtype: torch.dtype) -> tuple[SoftmaxHead, Tensor, Tensor]:
+    torch.manual_seed(3)
+    hidden = 4 * torch.randn(ROWS, DIM, dtype=dtype)
+    return SoftmaxHead(DIM, UNITS).to(dtype), hidden.requires_grad_(), torch.randint(UNITS, (ROWS,))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cost_and_gradients_of_many_units(smoothing: float) -> None:
+    head, hidden, targets = head_and_rows(torch.float64)
+    parameters = (hidden, head.output.weight, head.output.bias)
+    expected = head.loss(hidden, targets, smoothing)
+    without_gradient = head.loss(hidden.detach(), targets, smoothing)
+    assert torch.autograd.gradcheck(lambda *_: head.loss(hidden, targets, smoothing), parameters)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(softmax, "MANY_UNITS", UNITS + 1)
+        plain = head.loss(hidden, targets, smoothing)
+    torch.testing.assert_close(expected, plain)
+    torch.testing.assert_close(expected, without_gradient)
+
+
+def test_a_second_backward_gives_the_same_gradient() -> None:
+    head, hidden, targets = head_and_rows(torch.float32)
+    weights = torch.linspace(-1, 1, ROWS)
+    cost = (head.nll(hidden, targets) * weights).sum()
+    first = torch.autograd.grad(cost, head.output.weight, retain_graph=True)[0].clone()
+    torch.testing.assert_close(torch.autograd.grad(cost, head.output.weight)[0], first, rtol=0, atol=0)
+
+
+def test_frozen_weights_get_no_gradient() -> None:
+    head, hidden, targets = head_and_rows(torch.float32)
+    head.requires_grad_(False)
+    head.nll(hidden, targets).sum().backward()
+    assert hidden.grad is not None and head.output.weight.grad is None
+
+
+def test_no_overflow_with_large_scores() -> None:
+    head, hidden, targets = head_and_rows(torch.float32)
+    cost = head.nll(1e4 * hidden, targets)
+    cost.sum().backward()
+    assert bool(cost.isfinite().all()) and hidden.grad is not None and bool(hidden.grad.isfinite().all())
