@@ -34,9 +34,9 @@ options_of() {  # SYSTEM
   case $1 in
     softmax) echo "head=softmax" ;;
     nce | blackout) echo "head=softmax loss=$1" ;;
-    class) echo "head=class head_conf.tree=$data/tree-huffman.json head_conf.sparse_grad=true" ;;
+    class) echo "head=class head_conf.tree=$data/tree-huffman.json" ;;
     adaptive) echo "head=adaptive head_conf.tree=$data/tree-huffman.json" ;;
-    hsoftmax-*) echo "head=hsoftmax head_conf.tree=$data/tree-${1#hsoftmax-}.json head_conf.sparse_grad=true" ;;
+    hsoftmax-*) echo "head=hsoftmax head_conf.tree=$data/tree-${1#hsoftmax-}.json" ;;
     *) echo "$0: --systems: '$1': must be softmax, nce, blackout, class, adaptive or hsoftmax-TREE" >&2; exit 2 ;;
   esac
 }
