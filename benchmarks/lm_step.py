@@ -4,7 +4,8 @@
 A step is that of `wenet-hs lm train`: input vectors, one GRU layer of width 256, the output layer, gradients, their
 norm and the optimizer, for 20 × 50 units. Rows: softmax, NCE and BlackOut with V/20 noise units, adaptive softmax,
 cHSM (class head), tHSM (the tree level by level), p-tHSM (all decisions of a path at once, plain PyTorch), and our tree
-(`hsoftmax`, with sparse gradients). Frequencies and targets follow Zipf's law.
+(`hsoftmax`) with dense and with sparse gradients. The input vectors of all but "tree, dense" have sparse gradients.
+Frequencies and targets follow Zipf's law.
 
 Example: python benchmarks/lm_step.py --out benchmarks/notes/lm_step_cpu
 """
@@ -30,7 +31,7 @@ SIZES = (1_000, 3_333, 10_000, 33_278, 100_000, 267_735)
 """Vocabularies: 33,278 is that of WikiText-2, 267,735 that of WikiText-103."""
 DIM, BATCH, STEPS = 256, 20, 50
 BASELINE = "softmax"
-ROWS = (BASELINE, "nce", "blackout", "adaptive", "cHSM", "tHSM", "p-tHSM", "tree")
+ROWS = (BASELINE, "nce", "blackout", "adaptive", "cHSM", "tHSM", "p-tHSM", "tree, dense", "tree")
 
 
 def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
@@ -51,7 +52,7 @@ def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Te
             found = LevelByLevel(DIM, Tree.huffman(counts))
         case _:
             route = "torch-path" if row == "p-tHSM" else "auto"
-            found = HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=True, route=route)
+            found = HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=row != "tree, dense", route=route)
     return found, found.nll
 
 
@@ -68,8 +69,8 @@ def training_step(row: str, num_units: int) -> Callable[[], None]:
     torch.manual_seed(0)
     head, loss = make_loss(row, num_units)
     of_model = LevelHead(head, num_units) if isinstance(head, LevelByLevel) else head
-    options = {"kind": "gru", "embedding_size": DIM, "num_layers": 1, "dropout_rate": 0.5, "sparse_grad": True}
-    model = RnnLm(of_model, **options).train()
+    options = {"kind": "gru", "embedding_size": DIM, "num_layers": 1, "dropout_rate": 0.5}
+    model = RnnLm(of_model, **options, sparse_grad=row != "tree, dense").train()
     optimizer = build_optimizer(model, LmConfig())
     weights = torch.as_tensor(frequencies(num_units)).double()
     units = torch.multinomial(weights / weights.sum(), BATCH * (STEPS + 1), replacement=True).view(BATCH, STEPS + 1)

@@ -24,6 +24,8 @@ import torch
 
 from wenet_hs.devices import processor_name
 
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages, as in the commands
+
 NOTES = Path(__file__).parent / "notes"
 
 Side = Callable[[], object]
