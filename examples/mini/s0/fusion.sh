@@ -9,7 +9,7 @@ data=$here/data               # folder of ./run.sh with lists and units
 exp=$here/exp                 # folder of ./run.sh with the recognisers
 head="softmax hsoftmax"       # the recognisers
 modes="ctc_prefix_beam_search attention_rescoring joint"
-weights="0.1 0.2 0.3 0.5"     # of the language model, tried on the dev set
+weights="0.05 0.1 0.2 0.3 0.5"  # of the language model, tried on the dev set
 override=                     # more settings of the recurrent model, as "key=value key=value"
 out=$here/results/fusion.md
 # shellcheck source=tools/parse_options.sh
