@@ -16,7 +16,8 @@ vector_count=7                # of the embedding tree: rarer words have no vecto
 data=$here/data               # folder for units and trees
 exp=$here/exp                 # folder for models
 results=$here/lm_results/table4  # folder for results files; its table.yaml makes them a table
-jobs=2                        # trainings at a time, one core each
+jobs=2                        # trainings at a time
+threads=1                     # of each training
 stage=0
 stop_stage=3
 # shellcheck source=tools/parse_options.sh
@@ -69,7 +70,7 @@ valid=$(find_text valid)
 test=$(find_text test)
 for system in $systems; do options_of "$system" > /dev/null; done
 mkdir -p "$data" "$exp"
-export OMP_NUM_THREADS=1 config train valid test data exp results override
+export OMP_NUM_THREADS=$threads config train valid test data exp results override
 export -f train_and_score options_of
 if at 0 "units" && [ ! -f "$data/units.txt" ]; then wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"; fi
 if at 0 "statistics" && [ ! -f "$results/texts.json" ]; then
