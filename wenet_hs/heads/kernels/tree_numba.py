@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.nn.cpu import linear
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient, shared by the threads
@@ -292,7 +293,7 @@ def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-unt
 class _CostOfScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any) -> Tensor:
-        slopes_NI = torch.nn.functional.linear(hidden, weight, bias).contiguous()
+        slopes_NI = linear(hidden, weight, bias).contiguous()
         use_torch_threads()
         costs = compute(slopes_NI.numpy())
         ctx.save_for_backward(hidden, weight, slopes_NI)
@@ -308,9 +309,12 @@ class _CostOfScores(torch.autograd.Function):
         else:
             grad_N1 = grads[0][:, None]
         if ctx.needs_input_grad[0]:
-            grad_hidden = slopes_NI @ weight if grad_N1 is None else (slopes_NI @ weight).mul_(grad_N1)
+            grad_hidden = linear(slopes_NI, weight.t())
+            if grad_N1 is not None:
+                grad_hidden.mul_(grad_N1)
         if ctx.needs_input_grad[1]:
-            grad_weight = slopes_NI.T @ (hidden if grad_N1 is None else hidden * grad_N1)
+            scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
+            grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
         if ctx.needs_input_grad[2]:
             grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
         return grad_hidden, grad_weight, grad_bias, None
