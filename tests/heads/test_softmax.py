@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from wenet_hs.devices import has_native_bf16
 from wenet_hs.heads import softmax
 from wenet_hs.heads.softmax import SoftmaxHead
+from wenet_hs.train.optim import matmul_precision
 
 ROWS, DIM, UNITS = 11, 6, 23
 
@@ -57,3 +59,17 @@ def test_no_overflow_with_large_scores() -> None:
     cost = head.nll(1e4 * hidden, targets)
     cost.sum().backward()
     assert bool(cost.isfinite().all()) and hidden.grad is not None and bool(hidden.grad.isfinite().all())
+
+
+@pytest.mark.skipif(not has_native_bf16(torch.device("cpu")), reason="this CPU does not multiply bfloat16")
+def test_products_in_bfloat16_change_the_gradient_a_little() -> None:
+    gradients = []
+    for name in ("highest", "medium"):
+        torch.manual_seed(3)
+        head, hidden = SoftmaxHead(256, 4096), torch.randn(256, 256).requires_grad_()
+        with matmul_precision(name, torch.device("cpu")):
+            head.nll(hidden, torch.arange(256)).sum().backward()
+        assert hidden.grad is not None
+        gradients.append(torch.cat([hidden.grad.flatten(), *(x.grad.flatten() for x in head.parameters())]))  # type: ignore[union-attr]
+    exact, rounded = gradients
+    assert 1e-6 < float((exact - rounded).norm() / exact.norm()) < 1e-3

@@ -10,7 +10,9 @@ from small_models import small_config
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
+from wenet_hs.errors import ConfigError
 from wenet_hs.heads import SoftmaxHead
+from wenet_hs.train import optim
 from wenet_hs.train.optim import (
     AdamBesideSparseAdam,
     attention_guide,
@@ -18,6 +20,7 @@ from wenet_hs.train.optim import (
     clip_gradient,
     ctc_weight,
     learning_rate,
+    matmul_precision,
 )
 
 
@@ -157,3 +160,16 @@ def test_the_norm_includes_dense_and_sparse_gradients(limit: float, touched: lis
         torch.testing.assert_close(value.grad.to_dense(), other.grad)
     model.head.output.weight.grad = found * math.nan
     assert math.isfinite(float(clip_gradient(model.parameters(), limit))) == (not touched)
+
+
+def test_matmul_precision_ends_with_the_block_and_is_refused_without_native_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpu, before = torch.device("cpu"), torch.get_float32_matmul_precision()
+    with matmul_precision("high", cpu):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before
+    monkeypatch.setattr(optim, "has_native_bf16", lambda device: False)
+    message = r"matmul_precision: medium: .* does not multiply bfloat16; use high"
+    with pytest.raises(ConfigError, match=message), matmul_precision("medium", cpu):
+        pass

@@ -106,7 +106,11 @@ class _SoftmaxCost(torch.autograd.Function):
             if ctx.on_all:
                 hidden_grad -= all_N1 * weight_VD.sum(0)
         if ctx.needs_input_grad[1]:
-            weight_grad = linear((hidden_ND * scale_N[:, None]).t(), exp_NV.t()).t()
+            scaled_ND = hidden_ND * scale_N[:, None]
+            if torch.get_float32_matmul_precision() == "medium":
+                weight_grad = exp_NV.t() @ scaled_ND
+            else:
+                weight_grad = linear(scaled_ND.t(), exp_NV.t()).t()
             weight_grad.index_add_(0, targets_N, hidden_ND * -target_N1)
             if ctx.on_all:
                 weight_grad -= (all_N1 * hidden_ND).sum(0)

@@ -60,6 +60,8 @@ def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if not (input.dtype == weight.dtype == torch.float32) or torch.is_autocast_enabled("cpu"):
         return False
+    if torch.get_float32_matmul_precision() == "medium":  # then PyTorch itself calls oneDNN
+        return False
     return bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
 
 

@@ -3,7 +3,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch.amp.grad_scaler import GradScaler
 
 from wenet_hs.config.optim import OptimConf
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
+from wenet_hs.devices import has_native_bf16, processor_name
+from wenet_hs.errors import ConfigError
 from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
@@ -202,3 +204,17 @@ class Precision:
             raise ValueError("only fp16 has the state of a loss scale")
         if self._scaler is not None:
             self._scaler.load_state_dict(state)
+
+
+@contextlib.contextmanager
+def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
+    """Set torch's precision of products of float32 matrices. Raises ConfigError if the device would emulate it."""
+    if name == "medium" and not has_native_bf16(device):
+        what = f"{processor_name(device)} does not multiply bfloat16"
+        raise ConfigError(f"matmul_precision: medium: {what}; use high or highest")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -28,6 +28,7 @@ from wenet_hs.train.average import (
     write_final,
 )
 from wenet_hs.train.monitor import Monitor, StepStats
+from wenet_hs.train.optim import matmul_precision
 from wenet_hs.train.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,8 @@ class Training:
         if self.world.any(self.world.is_first and is_finished and self._is_over()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
             return
-        with self._monitor() if self.world.is_first else nullcontext() as monitor, self.stop:
+        monitoring = self._monitor() if self.world.is_first else nullcontext()
+        with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
             self.task.prepare()  # `stop` lets a signal wait until it is done
             if progress.validation_due:
                 self._save(monitor, due=True)
