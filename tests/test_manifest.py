@@ -102,7 +102,7 @@ def test_texts_read_back_and_kaldis_tabs_divide_too(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("{a {\n")
     assert read_text(tmp_path / "text") == {"{a": "{"}
     (tmp_path / "text").write_text("a x\nb y\na z\n")
-    with pytest.raises(DataError, match=r"text:3: utterance 'a' occurs twice; keep one of the two lines$"):
+    with pytest.raises(DataError, match=r"text:3: 'a' occurs twice; keep one of the two lines$"):
         read_text(tmp_path / "text")
     (tmp_path / "text").write_text('{"key": "a", "hyps": []}\n')
     with pytest.raises(DataError, match=r"text:1: JSON lines, not `key transcript` lines; give the file `text`"):

@@ -164,7 +164,7 @@ def read_text(path: Path | str) -> dict[str, str]:
                 f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` of the same folder"
             )
         if parts[0] in transcripts:
-            raise DataError(f"{path}:{number}: utterance {parts[0]!r} occurs twice; keep one of the two lines")
+            raise DataError(f"{path}:{number}: {parts[0]!r} occurs twice; keep one of the two lines")
         transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 

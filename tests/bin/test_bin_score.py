@@ -97,7 +97,7 @@ def test_rules_for_spaces_and_punctuation(capsys: Capsys) -> None:
     ("options", "message"),
     [
         ("--hyp others", "others: no utterance of ref among its 1 hypothesis (zz); score it against its own reference"),
-        ("--hyp twice", "twice:2: utterance 'ca1' occurs twice; keep one of the two lines"),
+        ("--hyp twice", "twice:2: 'ca1' occurs twice; keep one of the two lines"),
         ("--hyp nowhere", "nowhere: cannot be read (No such file or directory); check the path"),
         ("--hyp empty", "empty: contains no hypotheses; decode again, or check that it is the right file"),
         ("--hyp hyps.jsonl", "hyps.jsonl:1: JSON lines, not `key transcript` lines; give the file `text` of the same"),

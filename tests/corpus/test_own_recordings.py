@@ -264,15 +264,22 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
     assert stats["total"]["rejected"] == {"times": 2}
     found = [u for of_set in read_lists(tmp_path / "out").values() for u in of_set]
     assert {(u.end or 0) - (u.start or 0) for u in found} == {0.5} and len(found) == 8
-    (tmp_path / "t.csv").write_text("path,text,end\n" + "".join(f"rec.wav,t{n},{n + 1}\n" for n in range(5)))
+    write_audio(tmp_path / "whole.wav")
+    rows_of_file = "".join(f"rec.wav,t{n},{n},{n + 1},1\n" for n in range(5)) + "whole.wav,whole,,,\n"
+    faulty = "rec.wav,no end,1,,\nrec.wav,no start,,2,\nrec.wav,no start,,,2\n"
+    (tmp_path / "t.csv").write_text(f"path,text,start,end,duration\n{rows_of_file}{faulty}")
+    stats = prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
+    assert (stats["num_in"], stats["total"]["rejected"]) == (9, {"times": 3})
+    assert rejected(tmp_path / "csv")["t.csv:8"].startswith("times: the row has no end; add it")
+    [whole] = [u for of_set in read_lists(tmp_path / "csv").values() for u in of_set if u.txt == "whole"]
+    assert (whole.start, whole.end) == (None, None)
+    # A duration without a start is the length of the file, and is not read.
+    (tmp_path / "t.csv").write_text("path,text,duration,id\n" + "".join(f"rec.wav,t{n},8 s,{n}\n" for n in range(5)))
     assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
-    (tmp_path / "t.csv").write_text(
-        "path,text,end,duration\n" + "".join(f"rec.wav,t{n},{n + 1},8 s\n" for n in range(5))
-    )
-    assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5  # the length of the file
-    (tmp_path / "t.csv").write_text("path,text,start\nrec.wav,x,1\n")
-    with pytest.raises(DataError, match=r't.csv:1: no column of end; name them: --columns "end=…"'):
-        prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
+    for one, other in (("start", "end"), ("end", "start")):
+        (tmp_path / "t.csv").write_text(f"path,text,{one}\nrec.wav,x,1\n")
+        with pytest.raises(DataError, match=rf't.csv:1: no column of {other}; name them: --columns "{other}=…"'):
+            prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
 
 
 @pytest.mark.parametrize(
@@ -282,10 +289,10 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
 )
 def test_times_are_seconds_or_clock_times(text: str, seconds: float | None) -> None:
     if seconds is not None:
-        assert table._seconds(text) == seconds
+        assert table._read_seconds(text) == seconds
         return
     with pytest.raises(ValueError, match=f"{text!r} is not a number of seconds, mm:ss or h:mm:ss"):
-        table._seconds(text)
+        table._read_seconds(text)
 
 
 @pytest.mark.parametrize(("header_end", "row_end"), [(",", ","), ("", ",,"), (",,", "")])
@@ -534,6 +541,41 @@ def test_unknown_speakers_are_stated_and_the_case_of_a_language_code_is_no_diffe
     assert list(stats["langs"]) == ["MDW"]
 
 
+def test_one_recording_by_two_paths_is_one_recording(tmp_path: Path) -> None:
+    """A corrected copy in a folder below, as `transcribe --elan transcribed` makes it, links to `../rec.wav`."""
+    write_audio(tmp_path / "rec.wav")
+    write_elan(tmp_path, rows_of(20))
+    (tmp_path / "transcribed").mkdir()
+    again = (tmp_path / "rec.eaf").read_text("utf-8").replace("D:/Daten/rec.wav", "../rec.wav")
+    (tmp_path / "transcribed" / "rec.eaf").write_text(again.replace("./rec.wav", "../rec.wav"), "utf-8")
+    (tmp_path / "linked").symlink_to(tmp_path / "transcribed", target_is_directory=True)
+    stats = prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'linked'} --audio_dir {tmp_path} --tier utt@*")
+    assert {u.wav for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {str(tmp_path / "rec.wav")}
+    stats = prepare(tmp_path / "both", f"elan --corpus {tmp_path} --tier utt@*")
+    assert stats["total"]["rejected"] == {"repeated": 20}
+
+
+def test_values_of_json_that_are_no_text_are_rejected(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows: list[dict[str, Any]] = [{"path": "rec.wav", "text": f"t{n}", "id": n} for n in range(4)]
+    rows += [{"path": "rec.wav", "text": ["pa", "na"]}, {"path": {"bytes": None}, "text": "x"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.jsonl'}")
+    assert stats["total"]["rejected"] == {"text": 1, "path": 1}
+    assert rejected(tmp_path / "out")["t.jsonl:5"] == "text: ['pa', 'na'] is no text or number"
+
+
+def test_the_sets_of_metadata_are_those_of_the_audio(tmp_path: Path) -> None:
+    rows = [(name, n) for name in ("train", "validation", "test") for n in range(3)]
+    for name, n in rows:
+        write_audio(tmp_path / name / f"{n}.wav", seconds=0.5)
+    content = "".join(f"{name}/{n}.wav,{name} {n}\n" for name, n in rows)
+    (tmp_path / "metadata.csv").write_text(f"file_name,transcription\n{content}")
+    prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
+    sets = {name: {u.txt.split()[0] for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()}
+    assert sets == {"train": {"train"}, "dev": {"validation"}, "test": {"test"}}
+
+
 def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "data" / "train"
     write_audio(tmp_path / "a b.wav", seconds=0.5)
@@ -541,15 +583,21 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, cap
     (folder / "wav.scp").write_text(
         "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - |\n"
     )
-    (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "u1 again\nw lost\n")
+    (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "w lost\n")
     with pytest.raises(DataError, match=r"wav.scp: v: a command, 'sox x.mp3 -t wav - \|'; run it once per recording"):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
     (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
     (folder / "utt2spk").write_text("u0 A\nu1\nnobody B\n")
     stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
-    assert "utt2spk: 2 lines have no use, such as that of 'nobody'" in caplog.text
-    assert stats["total"]["rejected"] == {"missing": 1, "repeated": 1}
+    assert "utt2spk: 2 lines are not used, such as that of 'nobody'" in caplog.text
+    assert stats["total"]["rejected"] == {"missing": 1}
     assert stats["total"]["left_out"] == {"no transcript": 1}
+    for name in ("utt2spk", "wav.scp"):
+        content = (folder / name).read_text()
+        (folder / name).write_text(f"{content}u1 again\n")
+        with pytest.raises(DataError, match=rf"{name}:\d+: 'u1' occurs twice; keep one of the two lines"):
+            prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+        (folder / name).write_text(content)
     with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):
         prepare(tmp_path / "none", f"kaldi --corpus {tmp_path / 'nothing'}")
 

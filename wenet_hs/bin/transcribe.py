@@ -126,8 +126,10 @@ def _check_outputs(args: argparse.Namespace) -> None:
         if (same := by_stem.setdefault(path.stem, path)) is not path:
             raise DataError(f"{same} and {path}: the results would have the same name; transcribe them one by one")
     for name in ("ctm", "tsv"):
-        if (file := getattr(args, name)) is not None and file.exists():
-            raise DataError(f"{file}: exists already; name another file with --{name}, or delete this one")
+        if (file := getattr(args, name)) is not None:
+            if file.exists():
+                raise DataError(f"{file}: exists already; name another file with --{name}, or delete this one")
+            file.parent.mkdir(parents=True, exist_ok=True)
     for path in args.audio:
         for name, output in _outputs(args, path).items():
             if output.exists():

@@ -300,7 +300,7 @@ def _make_splits(
     without = [u for u in utterances if u.key not in given]
     if not given:
         splits["train"], without = without, []
-    left_out = [Rejected(u.key, u.wav, "no set: others have one", u.lang or "") for u in without]
+    left_out = [Rejected(u.key, u.wav, "no set: other rows name one", u.lang or "", is_fault=False) for u in without]
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"

@@ -12,6 +12,7 @@ import argparse
 import logging
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table import add_column_arguments, decode_text, read_table
-from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder
+from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path
 from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -48,16 +49,20 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def _read_metadata(
     metadata: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace
 ) -> Iterator[Entry | Rejected]:
-    """The rows of all tables, and the audio files that no row names."""
+    """The rows of all tables, with the sets of their audio, and the audio files that no row names."""
     finder = MediaFinder(args.audio_dir or args.corpus)
+    sets = {real_path(path): _split_of(args.corpus, path) for path in audio}
     named = set[Path | str]()
     for path in metadata:
-        for row in read_table(path, args, _split_of(args.corpus, path)):
+        for row in read_table(path, args):
             if isinstance(row, Entry):
-                named.add(finder.find(row.audio, row.folder))
+                found = finder.find(row.audio, row.folder)
+                named.add(found)
+                of_audio = sets.get(found) if isinstance(found, Path) else None
+                row = replace(row, split=row.split or of_audio or _split_of(args.corpus, path))
             yield row
     for path in audio:
-        if path not in named:
+        if real_path(path) not in named:
             yield _without_partner(path, args.corpus, "no transcript: metadata does not name it")
 
 

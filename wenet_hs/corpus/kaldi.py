@@ -17,7 +17,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
+from wenet_hs.manifest import read_text
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +44,20 @@ def _read(corpus: Path) -> Iterator[Entry | Rejected]:
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
     """The utterances of one folder. `split`: the set that they are given to.
 
-    Raises DataError when a file is missing, or audio is the output of a command.
+    Raises DataError when a file is missing or has a name twice, or audio is the output of a command.
     """
-    recordings = _read_map(folder / "wav.scp")
+    files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang")
+    maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
+    recordings, segments = maps["wav.scp"], maps.get("segments", {})
+    speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
     for name, value in recordings.items():
         if value.endswith("|"):
             remedy = "run it once per recording, and write the path of the file that it makes"
             raise DataError(f"{folder / 'wav.scp'}: {name}: a command, {value[:60]!r}; {remedy}")
-    segments, speakers, langs = (_read_map(folder / name) for name in ("segments", "utt2spk", "utt2lang"))
-    used = set()
-    for key, txt, number in _fields(folder / "text"):
-        where = f"{folder.name}/text:{number}"
-        if key in used:
-            yield Rejected(where, "", f"repeated: the name {key} is on an earlier line", "")
-            continue
-        used.add(key)
+    for key, txt in maps["text"].items():
+        where = f"{folder.name}/text: {key}"
         try:
-            recording, start, end = _segment(segments[key]) if segments else (key, None, None)
+            recording, start, end = _read_segment(segments[key]) if segments else (key, None, None)
             audio = recordings[recording]
         except KeyError as error:
             missing = "segments" if segments and key not in segments else "wav.scp"
@@ -84,29 +81,16 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             split=split,
         )
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
-    unused = {"utt2spk": {key for key in speakers if key not in used or not speakers[key]}}
+    unused = {"utt2spk": {key for key in speakers if key not in maps["text"] or not speakers[key]}}
     unused["wav.scp"] = recordings.keys() - in_segments if segments else set()
     for name, keys in unused.items():
         if keys:
-            logger.warning("%s: %d lines have no use, such as that of %r", folder / name, len(keys), min(keys))
-    for key in sorted((segments or recordings).keys() - used):
+            logger.warning("%s: %d lines are not used, such as that of %r", folder / name, len(keys), min(keys))
+    for key in sorted((segments or recordings).keys() - maps["text"].keys()):
         yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 
 
-def _fields(path: Path) -> Iterator[tuple[str, str, int]]:
-    """The name, the rest, and the number of each line."""
-    for number, line in enumerate(read_lines(path), start=1):
-        name, *rest = line.split(maxsplit=1) or [""]
-        if name:
-            yield name, rest[0].rstrip() if rest else "", number
-
-
-def _read_map(path: Path) -> dict[str, str]:
-    """The rest of each line by its name; nothing if there is no such file."""
-    return {name: value for name, value, _ in _fields(path)} if path.is_file() else {}
-
-
-def _segment(line: str) -> tuple[str, float, float | None]:
+def _read_segment(line: str) -> tuple[str, float, float | None]:
     """`recording start end`; an end of -1 is the end of the recording."""
     recording, start, end, *_ = line.split()
     return recording, float(start), None if float(end) < 0.0 else float(end)

@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return entries.prepare_entries(args, "table", read_table(args.table, args), {})
 
 
-def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -> Iterator[Entry | Rejected]:
-    """The rows of a table. `split`: the set of rows that name none.
+def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+    """The rows of a table.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
     """
@@ -84,16 +84,15 @@ def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -
         if isinstance(row, str):
             yield Rejected(where, "", row, "")
             continue
-        value = {
-            content: str(row[name]).strip() for content, name in columns.items() if row.get(name) not in (None, "")
-        }
+        given = {content: row[name] for content, name in columns.items() if row.get(name) not in (None, "")}
+        value = {content: str(one).strip() for content, one in given.items()}
         try:
-            start, end, duration = (_seconds(value[name]) if name in value else None for name in _TIMES)
+            if wrong := [content for content, one in given.items() if isinstance(one, list | dict)]:
+                raise ValueError(f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number")
+            start, end = _read_times(value)
         except ValueError as error:
-            yield Rejected(value.get("key", where), value.get("audio", ""), f"times: {error}", value.get("lang", ""))
+            yield Rejected(value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
             continue
-        if end is None and start is not None and duration is not None:
-            end = start + duration
         yield Entry(
             where=where,
             audio=(value.get("audio", ""),),
@@ -101,8 +100,7 @@ def read_table(path: Path, args: argparse.Namespace, split: str | None = None) -
             txt=value.get("text", ""),
             start=start,
             end=end,
-            split=value.get("split", split),
-            **{name: value.get(name) for name in ("key", "lang", "speaker")},
+            **{name: value.get(name) for name in ("key", "lang", "speaker", "split")},
         )
 
 
@@ -114,7 +112,18 @@ class _Table(NamedTuple):
     """Line, and the values by column or why the row cannot be read."""
 
 
-def _seconds(text: str) -> float:
+def _read_times(value: Mapping[str, str]) -> tuple[float | None, float | None]:
+    """Begin and end of a row in seconds; neither: the whole file. Raises ValueError if one of them is missing."""
+    start, end, duration = (_read_seconds(value[name]) if name in value else None for name in _TIMES)
+    if end is None and start is not None and duration is not None:
+        end = start + duration
+    if (start is None) != (end is None and duration is None):
+        missing = "start" if start is None else "end"
+        raise ValueError(f"times: the row has no {missing}; add it, or leave out all times for the whole file")
+    return start, end
+
+
+def _read_seconds(text: str) -> float:
     """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
     *before, last = text.replace(",", ".").split(":")
     try:
@@ -122,7 +131,7 @@ def _seconds(text: str) -> float:
             raise ValueError
         return sum((int(value) * 60**power for power, value in enumerate(reversed(before), start=1)), float(last))
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds, mm:ss or h:mm:ss") from None
+        raise ValueError(f"times: {text!r} is not a number of seconds, mm:ss or h:mm:ss") from None
 
 
 def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
@@ -148,6 +157,8 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
+    if "end" in found and "start" not in found:
+        missing.append("start")
     if "start" not in found:
         found.pop("duration", None)  # that of the file
     if missing:
@@ -223,10 +234,8 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
 def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[str]]]:
     """The first line and the values of each row that is not empty."""
     lines = io.StringIO(text, newline="")
-    if is_quoted:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    else:
-        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     rows, first = list[tuple[int, list[str]]](), 1
     for row in reader:
         # Programs end lines with delimiters: columns that the header does not name are not there if they are empty.

@@ -33,6 +33,7 @@ class MediaFinder:
         names = [name for written in audio if written for name in local_paths(written)]
         if not names:
             return "no audio is named"
+        folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
         same = [name for name in names if name.name == names[0].name]  # several links to one file: search none first
         if found := next(filter(None, (_exact(name, roots) for name in same)), None):
@@ -44,7 +45,7 @@ class MediaFinder:
             index = self._index(roots[-1])
             for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
                 alike = _most_alike(index.get(_fold(candidate.name), []), name)
-                alike = [path for path in alike if path.parent == folder.absolute()] or alike  # ELAN's rule too
+                alike = [path for path in alike if path.parent == folder] or alike  # ELAN's rule too
                 if len(alike) == 1:
                     return alike[0]
                 if alike:
@@ -59,7 +60,10 @@ class MediaFinder:
         return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
 
     def _index(self, root: Path) -> dict[str, list[Path]]:
-        """The files below a folder by name, without regard to case and Unicode form; links to folders are followed."""
+        """The files below a folder by name, without regard to case and Unicode form; links to folders are followed.
+
+        A path has the real folder, so that one recording has one path; a link to a file keeps its own name.
+        """
         if root not in self._files:
             of_name = self._files.setdefault(root, {})
             visited = set[str]()
@@ -71,7 +75,7 @@ class MediaFinder:
                 visited.add(real)
                 for file in sorted(files):
                     if file.lower().endswith(AUDIO_SUFFIXES) and not file.startswith("._"):  # macOS's attributes
-                        of_name.setdefault(_fold(file), []).append(Path(folder, file).absolute())
+                        of_name.setdefault(_fold(file), []).append(Path(real, file))
         return self._files[root]
 
 
@@ -79,7 +83,12 @@ def _exact(name: Path, roots: Sequence[Path]) -> Path | None:
     """The file at a path below one of the folders; with the suffix of the name, or of audio."""
     paths = (root / candidate for candidate in _with_suffixes(name) for root in roots)
     found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
-    return found and found.absolute()
+    return found and real_path(found)
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path without links to folders and `..`; a link to a file keeps its own name."""
+    return path.parent.resolve() / path.name
 
 
 def _most_alike(paths: Sequence[Path], written: Path) -> list[Path]:
